@@ -63,7 +63,7 @@ docs: ## build the manual as a site, into site/
 docs-serve: ## show the manual as a site while you write, on port 8000
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs serve
 
-examples: ## take the examples of app/api/examples.json anew from a run of docs/v0.md
+examples: ## take the examples of app/http/examples.json anew from a run of docs/v0.md
 	HOLDFAST_TEST_WRITE_EXAMPLES=1 $(PYTHON) -m pytest -q tests/test_manual.py
 
 durations: ## run every suite, and write tests/durations.txt: the seconds of each test

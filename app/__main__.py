@@ -15,12 +15,14 @@ from types import ModuleType
 
 from pydantic import SecretStr
 
-from app import __version__, log, supervisor
-from app.db import schema
-from app.db.embedded import EmbeddedPostgres
+from app import __version__
+from app import serve as supervisor
+from app.base import log
+from app.base.db import schema
+from app.base.db.embedded import EmbeddedPostgres
 from app.errors import ConfigurationError
+from app.serve import worker
 from app.settings import PREFIX, Settings, forget_secrets
-from app.supervisor import worker
 
 # Some imports stand in the functions that need them: the supervisor neither waits for the web framework nor holds
 # it in memory, and a warm `serve` is ready in half the time.
@@ -52,7 +54,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _on_sign_in(command: str, argv: Sequence[str]) -> int:
-    from app.commands import keys, users  # noqa: PLC0415  (start time)
+    from app.http.signin import keys_command as keys  # noqa: PLC0415  (start time)
+    from app.http.signin import users_command as users  # noqa: PLC0415
 
     args = (keys if command == "keys" else users).parse(argv)
 
@@ -130,9 +133,9 @@ async def _migrate(settings: Settings, down: str | None) -> int:
 
 async def _reap(settings: Settings, only: Sequence[str]) -> int:
     """1 where a sweep failed; the others ran all the same."""
-    from app.reapers import loop  # noqa: PLC0415  (start time)
-    from app.reapers.runner import Outcome  # noqa: PLC0415
-    from app.topics.config import defaults_of  # noqa: PLC0415
+    from app.features.upkeep import loop  # noqa: PLC0415  (start time)
+    from app.features.upkeep.runner import Outcome  # noqa: PLC0415
+    from app.kernel.topics.config import defaults_of  # noqa: PLC0415
 
     unknown = sorted(set(only) - {sweep.name for sweep in loop.SWEEPS})
     if unknown:
@@ -173,7 +176,7 @@ def load_server() -> ModuleType:
     """The module that serves. Nothing is collected before `Server.startup` says so: all that is loaded stays, and
     looking through it for garbage again and again is a sixth of a start."""
     gc.disable()
-    from app.supervisor import server  # noqa: PLC0415  (start time)
+    from app.serve import server  # noqa: PLC0415  (start time)
 
     return server
 

@@ -17,80 +17,90 @@ from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
 
 from app import __version__
-from app.admin import listed, pages
-from app.api import health, ingest, metrics, openapi
-from app.api.calls import Service
-from app.api.errors import Dialect, Errors
-from app.api.messages import about, by_key, enqueues, grants, lists, login, purges, topic_configs, topic_schemas, users
-from app.api.messages import archive as message_log
-from app.api.messages import claims as message_claims
-from app.api.messages import errors as message_errors
-from app.api.messages import reapers as message_reapers
-from app.api.messages import requeue as message_requeues
-from app.api.messages import settlements as message_settlements
-from app.api.traced import Traced
-from app.api.v0 import (
-    admin,
-    audit,
-    cancels,
-    claims,
-    columns,
-    controls,
-    deletions,
-    diffs,
-    jobs,
-    overview,
-    records,
-    releases,
-    results,
-    saved_views,
-    scale,
-    settlements,
-    stats_history,
-    topics,
-    watches,
-    work,
-)
-from app.api.v0 import errors as v0_errors
-from app.api.v0 import explain as explanations
-from app.api.v0 import failures as failure_routes
-from app.api.v0 import keys as key_routes
-from app.api.v0 import reapers as reaper_routes
-from app.api.v0 import requeue as requeues
-from app.api.v0 import stats as stats_routes
-from app.api.v0 import user_events as user_event_routes
+from app import all_pages as listed
+from app.base.db.pool import Pools, open_pools
+from app.base.metrics.slots import Metrics
 from app.base.outages import UNREACHABLE
-from app.db.pool import Pools, open_pools
-from app.edge.access import Access, UnknownKey
-from app.edge.context import Context
-from app.edge.quota import Gate, Quota
-from app.engine.engine import Engine
-from app.engine.outcomes import Outcomes
-from app.engine.screens import Screens
-from app.engine.shared import Core
-from app.engine.watches import Watches
 from app.errors import ConfigurationError, HoldfastError
 from app.features import schedules
-from app.metrics.slots import Metrics
-from app.reapers.loop import Reapers
+from app.features.archive import messages as message_log
+from app.features.audit import v0 as audit
+from app.features.database import v0 as admin
+from app.features.dead_letters import messages_purge as purges
+from app.features.dead_letters import messages_requeue as message_requeues
+from app.features.dead_letters import v0_failures as failure_routes
+from app.features.dead_letters import v0_requeue as requeues
+from app.features.explain import v0 as explanations
+from app.features.health import health, metrics
+from app.features.health import messages as about
+from app.features.ingest import routes as ingest
+from app.features.jobs import messages_by_key as by_key
+from app.features.jobs import messages_list as lists
+from app.features.jobs import v0 as jobs
+from app.features.jobs import v0_cancel as cancels
+from app.features.jobs import v0_release as releases
+from app.features.logs import v0_delete as deletions
+from app.features.logs import v0_diff as diffs
+from app.features.logs import v0_watch as watches
+from app.features.logs.watches import Watches
+from app.features.people import messages_grants as grants
+from app.features.people import messages_login as login
+from app.features.people import messages_users as users
+from app.features.people import v0 as key_routes
+from app.features.queue import messages_claim as message_claims
+from app.features.queue import messages_enqueue as enqueues
+from app.features.queue import messages_settle as message_settlements
+from app.features.queue import v0_append as records
+from app.features.queue import v0_claim as claims
+from app.features.queue import v0_settle as settlements
+from app.features.queue import v0_work as work
+from app.features.results import v0 as results
+from app.features.results.outcomes import Outcomes
+from app.features.saved_views import v0 as saved_views
+from app.features.schemas import messages as topic_schemas
+from app.features.stats import v0 as stats_routes
+from app.features.stats import v0_history as stats_history
+from app.features.stats import v0_overview as overview
+from app.features.stats import v0_scale as scale
+from app.features.topics import messages as topic_configs
+from app.features.topics import v0 as topics
+from app.features.topics import v0_control as controls
+from app.features.upkeep import messages as message_reapers
+from app.features.upkeep import v0 as reaper_routes
+from app.features.upkeep.loop import Reapers
+from app.features.user_events import v0 as user_event_routes
+from app.features.webhooks.sender import Sender
+from app.features.webhooks.targets import Allowed
+from app.http import openapi
+from app.http.access import Access, UnknownKey
+from app.http.calls import Service
+from app.http.context import Context
+from app.http.errors import Dialect, Errors
+from app.http.messages import errors as message_errors
+from app.http.quota import Gate, Quota
+from app.http.signin.directory import Directory
+from app.http.signin.passwords import Passwords
+from app.http.signin.sessions import Sessions
+from app.http.traced import Traced
+from app.http.v0 import columns
+from app.http.v0 import errors as v0_errors
+from app.kernel.engine import Engine
+from app.kernel.shared import Core
+from app.kernel.topics import store
+from app.kernel.topics.cache import Policies
+from app.kernel.topics.config import Defaults, defaults_of
+from app.kernel.topics.hints import Hints
+from app.kernel.topics.names import Names
+from app.kernel.topics.relay import Relay
+from app.pages import mount as pages
+from app.pages.screens import Screens
 from app.settings import Settings, is_loopback, origins_of
-from app.signin.directory import Directory
-from app.signin.passwords import Passwords
-from app.signin.sessions import Sessions
-from app.topics import store
-from app.topics.cache import Policies
-from app.topics.config import Defaults, defaults_of
-from app.topics.hints import Hints
-from app.topics.names import Names
-from app.topics.relay import Relay
-from app.webhooks.sender import Sender
-from app.webhooks.targets import Allowed
 
 if TYPE_CHECKING:
-    from app.topics.buckets import RedisBuckets
-    from app.topics.bus import Bus
-    from app.topics.tier import Tier
-    from app.traces import Spans
+    from app.base.traces import Spans
+    from app.kernel.topics.buckets import RedisBuckets
+    from app.kernel.topics.bus import Bus
+    from app.kernel.topics.tier import Tier
 
 log = logging.getLogger(__name__)
 
@@ -301,7 +311,7 @@ def _spans(settings: Settings, slot: int) -> Spans | None:
     if settings.traces == "off":
         return None
     try:
-        from app.traces import Spans  # noqa: PLC0415  (who has no traces loads none of OpenTelemetry's SDK)
+        from app.base.traces import Spans  # noqa: PLC0415  (who has no traces loads none of OpenTelemetry's SDK)
     except ImportError as error:
         raise ConfigurationError(
             f"HOLDFAST_TRACES={settings.traces} needs packages that are not installed, the extra `tracing`, which "
@@ -345,9 +355,9 @@ def _redis(
     """What is between all processes of a database; None where there is no Redis."""
     if settings.redis_url is None:
         return None
-    from app.topics.buckets import RedisBuckets  # noqa: PLC0415  (start time: who has no Redis loads no client of it)
-    from app.topics.bus import Bus  # noqa: PLC0415
-    from app.topics.tier import Tier  # noqa: PLC0415
+    from app.kernel.topics.buckets import RedisBuckets  # noqa: PLC0415  (start time: who has no Redis loads no client of it)
+    from app.kernel.topics.bus import Bus  # noqa: PLC0415
+    from app.kernel.topics.tier import Tier  # noqa: PLC0415
 
     url = settings.redis_url.get_secret_value()
     # Policies are what the service's defaults make of rows: who has others does not share them.

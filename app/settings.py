@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
-from app import cron, keys
+from app.base import cron, keys
 from app.errors import ConfigurationError
 
 PREFIX = "HOLDFAST_"

@@ -24,18 +24,18 @@ import uvicorn
 from httpx._transports import default as transports
 from pydantic import SecretStr
 
-from app.db import schema
-from app.db.embedded import EmbeddedPostgres
-from app.db.pool import Pools, open_pools
-from app.edge.context import Context
-from app.engine.engine import Engine
+from app.base.db import schema
+from app.base.db.embedded import EmbeddedPostgres
+from app.base.db.pool import Pools, open_pools
+from app.http.context import Context
+from app.kernel.engine import Engine
+from app.kernel.topics import store
+from app.kernel.topics.cache import Policies
+from app.kernel.topics.config import Policy
+from app.kernel.topics.resolve import Asked, resolve
 from app.main import create_app
+from app.serve.server import KEEP_ALIVE_SECONDS
 from app.settings import Settings
-from app.supervisor.server import KEEP_ALIVE_SECONDS
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.cache import Policies
-from app.topics.config import Policy
 from tests import pgbouncer, stalls
 
 # A machine that stands still for a moment is no slow strategy.
@@ -173,7 +173,7 @@ async def connect(
     database_url: str,
 ) -> AsyncIterator[Callable[[], Awaitable[asyncpg.Connection[asyncpg.Record]]]]:
     """Opens connections of a test's own, with the hot pool's planner settings; closed afterwards."""
-    from app.db.pool import PLANNER
+    from app.base.db.pool import PLANNER
 
     opened: list[asyncpg.Connection[asyncpg.Record]] = []
 

@@ -1,4 +1,4 @@
-"""app/api/examples.json: a request and its answers for each route, as its page has them, taken from a real run."""
+"""app/http/examples.json: a request and its answers for each route, as its page has them, taken from a real run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from tests.manual import Call, Ran
 from tests.settings import newer, without
 
-FILE = Path(__file__).parents[1] / "app/api/examples.json"
+FILE = Path(__file__).parents[1] / "app/http/examples.json"
 _PARTS = (
     (r"^/v0/topics/[^/]+", "/v0/topics/{topic}"),
     (r"^(/v0/topics/[^/]+/failures)/[^/]+", r"\1/{cluster}"),
@@ -79,14 +79,14 @@ def check_or_write(page: str, ran: Iterable[Ran]) -> None:
     HOLDFAST_TEST_WRITE_EXAMPLES=1 (`make examples`), write what the page has of it."""
     found = {name: one for name, one in _of(ran).items() if page_of(name) == page}
     every = json.loads(FILE.read_text())
-    assert FILE.read_text() == text(every), "make examples writes app/api/examples.json anew"
+    assert FILE.read_text() == text(every), "make examples writes app/http/examples.json anew"
     if os.environ.get("HOLDFAST_TEST_WRITE_EXAMPLES"):
         others = {name: one for name, one in every.items() if page_of(name) != page}
         every = dict(sorted((others | found).items(), key=lambda item: item[0].split(" ")[::-1]))
         FILE.write_text(text(every))
     kept = {name: every[name] for name in every if page_of(name) == page}
     assert _shape(kept) == _shape(without(newer(FILE.read_text()), found)), (
-        "make examples writes app/api/examples.json anew"
+        "make examples writes app/http/examples.json anew"
     )
     found = {name: found[name] for name in kept}
     assert [one.get("request") for one in kept.values()] == [one.get("request") for one in found.values()]

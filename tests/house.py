@@ -21,14 +21,14 @@ GENERATED: Final = (
     "docs/routes.txt",
     *("docs/errors.md", "docs/http.md", "docs/sql-contract.md"),
     "docs/benchmarks/*.json",
-    "app/api/examples.json",
+    "app/http/examples.json",
 )
 PAUSES: Final = {"sleep", "wait", "wait_for", "timeout"}
 # What ends by itself there is no reading that is shared: keys, sessions and tokens by their own time, the pace of looks
 # and turns of a claim, the changes that a copy in Redis is not to outlive, and what a demonstration draws.
 OWN_ENDS: Final = {
-    *("app/edge/access.py", "app/signin/directory.py", "app/signin/sessions.py"),
-    *("app/engine/fairness.py", "app/engine/ordering.py", "app/topics/tier.py", "app/demo/tally.py"),
+    *("app/http/access.py", "app/http/signin/directory.py", "app/http/signin/sessions.py"),
+    *("app/kernel/claim/fairness.py", "app/kernel/claim/ordering.py", "app/kernel/topics/tier.py", "app/demo/tally.py"),
 }
 # A class that declares this many of these is a configuration of a topic.
 SETTINGS: Final = {"max_retries", "lease_ms", "cap_records", "max_depth", "retry_order", "aging_ms", "dead_ttl_ms"}

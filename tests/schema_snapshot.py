@@ -11,8 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
-from app.db import schema
-from app.db.embedded import EmbeddedPostgres
+from app.base.db import schema
+from app.base.db.embedded import EmbeddedPostgres
 
 PATH = Path(__file__).parents[1] / "docs/schema.sql"
 MAJOR = 18  # pg_dump writes differently from version to version

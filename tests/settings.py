@@ -10,14 +10,14 @@ from typing import Annotated, Any, Final, get_args, get_origin
 
 import msgspec
 
-from app.times import duration
-from app.topics.declared import Declared
-from app.topics.settings import BIGINT_MAX, DECLARED, SEVEN_DAYS_MS, TEN_YEARS_MS
+from app.base.times import duration
+from app.kernel.topics.declared import Declared
+from app.kernel.topics.settings import BIGINT_MAX, DECLARED, SEVEN_DAYS_MS, TEN_YEARS_MS
 
 ROOT: Final = Path(__file__).parents[1]
 MANUAL: Final = ROOT / "docs/semantics.md"
 CLIENT: Final = ROOT / "sdk/src/holdfast/models/topics.py"
-BEGIN: Final = "made by `make reference` from app/topics/settings.py"
+BEGIN: Final = "made by `make reference` from app/kernel/topics/settings.py"
 # What the client's topics have where nothing is said, in place of the service's defaults.
 OF_CLIENT: Final = {
     "type": '"queue"',

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app import cron
+from app.base import cron
 
 BERLIN = cron.time_zone("Europe/Berlin")
 GAP, OVERLAP = datetime(2026, 3, 28, 12, tzinfo=UTC), datetime(2026, 10, 24, 12, tzinfo=UTC)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from app.keys import Scope
+from app.base.keys import Scope
 from app.settings import PREFIX, Settings
 from tests import dockerfile
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from app.db import binaries
+from app.base.db import binaries
 from tests import command_lines
 from tests.command_lines import ROOT
 from tests.manual import AS_PRINTED

@@ -10,8 +10,8 @@ import jsonschema
 import kubernetes_validate
 import pytest
 
-from app.api.health import READY_SECONDS
-from app.metrics import catalogue
+from app.base.metrics import catalogue
+from app.features.health.health import READY_SECONDS
 from app.settings import Settings
 from tests.dockerfile import ROOT, image
 from tests.kustomize import Manifest, build, documents, pod_of

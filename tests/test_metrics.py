@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.metrics import catalogue
-from app.metrics.catalogue import FAMILIES, Kind
-from app.metrics.exposition import ORIGINAL, Scrape
-from app.metrics.numbers import Numbers
-from app.metrics.slots import Merged, Metrics
+from app.base.metrics import catalogue
+from app.base.metrics.catalogue import FAMILIES, Kind
+from app.base.metrics.exposition import ORIGINAL, Scrape
+from app.base.metrics.numbers import Numbers
+from app.base.metrics.slots import Merged, Metrics
 
 MANUAL = Path(__file__).parents[1] / "docs/metrics.md"
 ROW = re.compile(r"^\| `([a-z_]+)` \| (counter|gauge|histogram) \| ([^|]*) \| (\S.*) \|$", re.MULTILINE)

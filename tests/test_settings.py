@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from app.base.keys import digest_of
 from app.errors import ConfigurationError
-from app.keys import digest_of
 from app.settings import SECRETS, Settings, is_loopback
 
 ROOT = Path(__file__).parents[1]

@@ -14,7 +14,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from app.supervisor.sockets import MAX_MESSAGE_BYTES
+from app.serve.sockets import MAX_MESSAGE_BYTES
 from tests.launch import Service, services
 from tests.processes import until
 from tests.test_workers import Client, holders

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from app.db import schema
+from app.base.db import schema
 from app.errors import ConfigurationError
-from app.supervisor.waiting import HEAD_BYTES, answer_to
+from app.serve.waiting import HEAD_BYTES, answer_to
 from tests.launch import Serve, Service, call, services
 from tests.processes import until
 

@@ -22,8 +22,8 @@ from urllib.error import HTTPError
 import asyncpg
 import pytest
 
-from app.db import schema
-from app.db.embedded import EmbeddedPostgres
+from app.base.db import schema
+from app.base.db.embedded import EmbeddedPostgres
 from tests.launch import ROOT, Serve, answers, call, services
 from tests.processes import lives, until
 

@@ -9,7 +9,7 @@ from redis.asyncio import Redis as Client
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from app import tasks
+from app.base import tasks
 from tests.topics.test_bus import Redis, redis
 
 __all__ = ["redis"]

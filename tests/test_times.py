@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app import times
+from app.base import times
 
 
 @pytest.mark.parametrize(

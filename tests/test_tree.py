@@ -8,10 +8,11 @@ import subprocess
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from tests.queue.statements import every
+
 ROOT = Path(__file__).parents[1]
 HARD_LIMIT = 400
 NAMELESS = {"utils", "util", "common", "helpers", "services", "repositories", "core", "misc"}
-STATEMENTS = ("app/queue/sql", "app/topics/sql", "app/audit/sql", "app/signin/sql")
 
 # In pieces, so that this file does not name them.
 REGISTRIES = [
@@ -62,9 +63,9 @@ def test_no_file_names_a_package_registry() -> None:
 
 
 def test_every_statement_says_what_it_promises() -> None:
-    statements = [path for folder in STATEMENTS for path in sorted((ROOT / folder).glob("*.sql"))]
+    statements = every()
     assert statements
-    assert [path.name for path in statements if not re.match(r"-- \S.{10,}", path.read_text())] == []
+    assert [str(one) for one in statements if not re.match(r"-- \S.{10,}", one.text)] == []
 
 
 def test_references_to_decisions_lead_to_one() -> None:

@@ -19,7 +19,7 @@ import asyncpg
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from app.supervisor.worker import SLOT
+from app.serve.worker import SLOT
 from tests.launch import Serve, Service, call, services
 from tests.processes import lives, until
 from tests.topics.test_bus import Redis

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final, Generic, TypeVar
 
-from app import tasks
+from app.base import tasks
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")

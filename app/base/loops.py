@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
-from app import tasks
+from app.base import tasks
 from app.base.outages import TOO_SLOW, UNREACHABLE
 from app.errors import HoldfastError
 

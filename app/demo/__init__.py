@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from app.base.keys import entries
 from app.demo import attach, files, verdict
 from app.demo.client import AWAY, Client, Refused
 from app.demo.run import Plan, run
-from app.keys import entries
 from app.settings import read
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from app.admin.frame import Page
-    from app.api.route import Route
     from app.base.loops import Loop
-    from app.engine.engine import Engine
-    from app.engine.shared import Core
+    from app.http.route import Route
+    from app.kernel.engine import Engine
+    from app.kernel.shared import Core
+    from app.pages.frame import Page
 
 
 class Feature(msgspec.Struct, frozen=True):

@@ -21,8 +21,8 @@ import asyncpg
 import httpx
 from pydantic import SecretStr
 
-from app.db import schema
-from app.db.embedded import EmbeddedPostgres
+from app.base.db import schema
+from app.base.db.embedded import EmbeddedPostgres
 from app.settings import Settings
 from tests.api.dialect import Topic
 from tests.conftest import Running
@@ -116,7 +116,7 @@ PAGES: Final = {
     "users": "/users",
     "audit": "/audit",
 }
-# What comes after its page, where it takes longer than a page may (app/admin/soon.py).
+# What comes after its page, where it takes longer than a page may (app/pages/patience.py).
 COME_AFTER: Final = {
     "what happened to a job": PAGES["job"],
     "what became of one, completed": PAGES["job, completed"],

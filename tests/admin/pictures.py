@@ -11,7 +11,7 @@ from typing import Final, Literal
 import httpx
 from playwright.async_api import async_playwright
 
-from app.db.pool import Pools
+from app.base.db.pool import Pools
 from tests.admin.browser import ROOT, Hand, Tab, chromium, visitor
 from tests.admin.depth import service_of_its_own
 from tests.api import minutes

@@ -13,7 +13,7 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser
 
-from app.admin import render
+from app.pages import render
 from tests.admin.browser import tab, visitor
 from tests.api.dialect import Topic, eventually, until_waiting
 from tests.api.events import working

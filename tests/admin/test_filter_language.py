@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.admin.jobs import language
-from app.admin.jobs.language import WORDS
-from app.edge.jobs import data_of, match_of, path_of
 from app.errors import InvalidRequest
-from app.queue.shown import Datum
+from app.features.jobs import filter_language as language
+from app.features.jobs.filter_language import WORDS
+from app.features.jobs.requests import data_of, match_of, path_of
+from app.kernel.jobs import Datum
 
 
 @given(st.dictionaries(st.sampled_from(WORDS), st.text(max_size=40) | st.text('\\" :a', max_size=6)))

@@ -50,7 +50,7 @@ async def test_all_is_well_where_all_is_known(alone: Running) -> None:
 
 
 async def test_without_what_became_of_jobs_it_says_so(alone: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.engine.overview.PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("app.features.stats.overview.PATIENCE_SECONDS", 0.2)
     async with locked(alone, "topic_stats"):
         page = await home(alone)
     assert WELL not in page
@@ -60,7 +60,7 @@ async def test_without_what_became_of_jobs_it_says_so(alone: Running, monkeypatc
 
 
 async def test_before_topics_were_looked_at_it_says_so(alone: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.engine.levels.PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr("app.kernel.counts.levels.PATIENCE_SECONDS", 1.0)
     async with locked(alone, "jobs"):
         page = await home(alone)
     assert NOTHING not in page

@@ -13,10 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.admin.jobs import again
-from app.queue import shown
-from app.queue.model import Seq
-from app.queue.shown import Place
+from app.features.jobs import links as again
+from app.kernel import jobs as shown
+from app.kernel.jobs import Place
+from app.kernel.model import Seq
 from tests.api.dialect import Body, Topic, accepted
 from tests.conftest import Running
 

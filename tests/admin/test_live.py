@@ -12,11 +12,10 @@ from types import MappingProxyType
 import httpx
 import pytest
 
-from app.admin import render
-from app.admin.live import frame
-from app.edge.credentials import SESSION
-from app.engine import screens
-from app.engine.screens import MOST_STREAMS, Screens
+from app.http.credentials import SESSION
+from app.pages import render, screens
+from app.pages.live import frame
+from app.pages.screens import MOST_STREAMS, Screens
 from tests.admin.test_session import browser, sign_in
 from tests.api.conftest import Serve
 from tests.api.dialect import Topic

@@ -9,9 +9,9 @@ import httpx
 import pytest
 from playwright.async_api import Browser, BrowserContext, Page, Request, Route, expect
 
-from app.engine import screens
-from app.engine.screens import Screens
 from app.errors import Unavailable
+from app.pages import screens
+from app.pages.screens import Screens
 from tests.admin.browser import PHONE, Tab, tab, visitor
 from tests.api.dialect import Topic
 from tests.api.keyring import client

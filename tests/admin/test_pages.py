@@ -9,10 +9,10 @@ import asyncpg
 import httpx
 import pytest
 
-from app.admin import assets
-from app.admin.topic import curves, depth
-from app.engine.reasons import Code, Reason
-from app.queue.stats import Held, Step
+from app.features.explain.reasons import Code, Reason
+from app.features.stats.rows import Held, Step
+from app.features.topics.page import curves, depth
+from app.pages import assets
 from tests.api.test_health import Link
 
 if TYPE_CHECKING:

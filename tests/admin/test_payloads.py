@@ -8,8 +8,8 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.admin import payloads
-from app.admin.payloads import DEEPEST, MOST_BYTES, MOST_CHARACTERS, MOST_LINES, Kind, Line
+from app.features.jobs import payload_view as payloads
+from app.features.jobs.payload_view import DEEPEST, MOST_BYTES, MOST_CHARACTERS, MOST_LINES, Kind, Line
 
 NUMBERS = st.sampled_from(["0", "-0", "1E400", "0.10", "123456789012345678901234567890", "1e-7", "-1.50"])
 TEXTS = st.text(max_size=12).map(lambda text: json.dumps(text, ensure_ascii=len(text) % 2 == 0))

@@ -121,7 +121,7 @@ async def test_a_key_is_made_shown_once_rotated_and_revoked(
 
 
 async def test_keys_have_pages(one: Tab, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.admin.keys.MOST", 2)
+    monkeypatch.setattr("app.features.people.keys_page.MOST", 2)
     for name in ("a", "b", "c"):
         await make(http, name, ["read"])
     await one.open("/admin/keys")
@@ -237,7 +237,7 @@ async def test_the_trail_is_filtered_by_its_address_and_says_what_was_another(
     await queue.put(lease_ms=1_000)
     await queue.put(lease_ms=2_000)
     await http.post("/v0/keys", json={"name": HOSTILE, "scopes": ["read"]})
-    monkeypatch.setattr("app.admin.audit.MOST", 6)  # axe takes seconds for fifty
+    monkeypatch.setattr("app.features.audit.page.MOST", 6)  # axe takes seconds for fifty
     await one.open("/admin/audit")
     assert await one.looked_at(axe, "small-audit") == []
     assert HOSTILE in await one.text()
@@ -260,7 +260,7 @@ async def test_the_trail_is_filtered_by_its_address_and_says_what_was_another(
     await one.open("/admin/audit?action=fly")
     assert "action must be one of" in await one.text()
 
-    monkeypatch.setattr("app.admin.audit.MOST", 1)
+    monkeypatch.setattr("app.features.audit.page.MOST", 1)
     await one.open("/admin/audit?subject=trail")
     assert await one.page.locator("tbody tr").count() == 1
     await submit(one, one.page.get_by_role("link", name="Next"))
@@ -271,7 +271,7 @@ async def test_the_trail_is_filtered_by_its_address_and_says_what_was_another(
 async def test_a_trail_that_takes_too_long_to_search_says_so(
     small: Running, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.admin.audit.SECONDS", 0.2)
+    monkeypatch.setattr("app.features.audit.page.SECONDS", 0.2)
     async with small.context.pools.rest.acquire() as db, db.transaction():
         await db.execute("LOCK TABLE holdfast.audit")  # nobody else can read it meanwhile
         answer = await http.get("/admin/audit")
@@ -326,7 +326,7 @@ async def test_an_admin_of_some_topics_sees_their_part(small: Running, http: htt
 async def test_who_holds_back_vacuum_is_found_from_home(
     one: Tab, small: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.db.horizon.OLD_SECONDS", 0.5)
+    monkeypatch.setattr("app.base.db.horizon.OLD_SECONDS", 0.5)
     url = small.context.settings.database_url
     assert url is not None
     report = await asyncpg.connect(url.get_secret_value(), server_settings={"application_name": "nightly report"})

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from app.edge.credentials import SESSION
-from app.keys import digest_of
+from app.base.keys import digest_of
+from app.http.credentials import SESSION
 from tests.admin.test_pages import is_page
 from tests.api.conftest import Serve
 from tests.api.keyring import ALL, Services, bearer, client, make
@@ -151,7 +151,7 @@ async def test_who_has_a_session_that_is_over_can_sign_in_again(
     boss = (await add_user(root, is_admin=True))["username"]
     async with browser(guarded, "10.0.1.4") as http:
         with monkeypatch.context() as changed:
-            changed.setattr("app.signin.tokens.PAGES_SECONDS", -10)
+            changed.setattr("app.http.signin.tokens.PAGES_SECONDS", -10)
             await sign_in(http, boss)
         answer = await http.get("/admin/horizon")
         is_page(answer, 401)

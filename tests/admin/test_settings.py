@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from app.admin import settings
-from app.admin.settings import Source
-from app.audit import trail
-from app.queue.backoff import Backoff
-from app.queue.model import Topic
-from app.topics.config import DEFAULTS, Policy, in_effect, of_messages
-from app.topics.settings import FIELDS, Chosen, OnExhausted, TopicType
-from app.topics.webhook import Webhook
+from app.features.topics import config_form as settings
+from app.features.topics.config_form import Source
+from app.kernel.audit import trail
+from app.kernel.model import Topic
+from app.kernel.topics.backoff import Backoff
+from app.kernel.topics.config import DEFAULTS, Policy, in_effect, of_messages
+from app.kernel.topics.settings import FIELDS, Chosen, OnExhausted, TopicType
+from app.kernel.topics.webhook import Webhook
 
 NAME = "orders"
 QUEUE = Chosen(type=TopicType.QUEUE, max_deliveries=0, lease_ms=30_000, ttl_ms=0)

@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext
 
-from app.edge.sight import WHY
+from app.http.sight import WHY
 from tests.admin.browser import Tab, tab, visitor
 from tests.api.dialect import Topic, accepted
 from tests.api.keyring import client, make

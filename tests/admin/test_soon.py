@@ -9,7 +9,7 @@ import httpx
 import pytest
 from playwright.async_api import Browser, expect
 
-from app.admin import soon
+from app.pages import patience as soon
 from tests.admin.browser import tab, visitor
 from tests.api.conftest import Serve
 from tests.api.dialect import Topic

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app.admin.jobs.timeline import SILENT, Step, steps, strip
-from app.queue.ledger import Event
+from app.features.jobs.timeline import SILENT, Step, steps, strip
+from app.kernel.ledger import Event
 
 NOW = 1_000_000
 

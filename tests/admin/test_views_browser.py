@@ -8,7 +8,7 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, expect
 
-from app.admin import saved
+from app.features.saved_views import page as saved
 from tests.admin.browser import Hand, Tab, signed_in, tab
 from tests.admin.conftest import BOSS, HOSTILE, READER
 from tests.admin.test_jobs_browser import confirm, seqs

@@ -15,7 +15,7 @@ from typing import TypeVar
 import httpx
 import msgspec
 
-from app.api.v0.frames import WATCH, WORK
+from app.http.v0.frames import WATCH, WORK
 from tests.api.dialect import Body, Topic
 
 HEARTBEAT = ": hb"

@@ -6,7 +6,7 @@ import re
 
 import httpx
 
-from app.signin.saved_views import MOST as MOST_VIEWS
+from app.features.saved_views.store import MOST as MOST_VIEWS
 from tests.api.dialect import JSON, Topic, accepted, refused
 
 NOBODY = {"authorization": "Bearer wrong"}

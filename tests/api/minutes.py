@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from app.db.pool import Pools
-from app.reapers import depths, stats
+from app.base.db.pool import Pools
+from app.features.stats import depths
+from app.features.stats import sweep as stats
 from tests.engine.machines import new_machine
 
 HELD: Final = ("depths", "depth_looks")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
+from app.base.keys import digest_of
 from app.errors import ConfigurationError
-from app.keys import digest_of
 from app.settings import Settings
 from tests.api.dialect import Body, accepted, refused
 
@@ -256,7 +256,7 @@ async def test_a_keys_digest_is_compared_in_constant_time(
         seen.append((one, other))
         return False
 
-    monkeypatch.setattr("app.signin.directory.hmac.compare_digest", compare)
+    monkeypatch.setattr("app.http.signin.directory.hmac.compare_digest", compare)
     refused(await http.get(mail, headers=bearer("read")), 401, "unauthorized")
     assert (digest_of(f"{SECRET}-r".encode()),) * 2 in seen
     monkeypatch.undo()

@@ -11,10 +11,10 @@ import asyncpg
 import httpx
 import pytest
 
-from app.audit import trail
-from app.audit.trail import Action
-from app.topics import store
-from app.topics.settings import Config, TopicType
+from app.kernel.audit import trail
+from app.kernel.audit.trail import Action
+from app.kernel.topics import store
+from app.kernel.topics.settings import Config, TopicType
 from tests.api.dialect import Body, Topic, accepted, eventually, refused
 from tests.api.keyring import Services, bearer, client, make
 

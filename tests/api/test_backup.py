@@ -13,7 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import pytest
 
-from app.db.embedded import EmbeddedPostgres
+from app.base.db.embedded import EmbeddedPostgres
 from app.errors import ConfigurationError
 from tests.api.conftest import Serve
 from tests.api.dialect import Body, Topic

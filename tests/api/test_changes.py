@@ -8,7 +8,7 @@ import time
 import httpx
 import pytest
 
-from app.reapers import sweeps
+from app.features.upkeep import sweeps
 from tests.api.dialect import Body, Topic, accepted, eventually, refused, until_waiting
 from tests.conftest import Running
 

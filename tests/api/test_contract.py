@@ -294,7 +294,7 @@ async def test_a_fault_of_the_service_is_told_as_one_and_no_more(queue: Topic, m
     async def broken(*_: object) -> None:
         raise RuntimeError("what only the log is to say")
 
-    monkeypatch.setattr("app.api.v0.topics.store.get", broken)
+    monkeypatch.setattr("app.features.topics.v0.store.get", broken)
     answer = await queue.http.get(queue.path)
     refused(answer, 500, "internal")
     assert "only the log" not in answer.text

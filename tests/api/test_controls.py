@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 import asyncpg
 import pytest
 
-from app.engine import waiters
-from app.engine.drains import CLOSE_SECONDS, Drains
+from app.features.topics.drains import CLOSE_SECONDS, Drains
+from app.kernel.claim import waiters
 from tests.api.conftest import Serve
 from tests.api.dialect import Body, Topic, accepted, refused, until_waiting
 from tests.api.keyring import Services, client

@@ -12,7 +12,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from app.api.openapi import STRUCTS
+from app.http.openapi import STRUCTS
 from tests.api.dialect import Body
 from tests.api.events import HEARTBEAT
 from tests.examples import FILE

@@ -12,7 +12,7 @@ import httpx
 import jsonschema
 import pytest
 
-from app.log import ID_PATTERN
+from app.base.log import ID_PATTERN
 from tests import examples, routes
 from tests.api.dialect import JSON, Body, Topic, accepted, refused
 from tests.api.events import working

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.engine import reasons
+from app.features.explain import reasons
 from tests.api import test_states as states
 from tests.api.dialect import Body, Topic, accepted, eventually
 from tests.api.keyring import Services

@@ -19,8 +19,8 @@ from tests.api.people import add_user, basic
 from tests.queue.tallies import tallied
 
 if TYPE_CHECKING:
-    from app.db.pool import Pools
-    from app.topics.cache import Policies
+    from app.base.db.pool import Pools
+    from app.kernel.topics.cache import Policies
     from tests.api.conftest import Serve
 
 # One bad deployment: five kinds of errors, which differ in whatever differs from one job to the next.

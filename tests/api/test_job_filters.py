@@ -7,7 +7,7 @@ import asyncio
 import httpx
 import pytest
 
-from app.queue import shown
+from app.kernel import jobs as shown
 from tests.api.dialect import Body, Topic, accepted, refused
 from tests.api.test_changes import listed
 from tests.api.test_requeue import ended

@@ -9,9 +9,9 @@ from functools import partial
 
 import pytest
 
-from app.db.pool import Pools
-from app.queue import uses
-from app.topics.config import Policy
+from app.base.db.pool import Pools
+from app.kernel.topics import last_used_rows as uses
+from app.kernel.topics.config import Policy
 from tests.api.conftest import Serve
 from tests.api.dialect import Topic, accepted
 from tests.api.keyring import client

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.db.pool import Pools
+from app.base.db.pool import Pools
 from tests.api.conftest import Serve
 from tests.api.dialect import Topic, accepted, eventually
 from tests.api.keyring import client

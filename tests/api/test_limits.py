@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from app.supervisor.protocol import MAX_HEADERS, MAX_PIPELINED, MAX_TARGET_BYTES
+from app.serve.protocol import MAX_HEADERS, MAX_PIPELINED, MAX_TARGET_BYTES
 from tests.api.dialect import eventually
 from tests.api.raw import Raw, chunk, chunked, connected, eventually_true, get, post, raw
 from tests.launch import Serve, Service, services

@@ -7,8 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from app.db.pool import Pools
-from app.queue import exits, inspector, redrive
+from app.base.db.pool import Pools
+from app.features.jobs import redrive_rows as redrive
+from app.kernel.counts import inspector
+from app.kernel.settle import exit_rows as exits
 from tests.api.dialect import Body, Topic, eventually
 from tests.api.test_logs import data
 from tests.api.watches import made, watching

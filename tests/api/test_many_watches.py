@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from app.edge import events
-from app.engine.watches import Watches
+from app.features.logs.watches import Watches
+from app.http import sse as events
 from tests.api.dialect import Body, Topic, eventually
 from tests.api.events import HEARTBEAT, Frame
 from tests.api.process import Process

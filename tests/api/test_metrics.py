@@ -12,11 +12,11 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.engine import levels
-from app.engine.levels import Levels
-from app.metrics.catalogue import PREFIX
-from app.reapers import loop
-from app.reapers.loop import Reapers
+from app.base.metrics.catalogue import PREFIX
+from app.features.upkeep import loop
+from app.features.upkeep.loop import Reapers
+from app.kernel.counts import levels
+from app.kernel.counts.levels import Levels
 from tests.api.dialect import Body, Topic, eventually, refused, until_waiting
 from tests.api.events import working
 from tests.api.test_health import Link
@@ -169,7 +169,7 @@ async def test_topics_are_looked_at_once_in_five_seconds(queue: Topic, http: htt
     await asyncio.gather(*(scrape(http) for _ in range(5)))
     await queue.add(1)
     now = await scrape(http)
-    assert now.of("statement_seconds_count", statement="queue/depths") == 1
+    assert now.of("statement_seconds_count", statement="counts/depths") == 1
     assert now.of("topic_ready", topic=queue.name) == 0, "of the last look"
     assert 0 <= now.of("topic_gauges_age_seconds") < 30
 

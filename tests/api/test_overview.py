@@ -11,7 +11,7 @@ import asyncpg
 import httpx
 import pytest
 
-from app.engine.overview import MINUTES
+from app.features.stats.overview import MINUTES
 from tests.api import minutes
 from tests.api.conftest import Serve
 from tests.api.dialect import Topic, accepted, eventually, refused
@@ -121,7 +121,7 @@ async def test_it_says_where_there_are_more_topics_than_it_looks_at(alone: Runni
 async def test_minutes_that_take_too_long_are_not_told(
     alone: Running, own: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.engine.overview.PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("app.features.stats.overview.PATIENCE_SECONDS", 0.2)
     db = await asyncpg.connect(own.url)
     try:
         async with client(alone, "all") as http, db.transaction():
@@ -134,7 +134,7 @@ async def test_minutes_that_take_too_long_are_not_told(
 
 
 async def test_all_who_ask_at_once_are_told_the_same(alone: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.engine.overview.PATIENCE_SECONDS", 20)
+    monkeypatch.setattr("app.features.stats.overview.PATIENCE_SECONDS", 20)
     async with client(alone, "all") as http:
         await Topic(http, "a").put()
         async with alone.context.pools.rest.acquire() as db:
@@ -179,7 +179,7 @@ async def test_dead_letters_are_said_of_the_topic_that_they_come_from(alone: Run
 
 
 async def test_of_minutes_that_nobody_told_nothing_is_said(alone: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.engine.overview.MOST_UNTOLD", -1)
+    monkeypatch.setattr("app.features.stats.overview.MOST_UNTOLD", -1)
     async with client(alone, "all") as http:
         await Topic(http, "a").put(wait_goal_ms=1)
         await Topic(http, "a").add(1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from app.engine.outcomes import Outcomes
+from app.features.results.outcomes import Outcomes
 from tests.api.dialect import Body, Topic, accepted, eventually, refused
 from tests.api.keyring import client, make
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from app.signin.saved_views import MOST
+from app.features.saved_views.store import MOST
 from tests.api.dialect import accepted, refused
 from tests.api.keyring import bearer, client, make
 from tests.api.people import add_user, token_of

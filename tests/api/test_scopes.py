@@ -12,9 +12,9 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import Mount, Route
 
-from app.admin import assets
-from app.admin.permissions import Role
 from app.main import ALL_PAGES
+from app.pages import assets
+from app.pages.permissions import Role
 from tests.api.dialect import Body, Topic, accepted, refused
 from tests.api.keyring import ALL, Services, bearer, client, make
 from tests.api.people import add_user, basic, token_of

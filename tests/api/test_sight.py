@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from app.edge.sight import WHY
+from app.http.sight import WHY
 from app.main import ALL_PAGES
 from tests.api.dialect import Body, Topic, accepted, refused
 from tests.api.keyring import Services, client, make

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from app.supervisor.protocol import LEAST_RATE
+from app.serve.protocol import LEAST_RATE
 from tests.api.dialect import eventually
 from tests.api.raw import Raw, chunked, connected, eventually_true, get, post, raw
 from tests.launch import Service, services

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.reapers import sweeps
+from app.features.upkeep import sweeps
 from tests.api.dialect import Topic, accepted, eventually, refused
 from tests.conftest import Running
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import httpx
 import pytest
 
-from app.db.pool import Pools
+from app.base.db.pool import Pools
 from tests.api import minutes
 from tests.api.dialect import Topic, accepted, refused
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from app.engine.waiters import POLL_SECONDS
+from app.kernel.claim.waiters import POLL_SECONDS
 from tests.api.dialect import Body, Topic, accepted, eventually, refused, until_waiting
 from tests.conftest import Running
 

@@ -17,7 +17,7 @@ from tests.api.messages.client import Messages, done
 from tests.topics.test_bus import Redis, redis, until
 
 if TYPE_CHECKING:
-    from app.db.pool import Pools
+    from app.base.db.pool import Pools
     from tests.api.conftest import Serve
     from tests.conftest import Running
 

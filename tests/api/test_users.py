@@ -229,6 +229,6 @@ async def test_a_key_or_user_of_some_topics_manages_no_users(guarded: Running, r
 
 
 async def test_a_user_has_a_bounded_number_of_grants(root: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.signin.users.MOST_GRANTS", 2)
+    monkeypatch.setattr("app.http.signin.users.MOST_GRANTS", 2)
     made = await add_user(root, "read a", "read b")
     refused(await root.post(f"/api/users/{made['id']}/grants", json={"action": "read"}), 429, "throttled")

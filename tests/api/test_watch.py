@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from app.metrics import catalogue
+from app.base.metrics import catalogue
 from tests.api.dialect import JSON, Body, Topic, eventually, refused
 from tests.api.events import HEARTBEAT
 from tests.api.watches import event_id, made, position, watching
@@ -334,7 +334,7 @@ async def test_who_leaves_is_forgotten(log: Topic, service: Running) -> None:
 
 
 async def test_one_write_reaches_all_who_watch_with_one_read(log: Topic, service: Running) -> None:
-    statements = service.context.engine.metrics.histogram(catalogue.STATEMENT_SECONDS, "queue/read_records")
+    statements = service.context.engine.metrics.histogram(catalogue.STATEMENT_SECONDS, "logs/read_records")
 
     watch = [await made(log.http, log) for _ in range(20)]
     async with httpx.AsyncClient(base_url=service.url, timeout=35, limits=httpx.Limits(max_connections=50)) as http:

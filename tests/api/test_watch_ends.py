@@ -11,10 +11,10 @@ import asyncpg
 import httpx
 import pytest
 
-from app.api.v0.watches import _position
-from app.engine.watches import Watches
-from app.topics import watches as store
-from app.topics.watches import Options, Place
+from app.features.logs import watch_rows as store
+from app.features.logs.v0_watch import _position
+from app.features.logs.watch_rows import Options, Place
+from app.features.logs.watches import Watches
 from tests.api.dialect import Body, Topic, eventually, refused
 from tests.api.events import Frame
 from tests.api.keyring import Services, bearer, client, make

@@ -219,7 +219,7 @@ async def test_two_streams_and_a_poller_share(queue: Topic) -> None:
 
 
 async def test_heartbeats_come_while_no_job_does(queue: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.api.v0.work.HEARTBEAT_SECONDS", 0.2)
+    monkeypatch.setattr("app.features.queue.v0_work.HEARTBEAT_SECONDS", 0.2)
     async with working(queue, max=100) as stream:
         frames = [await stream.frame() for _ in range(4)]
         assert [frame and frame.text for frame in frames] == [HEARTBEAT] * 4
@@ -230,7 +230,7 @@ async def test_heartbeats_come_while_no_job_does(queue: Topic, monkeypatch: pyte
 
 
 async def test_heartbeats_are_left_out_while_jobs_come(queue: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.api.v0.work.HEARTBEAT_SECONDS", 1.5)
+    monkeypatch.setattr("app.features.queue.v0_work.HEARTBEAT_SECONDS", 1.5)
     async with working(queue, max=100) as stream:
         assert (await stream.frame()).text == HEARTBEAT  # type: ignore[union-attr]
         end = time.monotonic() + 2.5

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from app.edge import events
+from app.http import sse as events
 from tests.api.dialect import Body, Topic, refused, until_waiting
 from tests.api.events import working
 from tests.api.raw import get, raw

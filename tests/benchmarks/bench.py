@@ -21,13 +21,13 @@ from urllib.request import urlopen
 import asyncpg
 import uvloop
 
-from app.db import schema
-from app.db.embedded import EmbeddedPostgres
-from app.db.pool import Pools, open_pools
-from app.supervisor import listener
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.config import DEFAULTS, Policy
+from app.base.db import schema
+from app.base.db.embedded import EmbeddedPostgres
+from app.base.db.pool import Pools, open_pools
+from app.kernel.topics import store
+from app.kernel.topics.config import DEFAULTS, Policy
+from app.kernel.topics.resolve import Asked, resolve
+from app.serve import listener
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

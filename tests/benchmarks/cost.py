@@ -18,13 +18,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from app.db import schema
-from app.db.pool import Pools, open_pools
-from app.queue import consumer
-from app.queue.model import Batch, Connection
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.config import DEFAULTS
+from app.base.db import schema
+from app.base.db.pool import Pools, open_pools
+from app.kernel.claim import consumer
+from app.kernel.model import Batch, Connection
+from app.kernel.topics import store
+from app.kernel.topics.config import DEFAULTS
+from app.kernel.topics.resolve import Asked, resolve
 from tests.benchmarks.bench import embedded
 from tests.benchmarks.facts import facts_of
 from tests.queue import calls

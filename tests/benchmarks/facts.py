@@ -8,7 +8,7 @@ import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
-from app.queue.model import Connection
+from app.kernel.model import Connection
 from tests.benchmarks.bench import Bench
 
 ROOT = Path(__file__).parents[2]

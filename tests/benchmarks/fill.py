@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager, suppress
 
 import asyncpg
 
-from app.queue import producer
-from app.queue.model import Batch, Budget, Lane, Topic
+from app.kernel.enqueue import producer
+from app.kernel.model import Batch, Budget, Lane, Topic
 from tests.benchmarks.bench import Bench, say
 from tests.benchmarks.load import data_of
 

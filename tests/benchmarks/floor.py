@@ -23,12 +23,13 @@ from uuid import UUID, uuid4
 import asyncpg
 import uvloop
 
-from app.db.pool import PLANNER
-from app.queue import consumer, producer
-from app.queue.consumer import Slots
-from app.queue.model import Batch, Job, Lane, Reach
-from app.queue.results import Ended
-from app.topics.config import Policy
+from app.base.db.pool import PLANNER
+from app.kernel.claim import consumer
+from app.kernel.claim.consumer import Slots
+from app.kernel.enqueue import producer
+from app.kernel.model import Batch, Job, Lane, Reach
+from app.kernel.settle.results import Ended
+from app.kernel.topics.config import Policy
 from tests.benchmarks.bench import Bench, running, say
 from tests.benchmarks.peers.contest import take
 from tests.benchmarks.peers.processes import Failed

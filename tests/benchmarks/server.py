@@ -15,13 +15,13 @@ from pydantic import SecretStr
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.body import read_json
-from app.api.direct import Direct
-from app.api.v0.fields import answer
-from app.api.v0.record_bodies import AppendBody
+from app.http.body import read_json
+from app.http.direct import Direct
+from app.http.v0.fields import answer
+from app.http.v0.record_bodies import AppendBody
 from app.main import create_app
+from app.serve import server
 from app.settings import Settings
-from app.supervisor import server
 
 _body = msgspec.json.Decoder(AppendBody)
 

@@ -23,8 +23,8 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 from pyspark.sql import DataFrame, SparkSession
 
-from app.db import schema
-from app.db.embedded import EmbeddedPostgres
+from app.base.db import schema
+from app.base.db.embedded import EmbeddedPostgres
 from spark import source
 from spark.session import session
 from tests.launch import call, services

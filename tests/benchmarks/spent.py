@@ -17,10 +17,11 @@ from typing import Final
 
 import uvloop
 
-from app.queue import consumer, producer
-from app.queue.consumer import Slots
-from app.queue.model import Batch, Lane, Reach
-from app.queue.results import Ended
+from app.kernel.claim import consumer
+from app.kernel.claim.consumer import Slots
+from app.kernel.enqueue import producer
+from app.kernel.model import Batch, Lane, Reach
+from app.kernel.settle.results import Ended
 from tests.benchmarks.bench import Bench, running
 from tests.benchmarks.peers.drivers.holdfast import Holdfast
 from tests.benchmarks.peers.drivers.protocol import Meter

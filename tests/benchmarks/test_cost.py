@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 
-from app.db.pool import open_pools
+from app.base.db.pool import open_pools
 from tests.benchmarks import cost
 from tests.benchmarks.facts import ROOT
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from app.db.pool import open_pools
-from app.topics import store
-from app.topics.config import DEFAULTS
+from app.base.db.pool import open_pools
+from app.kernel.topics import store
+from app.kernel.topics.config import DEFAULTS
 from tests.benchmarks.wire import counted
 
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
-from app.db import sql
+from app.base.db import sql
 
 SECRECY: Final = (80877103, 80877104)  # what asks for TLS, and for GSSAPI
 NO: Final = b"N"

@@ -12,7 +12,7 @@ from tests.chaos.facts import PAUSED, Facts, overlap
 from tests.chaos.history import Outage
 
 AWAY_MS: Final = 5000.0  # for so long after a fault nobody may get an answer
-# That a server says nothing a call learns when its own time is up, app.db.pool.COMMAND_SECONDS; then it connects.
+# That a server says nothing a call learns when its own time is up, app.base.db.pool.COMMAND_SECONDS; then it connects.
 SILENT_MS: Final = {"lose_primary": 20_000.0}
 
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from app.db.embedded import EmbeddedPostgres
+from app.base.db.embedded import EmbeddedPostgres
 from tests.chaos.proxy import Proxy
 from tests.processes import children, until
 from tests.topics.test_bus import Redis

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit, urlunsplit
 
-from app.db import schema
+from app.base.db import schema
 from tests.api.conftest import Serve
 from tests.api.dialect import Topic
 from tests.api.keyring import Services, client

@@ -18,8 +18,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.db import binaries
-from app.db.embedded import EmbeddedPostgres
+from app.base.db import binaries
+from app.base.db.embedded import EmbeddedPostgres
 from app.errors import ConfigurationError
 from tests.processes import account, lives, until
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
+from app.base.db.pool import Pools
 from app.base.outages import as_unavailable
-from app.db.pool import Pools
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from app.db import health
-from app.db.pool import Pools, open_pools
-from app.engine.engine import Engine
-from app.engine.levels import Levels
-from app.metrics.slots import Merged
-from app.topics.cache import Policies
+from app.base.db import health
+from app.base.db.pool import Pools, open_pools
+from app.base.metrics.slots import Merged
+from app.kernel.counts.levels import Levels
+from app.kernel.engine import Engine
+from app.kernel.topics.cache import Policies
 from tests.queue.calls import Session, until
 
 

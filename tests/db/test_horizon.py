@@ -11,11 +11,11 @@ import asyncpg
 import msgspec
 import pytest
 
-from app.db import horizon
-from app.db.horizon import DEAD_ROWS, OLD_SECONDS, OLD_TRANSACTIONS, Found, Holder, Horizon, Kind, Level, Table
-from app.db.pool import Pools
-from app.queue import consumer
-from app.topics.config import Policy
+from app.base.db import horizon
+from app.base.db.horizon import DEAD_ROWS, OLD_SECONDS, OLD_TRANSACTIONS, Found, Holder, Horizon, Kind, Level, Table
+from app.base.db.pool import Pools
+from app.kernel.claim import consumer
+from app.kernel.topics.config import Policy
 from tests.queue.calls import Session, batch, held, put, take, until
 
 SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1"

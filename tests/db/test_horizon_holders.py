@@ -13,10 +13,10 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from app.db import binaries, health, horizon
-from app.db.embedded import EmbeddedPostgres
-from app.db.horizon import Holder, Kind
-from app.db.postmaster import Launcher
+from app.base.db import binaries, health, horizon
+from app.base.db.embedded import EmbeddedPostgres
+from app.base.db.horizon import Holder, Kind
+from app.base.db.postmaster import Launcher
 from tests.queue.calls import Session, until
 
 SETTINGS = {

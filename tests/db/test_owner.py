@@ -8,7 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from app.db import schema
+from app.base.db import schema
 
 
 async def test_who_owns_the_database_can_migrate_it(empty_database: Callable[[], Awaitable[str]]) -> None:

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import pytest
 
-from app.db import indexes, schema
-from app.db.embedded import EmbeddedPostgres
+from app.base.db import indexes, schema
+from app.base.db.embedded import EmbeddedPostgres
 from app.errors import ConfigurationError
 from tests.launch import services
 

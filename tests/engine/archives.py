@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from app.db.pool import Pools
-from app.engine.engine import Engine
-from app.engine.replays import Replays
-from app.queue import archive, inspector
-from app.queue.archive import Most, Part
-from app.topics.config import Policy
+from app.base.db.pool import Pools
+from app.features.archive import archive
+from app.features.archive.archive import Most, Part
+from app.features.archive.replays import Replays
+from app.kernel.counts import inspector
+from app.kernel.engine import Engine
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import held
 

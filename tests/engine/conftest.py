@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from app.db.pool import Pools
-from app.topics.config import Policy
+from app.base.db.pool import Pools
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine, new_machine
 
 

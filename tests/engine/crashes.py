@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import asyncpg
 
+from app.base.db.pool import Pools
 from app.base.outages import UNREACHABLE
-from app.db.pool import Pools
-from app.engine.engine import Engine
-from app.topics.cache import Policies
+from app.kernel.engine import Engine
+from app.kernel.topics.cache import Policies
 from tests.engine.machines import NAMES, Log, Machine
 
 if TYPE_CHECKING:
-    from app.db.pool import Pool
+    from app.base.db.pool import Pool
 
 BY_THE_CLOCK = {"count", "draws", "fold", "heads", "probe", "working", "writers"}
 

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import asyncpg
 
-from app.db.pool import Pools
-from app.engine.claimers import Claimer
-from app.engine.engine import Engine
-from app.queue.model import Batch, Job, Seq
-from app.topics.cache import Policies
-from app.topics.config import Policy
+from app.base.db.pool import Pools
+from app.kernel.claim.claimers import Claimer
+from app.kernel.engine import Engine
+from app.kernel.model import Batch, Job, Seq
+from app.kernel.topics.cache import Policies
+from app.kernel.topics.config import Policy
 from tests.queue import statements
 from tests.queue.calls import batch
 
 if TYPE_CHECKING:
-    from app.db.pool import Pool
+    from app.base.db.pool import Pool
 
 NAMES = {statement.text: statement.name for statement in statements.every()}
 Hook = Callable[[], Awaitable[None]]

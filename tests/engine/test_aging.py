@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.db.pool import Pools
-from app.engine.ages import OVERTAKE_SHARE
-from app.engine.ordering import LOOK_SECONDS
-from app.queue.model import Batch, Job, Seq
-from app.topics.config import Policy
+from app.base.db.pool import Pools
+from app.kernel.claim.ages import OVERTAKE_SHARE
+from app.kernel.claim.ordering import LOOK_SECONDS
+from app.kernel.model import Batch, Job, Seq
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine
 from tests.engine.test_fairness import by_tenant, jobs_of
 from tests.engine.test_ordering import ack, nack, seqs

@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.db.pool import Pools
-from app.engine.replays import Replays
-from app.queue import archive
-from app.queue.archive import Part
-from app.queue.consumer import Return
-from app.queue.model import Batch
-from app.topics.config import Policy
+from app.base.db.pool import Pools
+from app.features.archive import archive
+from app.features.archive.archive import Part
+from app.features.archive.replays import Replays
+from app.kernel.claim.consumer import Return
+from app.kernel.model import Batch
+from app.kernel.topics.config import Policy
 from tests.engine.archives import archived, complete, counted, drain, in_batches, sources
 from tests.engine.machines import Machine
 from tests.queue.calls import held, outlived, until

@@ -8,11 +8,11 @@ from itertools import pairwise
 
 import pytest
 
-from app.db.pool import Pools
-from app.engine import passes
-from app.queue.consumer import Return
-from app.queue.model import Batch
-from app.topics.config import Policy
+from app.base.db.pool import Pools
+from app.kernel.claim import passes
+from app.kernel.claim.consumer import Return
+from app.kernel.model import Batch
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine, parked
 from tests.queue.calls import batch, events, held, lease_ended, outlived, row, until
 from tests.queue.tallies import tallied

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.db.pool import Pools
-from app.queue import inspector
-from app.queue.consumer import Return
-from app.queue.model import Batch
-from app.topics import store
-from app.topics.config import Policy
+from app.base.db.pool import Pools
+from app.kernel.claim.consumer import Return
+from app.kernel.counts import inspector
+from app.kernel.model import Batch
+from app.kernel.topics import store
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import Session, batch, held, lease_ended, put, until
 

@@ -15,17 +15,17 @@ import asyncpg
 import pytest
 from msgspec.structs import replace
 
-from app.db.pool import Pools, open_pools
-from app.engine.failures import FailureReader
-from app.engine.redrives import Redrives, Tempo
+from app.base.db.pool import Pools, open_pools
 from app.errors import HoldfastError
-from app.queue import consumer
-from app.queue.consumer import Return
-from app.queue.model import Job
-from app.queue.operations import Canary, State, Wanted
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.config import Policy
+from app.features.dead_letters.reader import FailureReader
+from app.features.jobs.operations import Canary, State, Wanted
+from app.features.jobs.redrives import Redrives, Tempo
+from app.kernel.claim import consumer
+from app.kernel.claim.consumer import Return
+from app.kernel.model import Job
+from app.kernel.topics import store
+from app.kernel.topics.config import Policy
+from app.kernel.topics.resolve import Asked, resolve
 from tests.engine.crashes import Life, mortal
 from tests.engine.machines import Machine
 from tests.engine.test_redrives import BY, ended, fail, story, wanted

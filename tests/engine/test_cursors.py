@@ -14,18 +14,18 @@ import asyncpg
 import pytest
 from asyncpg.pgproto.pgproto import UUID
 
-from app.db.pool import Pools
-from app.engine import cursors
-from app.engine.claimers import Claimer
-from app.engine.cursors import Cursor, Mark
-from app.engine.engine import Engine
+from app.base.db.pool import Pools
 from app.errors import Unavailable
-from app.queue import consumer, producer
-from app.queue.consumer import Claimed, Return, Slots
-from app.queue.model import Batch, Held, Job, Lane, Reach, Topic
-from app.topics import store
-from app.topics.cache import Policies
-from app.topics.config import Policy
+from app.kernel.claim import consumer, cursors
+from app.kernel.claim.claimers import Claimer
+from app.kernel.claim.consumer import Claimed, Return, Slots
+from app.kernel.claim.cursors import Cursor, Mark
+from app.kernel.engine import Engine
+from app.kernel.enqueue import producer
+from app.kernel.model import Batch, Held, Job, Lane, Reach, Topic
+from app.kernel.topics import store
+from app.kernel.topics.cache import Policies
+from app.kernel.topics.config import Policy
 
 Connect = Callable[[], Awaitable["asyncpg.Connection[asyncpg.Record]"]]
 MakeQueue = Callable[..., Awaitable[Policy]]

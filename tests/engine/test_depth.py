@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.db.pool import Pools
+from app.base.db.pool import Pools
 from app.errors import HoldfastError, Throttled, TopicFull
-from app.queue.consumer import Return
-from app.queue.model import Batch, Seq
-from app.queue.producer import Placed
-from app.topics.config import Policy
+from app.kernel.claim.consumer import Return
+from app.kernel.enqueue.producer import Placed
+from app.kernel.model import Batch, Seq
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import Session, batch, held, outlived
 

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from app.db.pool import Pools
-from app.engine.changes import Changes
-from app.queue.consumer import Return
-from app.queue.model import Batch, Job
-from app.topics.config import Policy
+from app.base.db.pool import Pools
+from app.features.jobs.changes import Changes
+from app.kernel.claim.consumer import Return
+from app.kernel.model import Batch, Job
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine, parked
 from tests.queue.calls import held, lease_ended, until
 

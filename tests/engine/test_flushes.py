@@ -10,11 +10,11 @@ from typing import Final
 
 import asyncpg
 
-from app.db import schema
-from app.db.embedded import EmbeddedPostgres
-from app.db.pool import open_pools
-from app.topics import store
-from app.topics.asked import Asked, resolve
+from app.base.db import schema
+from app.base.db.embedded import EmbeddedPostgres
+from app.base.db.pool import open_pools
+from app.kernel.topics import store
+from app.kernel.topics.resolve import Asked, resolve
 from tests.engine.machines import new_machine
 from tests.processes import until
 from tests.queue.calls import held

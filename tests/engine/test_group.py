@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import asyncpg
 import pytest
 
-from app.engine.group import RETRIES, Apart, GroupCommit
 from app.errors import TopicNotFound, Unavailable
+from app.kernel.batching import RETRIES, Apart, GroupCommit
 
 Answer = list[str | BaseException]
 

@@ -8,21 +8,22 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from app.api.bounds import MAX_RECORDS
-from app.db.pool import Pools
-from app.engine import levels
-from app.engine.levels import Levels
-from app.engine.purges import Purges
-from app.engine.replays import Replays
+from app.base.db.pool import Pools
 from app.errors import InvalidRequest, Throttled, TopicFull
-from app.queue import changes, exits
-from app.queue.consumer import Return
-from app.queue.log import Match
-from app.queue.model import Batch
-from app.queue.producer import Placed
-from app.queue.shown import Status
-from app.reapers import follow
-from app.topics.config import Policy
+from app.features.archive.replays import Replays
+from app.features.jobs import change_rows as changes
+from app.features.upkeep import follow
+from app.http.bounds import MAX_RECORDS
+from app.kernel.claim.consumer import Return
+from app.kernel.counts import levels
+from app.kernel.counts.levels import Levels
+from app.kernel.enqueue.producer import Placed
+from app.kernel.jobs import Status
+from app.kernel.logs.log import Match
+from app.kernel.model import Batch
+from app.kernel.purges import Purges
+from app.kernel.settle import exit_rows as exits
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine, parked
 from tests.queue.calls import held, lease_ended, outlived, until
 from tests.queue.tallies import tallied

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from app.queue.consumer import Return
-from app.topics.config import Policy
+from app.kernel.claim.consumer import Return
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import Session, batch, held
 

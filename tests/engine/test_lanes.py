@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.queue.consumer import Return
-from app.queue.model import Batch, Job
-from app.topics.config import Policy
+from app.kernel.claim.consumer import Return
+from app.kernel.model import Batch, Job
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import held
 

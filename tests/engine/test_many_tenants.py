@@ -9,13 +9,13 @@ from functools import partial
 
 import pytest
 
-from app.db.pool import Pools
-from app.engine.fairness import REST_SECONDS
-from app.engine.looks import CHEAP_SHARE
-from app.queue import turns
-from app.queue.consumer import Return
-from app.queue.model import Batch, Lane
-from app.topics.config import Policy
+from app.base.db.pool import Pools
+from app.kernel.claim import turns
+from app.kernel.claim.consumer import Return
+from app.kernel.claim.fairness import REST_SECONDS
+from app.kernel.claim.looks import CHEAP_SHARE
+from app.kernel.model import Batch, Lane
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine, parked
 from tests.engine.test_fairness import by_tenant, jobs_of
 from tests.queue.calls import held

@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.db.pool import Pools
-from app.engine.ages import Ages
-from app.queue.consumer import Return
-from app.queue.model import Batch, Job, Seq
-from app.topics.config import Policy
+from app.base.db.pool import Pools
+from app.kernel.claim.ages import Ages
+from app.kernel.claim.consumer import Return
+from app.kernel.model import Batch, Job, Seq
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import batch, events, held, lease_ended, outlived
 

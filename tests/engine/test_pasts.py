@@ -10,12 +10,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.db.pool import Pools
-from app.engine import explain, pasts
-from app.engine.explain import Explain
-from app.engine.pasts import Pasts
+from app.base.db.pool import Pools
 from app.errors import TooMuchToRead, Unavailable
-from app.topics.config import Policy
+from app.features.explain import as_of as pasts
+from app.features.explain import explain
+from app.features.explain.as_of import Pasts
+from app.features.explain.explain import Explain
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine
 
 LOCKED = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'holdfast.lease_events'::regclass)"

@@ -12,18 +12,18 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from app.audit import trail
-from app.audit.trail import Actor
-from app.db.pool import Pools
-from app.engine.failures import FailureReader
-from app.engine.redrives import Redrives, Tempo
-from app.queue import redrive
-from app.queue.consumer import Return
-from app.queue.model import Job
-from app.queue.operations import Canary, Operation, State, Wanted
-from app.queue.redrive import Filter
-from app.queue.shown import Match
-from app.topics.config import Policy
+from app.base.db.pool import Pools
+from app.features.dead_letters.reader import FailureReader
+from app.features.jobs import redrive_rows as redrive
+from app.features.jobs.operations import Canary, Operation, State, Wanted
+from app.features.jobs.redrive_rows import Filter
+from app.features.jobs.redrives import Redrives, Tempo
+from app.kernel.audit import trail
+from app.kernel.audit.trail import Actor
+from app.kernel.claim.consumer import Return
+from app.kernel.jobs import Match
+from app.kernel.model import Job
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import held, until
 from tests.queue.tallies import tallied

@@ -10,14 +10,14 @@ import asyncpg
 import pytest
 from asyncpg.pgproto.pgproto import UUID
 
-from app.db.pool import Pools
-from app.engine.replays import Replays
+from app.base.db.pool import Pools
 from app.errors import NotReplayable, OutsideWindow, ShuttingDown, TopicNotFound
-from app.queue import archive
-from app.queue.archive import Most
-from app.queue.model import Batch, Held
-from app.topics import store
-from app.topics.config import Policy
+from app.features.archive import archive
+from app.features.archive.archive import Most
+from app.features.archive.replays import Replays
+from app.kernel.model import Batch, Held
+from app.kernel.topics import store
+from app.kernel.topics.config import Policy
 from tests.engine.archives import archived, complete, counted, drain, in_batches, sources
 from tests.engine.machines import Machine, parked
 from tests.queue.calls import events, held

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from app.engine import screens
-from app.engine.screens import MOST_STREAMS, Screen, Screens, Watcher
 from app.errors import HoldfastError, NotFound, ShuttingDown, Throttled, Unauthorized
+from app.pages import screens
+from app.pages.screens import MOST_STREAMS, Screen, Screens, Watcher
 from tests.engine.machines import Machine
 from tests.queue.calls import until
 

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from app.db.pool import Pools
+from app.base.db.pool import Pools
 from app.errors import Unavailable
-from app.queue.consumer import Return
-from app.topics.config import Policy
+from app.kernel.claim.consumer import Return
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import held
 

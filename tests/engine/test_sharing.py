@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 import asyncpg
 import pytest
 
-from app.queue.consumer import Return
-from app.queue.model import Batch
-from app.topics.config import Policy
+from app.kernel.claim.consumer import Return
+from app.kernel.model import Batch
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import batch, held
 

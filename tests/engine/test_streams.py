@@ -9,15 +9,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from asyncpg.pgproto.pgproto import UUID
 
-from app.db.pool import Pools
-from app.engine import streams
-from app.engine.claimers import Claimer
-from app.engine.streams import Stream
+from app.base.db.pool import Pools
 from app.errors import NotAQueue, ShuttingDown
-from app.queue.consumer import Return
-from app.queue.model import Held, Job
-from app.topics import store
-from app.topics.config import Policy
+from app.kernel.claim import streams
+from app.kernel.claim.claimers import Claimer
+from app.kernel.claim.consumer import Return
+from app.kernel.claim.streams import Stream
+from app.kernel.model import Held, Job
+from app.kernel.topics import store
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import held, lease_ended, row
 

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 
-from app.db.pool import Pools
-from app.engine.claimers import Claimer
-from app.engine.throttle import LEAST_SECONDS
-from app.queue import tokens
-from app.queue.tokens import Grant
-from app.topics.buckets import TIMEOUT_SECONDS, RedisBuckets
-from app.topics.config import Policy
+from app.base.db.pool import Pools
+from app.kernel.claim import tokens
+from app.kernel.claim.claimers import Claimer
+from app.kernel.claim.throttle import LEAST_SECONDS
+from app.kernel.claim.tokens import Grant
+from app.kernel.topics.buckets import TIMEOUT_SECONDS, RedisBuckets
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine, parked
 from tests.queue.calls import until
 from tests.topics.test_bus import Redis

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from app.engine.triage import UNTOLD_MS, Holds, Lately, Level, lateness, rank, troubles
-from app.queue.holders import Long, Stuck
+from app.kernel.counts.holders import Long, Stuck
+from app.kernel.counts.triage import UNTOLD_MS, Holds, Lately, Level, lateness, rank, troubles
 
 GOAL = 60_000
 LATE_MS, VERY_LATE_MS = GOAL, 10 * GOAL

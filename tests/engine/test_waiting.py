@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from app.engine import cursors, waiters
-from app.engine.marks import IDLE_SECONDS, TICK_SECONDS
-from app.queue.consumer import Return
-from app.queue.model import Batch, Job
-from app.topics.config import Policy
+from app.kernel.claim import cursors, waiters
+from app.kernel.claim.consumer import Return
+from app.kernel.claim.marks import IDLE_SECONDS, TICK_SECONDS
+from app.kernel.model import Batch, Job
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine, parked
 from tests.queue.calls import batch, held
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from app.db.hosts import UNHEARD_SECONDS
+from app.base.db.hosts import UNHEARD_SECONDS
 from tests.chaos.faults import Fault, Stage
 from tests.failover.trio import Trio
 

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from app.db import binaries
-from app.db.embedded import EmbeddedPostgres
-from app.db.postmaster import Launcher
+from app.base.db import binaries
+from app.base.db.embedded import EmbeddedPostgres
+from app.base.db.postmaster import Launcher
 from tests.chaos.proxy import Proxy
 from tests.chaos.system import TICK, System, signalled
 from tests.processes import children, lives, until

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from app.db import schema
-from app.db.pool import PLANNER, open_pools
+from app.base.db import schema
+from app.base.db.pool import PLANNER, open_pools
 from tests.pgbouncer import PgBouncer, hang_settings_on_role
 
 MakeDatabase = Callable[[], Awaitable[str]]

@@ -15,27 +15,26 @@ from typing import Any, Final
 import msgspec
 from starlette.requests import Request
 
-from app.admin import payloads as shown_payloads
-from app.admin.jobs import language
-from app.api import forms
-from app.api.body import Few, decoded
-from app.api.fields import lease_of
-from app.api.messages.ids import job_of
-from app.api.paging import cursor_of, cursor_to
-from app.api.v0.record_bodies import AppendBody
-from app.api.v0.watches import _last_event_id
-from app.edge import payloads
-from app.edge.credentials import basic, bearer, from_another_site, names_this_machine, query_token, session_cookie
-from app.edge.events import error_frame, one_line
-from app.edge.jobs import match_of
+from app.base.keys import Key, Scope, digest_of, parse
 from app.errors import HoldfastError, InvalidRequest, NotFound
-from app.keys import Key, Scope, digest_of, parse
-from app.queue.ids import id_of
-from app.signin.people import check_pattern
-from app.signin.users import check_name as check_user
-from app.topics.config import check_name
-from app.topics.hints import Hints
-from app.topics.webhook import check_url
+from app.features.jobs import filter_language as language
+from app.features.jobs import payload_view as shown_payloads
+from app.features.jobs.requests import match_of
+from app.features.logs.v0_watch import _last_event_id
+from app.http import forms, payloads
+from app.http.body import Few, decoded
+from app.http.credentials import basic, bearer, from_another_site, names_this_machine, query_token, session_cookie
+from app.http.fields import lease_of
+from app.http.messages.ids import job_of
+from app.http.paging import cursor_of, cursor_to
+from app.http.signin.people import check_pattern
+from app.http.signin.users import check_name as check_user
+from app.http.sse import error_frame, one_line
+from app.http.v0.record_bodies import AppendBody
+from app.kernel.ids import id_of
+from app.kernel.topics.config import check_name
+from app.kernel.topics.hints import Hints
+from app.kernel.topics.webhook import check_url
 
 Target = Callable[[bytes], None]
 

@@ -21,8 +21,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from app.db import postmaster
-from app.db.embedded import EmbeddedPostgres
+from app.base.db import postmaster
+from app.base.db.embedded import EmbeddedPostgres
 from app.settings import Settings
 from holdfast import AsyncClient, HoldfastError
 from holdfast.models import TopicConfig

@@ -19,14 +19,14 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app import log
-from app.admin.pages import Told
-from app.api import direct
-from app.api.calls import Service
-from app.keys import Key, Scope
+from app.base import log
+from app.base.keys import Key, Scope
+from app.base.metrics.slots import Metrics
+from app.http import direct
+from app.http.calls import Service
+from app.kernel.topics.settings import PATTERN
 from app.main import ERRORS
-from app.metrics.slots import Metrics
-from app.topics.settings import PATTERN
+from app.pages.mount import Told
 
 PAGE = Path(__file__).parents[2] / "docs/operations/logs.md"
 MARK = "c4n4ry"

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from app.queue import model as queue
+from app.kernel import model as queue
 
 Maybe: TypeAlias = bool | None
 DUE = ("leased", "scheduled")

@@ -25,16 +25,16 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from app.db.pool import Pools
-from app.engine.claimers import Claimer
-from app.engine.cursors import LOOK_SECONDS
-from app.engine.engine import Engine
-from app.queue import inspector
-from app.queue.consumer import Return
-from app.queue.model import Batch, Held, Seq
-from app.reapers import sweeps
-from app.topics import store
-from app.topics.asked import Asked, resolve
+from app.base.db.pool import Pools
+from app.features.upkeep import sweeps
+from app.kernel.claim.claimers import Claimer
+from app.kernel.claim.consumer import Return
+from app.kernel.claim.cursors import LOOK_SECONDS
+from app.kernel.counts import inspector
+from app.kernel.engine import Engine
+from app.kernel.model import Batch, Held, Seq
+from app.kernel.topics import store
+from app.kernel.topics.resolve import Asked, resolve
 from tests.model import draws
 from tests.model.draws import Handed, Keyed, Picks, Records
 from tests.model.ledger import replay

@@ -8,12 +8,12 @@ from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from app.db.pool import Pools, open_pools
-from app.engine.engine import Engine
-from app.queue.model import Batch
-from app.queue.producer import Placed
-from app.topics.cache import Policies
-from app.topics.config import Policy
+from app.base.db.pool import Pools, open_pools
+from app.kernel.engine import Engine
+from app.kernel.enqueue.producer import Placed
+from app.kernel.model import Batch
+from app.kernel.topics.cache import Policies
+from app.kernel.topics.config import Policy
 from tests.model.model import Row
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ruamel.yaml import YAML
 
-from app.metrics.catalogue import FAMILIES, Kind
+from app.base.metrics.catalogue import FAMILIES, Kind
 
 ROOT: Final = Path(__file__).parents[2]
 PROMETHEUS: Final = ROOT / "deploy/prometheus"

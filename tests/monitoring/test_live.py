@@ -10,9 +10,9 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from app.engine import levels
-from app.reapers import loop
-from app.reapers.loop import Reapers
+from app.features.upkeep import loop
+from app.features.upkeep.loop import Reapers
+from app.kernel.counts import levels
 from tests.api.dialect import Topic, eventually
 from tests.api.events import working
 from tests.conftest import Running

@@ -10,10 +10,11 @@ from typing import TypeAlias
 import asyncpg
 from asyncpg.pgproto.pgproto import UUID
 
-from app.queue import consumer, producer
-from app.queue.consumer import Slots
-from app.queue.model import Batch, Connection, Held, Job, Reach, Seq
-from app.topics.config import Policy
+from app.kernel.claim import consumer
+from app.kernel.claim.consumer import Slots
+from app.kernel.enqueue import producer
+from app.kernel.model import Batch, Connection, Held, Job, Reach, Seq
+from app.kernel.topics.config import Policy
 
 Session: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 PATIENCE = 30.0  # seconds until a fact that has not come is a failure

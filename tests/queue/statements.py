@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.db import sql
-from app.topics import store  # noqa: F401  which fills in what its statements leave open
+from app.base.db import sql
+from app.kernel.topics import store  # noqa: F401  which fills in what its statements leave open
 
 ROOT = Path(__file__).parents[2]
 CALL = re.compile(r"\$(\d+)")
@@ -62,9 +62,10 @@ def every() -> list[Statement]:
     return alone + together
 
 
-def named(name: str, package: str = "queue") -> Statement:
-    """A statement of a package, by its name."""
-    return next(s for s in every() if (s.package, s.name) == (package, name))
+def named(name: str, package: str | None = None) -> Statement:
+    """A statement by its name, which several packages may use, and others' are then named by their package."""
+    [found] = [s for s in every() if s.name == name and package in {None, s.package}]
+    return found
 
 
 def loaded() -> set[str]:
@@ -85,4 +86,4 @@ def loaded() -> set[str]:
 
 
 def _package(folder: Path) -> str:
-    return folder.relative_to(ROOT / "app").as_posix()
+    return folder.name

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app.queue.model import Connection
-from app.topics.config import Policy
+from app.kernel.model import Connection
+from app.kernel.topics.config import Policy
 
 _OFF = """
 WITH jobs AS (

@@ -12,13 +12,13 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 import pytest
 
-from app.db.pool import PLANNER
-from app.queue import archive
-from app.queue.archive import Replay
-from app.queue.model import Topic
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.config import DEFAULTS, Policy
+from app.base.db.pool import PLANNER
+from app.features.archive import archive
+from app.features.archive.archive import Replay
+from app.kernel.model import Topic
+from app.kernel.topics import store
+from app.kernel.topics.config import DEFAULTS, Policy
+from app.kernel.topics.resolve import Asked, resolve
 from tests.queue import plans, statements
 from tests.queue.calls import Session
 from tests.queue.statements import Statement

@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from app.queue import consumer, exits, producer
-from app.queue.backoff import MOST_MS, MOST_REFUNDS, Backoff
-from app.queue.consumer import Return
-from app.queue.exits import Seen, Spent
-from app.queue.model import Batch, Budget, Reach
-from app.topics.config import Policy
+from app.kernel.claim import consumer
+from app.kernel.claim.consumer import Return
+from app.kernel.enqueue import producer
+from app.kernel.model import Batch, Budget, Reach
+from app.kernel.settle import exit_rows as exits
+from app.kernel.settle.exit_rows import Seen, Spent
+from app.kernel.topics.backoff import MOST_MS, MOST_REFUNDS, Backoff
+from app.kernel.topics.config import Policy
 from tests.queue.calls import Session, batch, held, lease_ended, outlived, put, row, take
 from tests.queue.tallies import tallied
 

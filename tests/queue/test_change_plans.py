@@ -8,10 +8,10 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from app.db.pool import PLANNER
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.config import DEFAULTS, Policy
+from app.base.db.pool import PLANNER
+from app.kernel.topics import store
+from app.kernel.topics.config import DEFAULTS, Policy
+from app.kernel.topics.resolve import Asked, resolve
 from tests.queue import plans, statements
 from tests.queue.calls import Session, batch, put, take
 

@@ -8,14 +8,17 @@ import asyncpg
 import pytest
 from asyncpg.pgproto.pgproto import UUID
 
-from app.queue import changes, consumer, exits, producer
-from app.queue.changes import Change, Payload
-from app.queue.consumer import Return
-from app.queue.exits import Spent
-from app.queue.groups import Promoted
-from app.queue.log import Match as Matching
-from app.queue.model import Lane, Seq
-from app.topics.config import Policy
+from app.features.jobs import change_rows as changes
+from app.features.jobs.change_rows import Change, Payload
+from app.kernel.claim import consumer
+from app.kernel.claim.consumer import Return
+from app.kernel.enqueue import producer
+from app.kernel.groups.rows import Promoted
+from app.kernel.logs.log import Match as Matching
+from app.kernel.model import Lane, Seq
+from app.kernel.settle import exit_rows as exits
+from app.kernel.settle.exit_rows import Spent
+from app.kernel.topics.config import Policy
 from tests.queue.calls import Session, batch, events, held, lease_ended, put, row, take
 from tests.queue.tallies import tallied
 from tests.queue.test_groups import promote, states

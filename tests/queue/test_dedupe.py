@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from app.db.pool import Pools
-from app.queue import consumer, producer
-from app.queue.model import Batch, Connection
-from app.queue.producer import Placed, Windows
-from app.topics import store
-from app.topics.config import Policy
+from app.base.db.pool import Pools
+from app.kernel.claim import consumer
+from app.kernel.enqueue import producer
+from app.kernel.enqueue.producer import Placed, Windows
+from app.kernel.model import Batch, Connection
+from app.kernel.topics import store
+from app.kernel.topics.config import Policy
 from tests.queue.calls import Session, events, held, take, until
 from tests.queue.tallies import tallied
 

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 
 import asyncpg
 
-from app.db.pool import PLANNER
-from app.queue import producer
-from app.queue.model import Lane
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.config import DEFAULTS, Policy
+from app.base.db.pool import PLANNER
+from app.kernel.enqueue import producer
+from app.kernel.model import Lane
+from app.kernel.topics import store
+from app.kernel.topics.config import DEFAULTS, Policy
+from app.kernel.topics.resolve import Asked, resolve
 from tests.queue import plans, statements
 from tests.queue.calls import Session
 from tests.queue.test_plans import held_snapshot

@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 import asyncpg
 import pytest
 
-from app.db.pool import PLANNER
-from app.queue.model import Topic
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.config import DEFAULTS, Policy
+from app.base.db.pool import PLANNER
+from app.kernel.model import Topic
+from app.kernel.topics import store
+from app.kernel.topics.config import DEFAULTS, Policy
+from app.kernel.topics.resolve import Asked, resolve
 from tests.queue import plans, statements
 from tests.queue.calls import Session
 

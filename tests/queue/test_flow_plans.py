@@ -9,9 +9,9 @@ from typing import Final
 import asyncpg
 import pytest
 
-from app.db import schema
-from app.db.pool import PLANNER
-from app.queue.stats import UNSEEN
+from app.base.db import schema
+from app.base.db.pool import PLANNER
+from app.features.stats.rows import UNSEEN
 from tests.queue import plans, statements
 from tests.queue.calls import Session
 
@@ -60,7 +60,7 @@ async def test_what_a_queue_held_costs_two_looks_a_step(
     db: Session = await asyncpg.connect(url, server_settings={"timezone": "UTC", **PLANNER})
     try:
         read = statements.named("topic_depths")
-        [write] = [one for one in statements.every() if str(one) == "reapers/depths_write"]
+        [write] = [one for one in statements.every() if str(one) == "stats/depths_write"]
         for statement in (read, write):
             await plans.prepare(db, statement)
         for fill in (QUEUES, HELD, LOOKS):

@@ -6,18 +6,23 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.db.pool import Pools
-from app.queue import consumer, exits, groups, producer, redrive, shown
-from app.queue.consumer import Return
-from app.queue.exits import Spent
-from app.queue.groups import Promoted
-from app.queue.log import Match
-from app.queue.model import Batch, Connection, Job
-from app.queue.producer import Placed
-from app.queue.results import Keep
-from app.queue.shown import Status
-from app.topics import store
-from app.topics.config import DEFAULTS, Policy
+from app.base.db.pool import Pools
+from app.features.jobs import redrive_rows as redrive
+from app.kernel import jobs as shown
+from app.kernel.claim import consumer
+from app.kernel.claim.consumer import Return
+from app.kernel.enqueue import producer
+from app.kernel.enqueue.producer import Placed
+from app.kernel.groups import rows as groups
+from app.kernel.groups.rows import Promoted
+from app.kernel.jobs import Status
+from app.kernel.logs.log import Match
+from app.kernel.model import Batch, Connection, Job
+from app.kernel.settle import exit_rows as exits
+from app.kernel.settle.exit_rows import Spent
+from app.kernel.settle.results import Keep
+from app.kernel.topics import store
+from app.kernel.topics.config import DEFAULTS, Policy
 from tests.queue.calls import Session, events, held, lease_ended, outlived, row, take, until
 from tests.queue.tallies import tallied
 

@@ -9,14 +9,16 @@ from uuid import UUID
 
 import asyncpg
 
-from app.api.bounds import DAY_MS
-from app.db.pool import PLANNER
-from app.queue import consumer, holders, producer
-from app.queue.consumer import Return
-from app.queue.model import Batch
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.config import DEFAULTS, Policy
+from app.base.db.pool import PLANNER
+from app.http.bounds import DAY_MS
+from app.kernel.claim import consumer
+from app.kernel.claim.consumer import Return
+from app.kernel.counts import holders
+from app.kernel.enqueue import producer
+from app.kernel.model import Batch
+from app.kernel.topics import store
+from app.kernel.topics.config import DEFAULTS, Policy
+from app.kernel.topics.resolve import Asked, resolve
 from tests.queue import plans, statements
 from tests.queue.calls import Session, batch, held, put, take, until
 

@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable
 import pytest
 from asyncpg.pgproto.pgproto import UUID
 
-from app.queue import consumer, exits, producer
-from app.queue.consumer import Return
-from app.queue.exits import Lease, Spent
-from app.queue.model import Batch, Job
-from app.queue.producer import Placed
-from app.topics.config import Policy
+from app.kernel.claim import consumer
+from app.kernel.claim.consumer import Return
+from app.kernel.enqueue import producer
+from app.kernel.enqueue.producer import Placed
+from app.kernel.model import Batch, Job
+from app.kernel.settle import exit_rows as exits
+from app.kernel.settle.exit_rows import Lease, Spent
+from app.kernel.topics.config import Policy
 from tests.queue.calls import Session, events, held, lease_ended, outlived, put, row, take
 from tests.queue.tallies import tallied
 

@@ -9,11 +9,11 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.db import schema
-from app.db.pool import PLANNER
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.config import DEFAULTS, Policy
+from app.base.db import schema
+from app.base.db.pool import PLANNER
+from app.kernel.topics import store
+from app.kernel.topics.config import DEFAULTS, Policy
+from app.kernel.topics.resolve import Asked, resolve
 from tests.queue.calls import Session, batch, put
 
 OTHERS = 100_000

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import asyncpg
 import pytest
 
-from app.db.pool import PLANNER
-from app.queue import tokens
-from app.queue.model import Topic
+from app.base.db.pool import PLANNER
+from app.kernel.claim import tokens
+from app.kernel.model import Topic
 from tests.queue import plans, statements
 from tests.queue.calls import Session
 from tests.queue.test_plans import held_snapshot

@@ -13,11 +13,12 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from app.queue import consumer, exits
-from app.queue.model import Connection, Held
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.config import DEFAULTS, Policy
+from app.kernel.claim import consumer
+from app.kernel.model import Connection, Held
+from app.kernel.settle import exit_rows as exits
+from app.kernel.topics import store
+from app.kernel.topics.config import DEFAULTS, Policy
+from app.kernel.topics.resolve import Asked, resolve
 from tests.queue.calls import Session, batch, put, take, until
 
 LIMIT = 10

@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 
-from app.db.pool import PLANNER
-from app.queue import log
-from app.queue.log import Ask, Limits, Match, Part, Place
-from app.queue.model import Batch, Topic
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.config import DEFAULTS, Policy
+from app.base.db.pool import PLANNER
+from app.kernel.logs import log
+from app.kernel.logs.log import Ask, Limits, Match, Part, Place
+from app.kernel.model import Batch, Topic
+from app.kernel.topics import store
+from app.kernel.topics.config import DEFAULTS, Policy
+from app.kernel.topics.resolve import Asked, resolve
 from tests.queue import plans, statements
 from tests.queue.calls import Session
 from tests.queue.test_plans import held_snapshot

@@ -14,12 +14,13 @@ from uuid import uuid4
 
 import asyncpg
 
-from app.db.pool import PLANNER, open_pools
-from app.queue import consumer, exits
-from app.queue.model import Held
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.config import DEFAULTS, Policy
+from app.base.db.pool import PLANNER, open_pools
+from app.kernel.claim import consumer
+from app.kernel.model import Held
+from app.kernel.settle import exit_rows as exits
+from app.kernel.topics import store
+from app.kernel.topics.config import DEFAULTS, Policy
+from app.kernel.topics.resolve import Asked, resolve
 from tests.queue import plans, statements
 from tests.queue.calls import Session, take
 

@@ -7,13 +7,16 @@ from itertools import combinations, product
 
 import pytest
 
-from app.db.pool import Pools
-from app.queue import consumer, exits, producer, redrive
-from app.queue.consumer import Return
-from app.queue.model import Batch, Job
-from app.queue.redrive import Filter, Outcome, Place, Requeued, Search
-from app.topics import store
-from app.topics.config import Policy
+from app.base.db.pool import Pools
+from app.features.jobs import redrive_rows as redrive
+from app.features.jobs.redrive_rows import Filter, Outcome, Place, Requeued, Search
+from app.kernel.claim import consumer
+from app.kernel.claim.consumer import Return
+from app.kernel.enqueue import producer
+from app.kernel.model import Batch, Job
+from app.kernel.settle import exit_rows as exits
+from app.kernel.topics import store
+from app.kernel.topics.config import Policy
 from tests.queue.calls import Session, batch, events, held, outlived, put, row, take
 from tests.queue.tallies import tallied
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import asyncpg
 import pytest
 
-from app.db.pool import PLANNER
+from app.base.db.pool import PLANNER
 from tests.queue import plans, statements
 
 FILL = """

@@ -10,12 +10,12 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from app.db.pool import PLANNER
-from app.queue import producer
-from app.queue.model import Batch, Lane
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.config import DEFAULTS
+from app.base.db.pool import PLANNER
+from app.kernel.enqueue import producer
+from app.kernel.model import Batch, Lane
+from app.kernel.topics import store
+from app.kernel.topics.config import DEFAULTS
+from app.kernel.topics.resolve import Asked, resolve
 from tests.queue import plans, statements
 from tests.queue.plans import Plan
 

@@ -12,10 +12,10 @@ import asyncpg
 import msgspec
 import pytest
 
-from app.queue.inspector import Counts, Probe, State
-from app.queue.model import Batch, Job, Lane
-from app.queue.producer import Placed
-from app.topics.settings import FIELDS
+from app.kernel.counts.inspector import Counts, Probe, State
+from app.kernel.enqueue.producer import Placed
+from app.kernel.model import Batch, Job, Lane
+from app.kernel.topics.settings import FIELDS
 from tests.queue import statements
 from tests.queue.calls import Session
 from tests.queue.statements import Statement

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 import asyncpg
 import pytest
 
-from app.db import schema
-from app.db.pool import PLANNER
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.config import DEFAULTS
+from app.base.db import schema
+from app.base.db.pool import PLANNER
+from app.kernel.topics import store
+from app.kernel.topics.config import DEFAULTS
+from app.kernel.topics.resolve import Asked, resolve
 from tests.queue import plans, statements
 from tests.queue.calls import Session, batch, put
 

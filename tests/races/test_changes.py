@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from app.queue import changes, consumer
-from app.queue.changes import Change
-from app.queue.consumer import Return
-from app.queue.model import Seq
-from app.topics.config import Policy
+from app.features.jobs import change_rows as changes
+from app.features.jobs.change_rows import Change
+from app.kernel.claim import consumer
+from app.kernel.claim.consumer import Return
+from app.kernel.model import Seq
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import batch, events, held, put, row, take
 from tests.queue.tallies import tallied

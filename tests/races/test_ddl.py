@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from app.queue import consumer
-from app.topics.config import Policy
+from app.kernel.claim import consumer
+from app.kernel.topics.config import Policy
 from tests.queue.calls import Session, batch, held, put, take
 from tests.races.rivals import Rivals
 

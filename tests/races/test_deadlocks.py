@@ -7,12 +7,12 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
-from app.db.pool import open_pools
-from app.queue import inspector
-from app.queue.consumer import Return
-from app.queue.model import Held, Seq, Topic
-from app.reapers import sweeps
-from app.topics.config import Policy
+from app.base.db.pool import open_pools
+from app.features.upkeep import sweeps
+from app.kernel.claim.consumer import Return
+from app.kernel.counts import inspector
+from app.kernel.model import Held, Seq, Topic
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine, new_machine
 from tests.queue.calls import Session, until
 

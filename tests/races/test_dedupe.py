@@ -9,13 +9,14 @@ from collections.abc import Awaitable, Callable
 import asyncpg
 import pytest
 
-from app.db.pool import Pools, open_pools
+from app.base.db.pool import Pools, open_pools
 from app.errors import Throttled
-from app.queue import consumer, producer
-from app.queue.model import Batch, Seq
-from app.queue.producer import Placed
-from app.topics import store
-from app.topics.config import Policy
+from app.kernel.claim import consumer
+from app.kernel.enqueue import producer
+from app.kernel.enqueue.producer import Placed
+from app.kernel.model import Batch, Seq
+from app.kernel.topics import store
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine, new_machine
 from tests.queue.calls import Session, events, held, take
 from tests.queue.tallies import tallied

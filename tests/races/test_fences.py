@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 from asyncpg.pgproto.pgproto import UUID
 
-from app.queue import consumer, exits
-from app.queue.consumer import Return
-from app.queue.exits import Spent
-from app.queue.model import Connection, Held, Job, LeaseId
-from app.topics.config import Policy
+from app.kernel.claim import consumer
+from app.kernel.claim.consumer import Return
+from app.kernel.model import Connection, Held, Job, LeaseId
+from app.kernel.settle import exit_rows as exits
+from app.kernel.settle.exit_rows import Spent
+from app.kernel.topics.config import Policy
 from tests.queue.calls import batch, events, held, lease_ended, put, row, take, until
 from tests.races.rivals import Rivals
 

@@ -10,16 +10,16 @@ from collections.abc import Awaitable, Callable
 import asyncpg
 import pytest
 
+from app.base.db.pool import open_pools
 from app.base.outages import LOST_RACE
-from app.db.pool import open_pools
-from app.engine.changes import Changes
 from app.errors import Throttled
-from app.queue.consumer import Return
-from app.queue.log import Match
-from app.queue.model import Batch, Connection, Seq
-from app.queue.redrive import requeue
-from app.reapers import sweeps
-from app.topics.config import Policy
+from app.features.jobs.changes import Changes
+from app.features.jobs.redrive_rows import requeue
+from app.features.upkeep import sweeps
+from app.kernel.claim.consumer import Return
+from app.kernel.logs.log import Match
+from app.kernel.model import Batch, Connection, Seq
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine, new_machine
 from tests.queue.calls import held, until
 from tests.queue.tallies import tallied

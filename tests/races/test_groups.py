@@ -7,14 +7,17 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.queue import consumer, exits, producer, redrive
-from app.queue.consumer import Return
-from app.queue.exits import Spent
-from app.queue.groups import Promoted
-from app.queue.log import Match
-from app.queue.model import Batch, Budget, Topic
-from app.queue.producer import Placed
-from app.topics.config import Policy
+from app.features.jobs import redrive_rows as redrive
+from app.kernel.claim import consumer
+from app.kernel.claim.consumer import Return
+from app.kernel.enqueue import producer
+from app.kernel.enqueue.producer import Placed
+from app.kernel.groups.rows import Promoted
+from app.kernel.logs.log import Match
+from app.kernel.model import Batch, Budget, Topic
+from app.kernel.settle import exit_rows as exits
+from app.kernel.settle.exit_rows import Spent
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import Session, held, lease_ended, outlived, take, until
 from tests.queue.tallies import tallied

@@ -8,14 +8,16 @@ from collections.abc import Awaitable, Callable
 import pytest
 from asyncpg.pgproto.pgproto import UUID
 
-from app.db.pool import Pools
-from app.queue import consumer, exits, log
-from app.queue.exits import Interred, Spent
-from app.queue.log import Ask
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.cache import Policies
-from app.topics.config import Policy
+from app.base.db.pool import Pools
+from app.kernel.claim import consumer
+from app.kernel.logs import log
+from app.kernel.logs.log import Ask
+from app.kernel.settle import exit_rows as exits
+from app.kernel.settle.exit_rows import Interred, Spent
+from app.kernel.topics import store
+from app.kernel.topics.cache import Policies
+from app.kernel.topics.config import Policy
+from app.kernel.topics.resolve import Asked, resolve
 from tests.queue.calls import Session, batch, events, held, put, row, take
 from tests.races.rivals import Rivals
 

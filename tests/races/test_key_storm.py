@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 import asyncpg
 import pytest
 
-from app.db.pool import open_pools
-from app.queue.consumer import Return
-from app.queue.model import Batch
-from app.reapers import sweeps
-from app.topics.config import Policy
+from app.base.db.pool import open_pools
+from app.features.upkeep import sweeps
+from app.kernel.claim.consumer import Return
+from app.kernel.model import Batch
+from app.kernel.topics.config import Policy
 from tests.engine.machines import new_machine
 from tests.queue.calls import held
 from tests.queue.tallies import tallied

@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.db.pool import Pools, open_pools
+from app.base.db.pool import Pools, open_pools
 from app.errors import Throttled
-from app.queue import consumer, exits
-from app.queue.model import Batch, Lane
-from app.queue.producer import Placed
-from app.topics.config import Policy
+from app.kernel.claim import consumer
+from app.kernel.enqueue.producer import Placed
+from app.kernel.model import Batch, Lane
+from app.kernel.settle import exit_rows as exits
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine, new_machine, parked
 from tests.queue.calls import events, held, lease_ended, row, take, until
 from tests.queue.tallies import tallied

@@ -9,16 +9,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import asyncpg
 import pytest
 
-from app.db.pool import Pools, open_pools
-from app.engine.diffs import Diffs
-from app.queue import log
-from app.queue.log import Ask, Limits, Outcome, Part
-from app.queue.model import Batch, Connection
-from app.queue.producer import Placed
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.cache import Policies
-from app.topics.config import Policy
+from app.base.db.pool import Pools, open_pools
+from app.features.logs.diffs import Diffs
+from app.kernel.enqueue.producer import Placed
+from app.kernel.logs import log
+from app.kernel.logs.log import Ask, Limits, Outcome, Part
+from app.kernel.model import Batch, Connection
+from app.kernel.topics import store
+from app.kernel.topics.cache import Policies
+from app.kernel.topics.config import Policy
+from app.kernel.topics.resolve import Asked, resolve
 from tests.engine.machines import Machine, new_machine
 from tests.queue.calls import batch, put, until
 from tests.races.rivals import Rivals

@@ -7,15 +7,18 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from app.base.db.pool import Pools
 from app.base.outages import UNREACHABLE
-from app.db.pool import Pools
-from app.queue import exits, producer, redrive, shown
-from app.queue.log import Match
-from app.queue.model import Lane
-from app.queue.redrive import Outcome, Requeued
-from app.queue.shown import Status
-from app.topics import store
-from app.topics.config import Policy
+from app.features.jobs import redrive_rows as redrive
+from app.features.jobs.redrive_rows import Outcome, Requeued
+from app.kernel import jobs as shown
+from app.kernel.enqueue import producer
+from app.kernel.jobs import Status
+from app.kernel.logs.log import Match
+from app.kernel.model import Lane
+from app.kernel.settle import exit_rows as exits
+from app.kernel.topics import store
+from app.kernel.topics.config import Policy
 from tests.queue.calls import Session, batch, events, held, take
 from tests.queue.tallies import tallied
 from tests.races.rivals import Rivals

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from app.queue import consumer
-from app.queue.model import Connection
-from app.queue.results import Keep, Progress
-from app.topics.config import Policy
+from app.kernel.claim import consumer
+from app.kernel.model import Connection
+from app.kernel.settle.results import Keep, Progress
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import batch, events, held, put, take
 from tests.queue.tallies import tallied

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from app.queue import consumer
-from app.queue.consumer import Return, Returned
-from app.queue.model import Connection, Held
-from app.topics.config import Policy
+from app.kernel.claim import consumer
+from app.kernel.claim.consumer import Return, Returned
+from app.kernel.model import Connection, Held
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import batch, events, held, lease_ended, put, row, take
 from tests.queue.tallies import tallied

@@ -17,14 +17,18 @@ from typing import Final
 import pytest
 from asyncpg.pgproto.pgproto import UUID
 
-from app.queue import changes, consumer, exits, redrive, shown
-from app.queue.changes import Change
-from app.queue.consumer import Return
-from app.queue.exits import Spent
-from app.queue.log import Match
-from app.queue.model import Held, Job, LeaseId, Seq
-from app.queue.shown import Status
-from app.topics.config import Policy
+from app.features.jobs import change_rows as changes
+from app.features.jobs import redrive_rows as redrive
+from app.features.jobs.change_rows import Change
+from app.kernel import jobs as shown
+from app.kernel.claim import consumer
+from app.kernel.claim.consumer import Return
+from app.kernel.jobs import Status
+from app.kernel.logs.log import Match
+from app.kernel.model import Held, Job, LeaseId, Seq
+from app.kernel.settle import exit_rows as exits
+from app.kernel.settle.exit_rows import Spent
+from app.kernel.topics.config import Policy
 from tests.queue.calls import Session, batch, events, lease_ended, outlived, put, row, take, until
 from tests.queue.tallies import tallied
 from tests.races.rivals import Rivals

@@ -20,17 +20,17 @@ import asyncpg
 import pytest
 from asyncpg.pgproto.pgproto import UUID
 
-from app.db.pool import Pools, open_pools
-from app.engine.claimers import Claimer
-from app.engine.engine import Engine
-from app.queue import inspector
-from app.queue.consumer import Return
-from app.queue.model import Batch, Held, Job, Topic
-from app.reapers import sweeps
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.cache import Policies
-from app.topics.config import Policy
+from app.base.db.pool import Pools, open_pools
+from app.features.upkeep import sweeps
+from app.kernel.claim.claimers import Claimer
+from app.kernel.claim.consumer import Return
+from app.kernel.counts import inspector
+from app.kernel.engine import Engine
+from app.kernel.model import Batch, Held, Job, Topic
+from app.kernel.topics import store
+from app.kernel.topics.cache import Policies
+from app.kernel.topics.config import Policy
+from app.kernel.topics.resolve import Asked, resolve
 from tests.queue.calls import Session
 from tests.races.history import CLOCKS_US, KEPT, Call, Delivery, Enqueued, Event, History, check
 

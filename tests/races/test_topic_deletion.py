@@ -9,17 +9,20 @@ from typing import Literal
 import asyncpg
 import pytest
 
-from app.audit import trail
-from app.engine import purges
-from app.engine.purges import Purges
 from app.errors import TopicNotEmpty, TopicNotFound
-from app.queue import consumer, exits, inspector, log, survey
-from app.queue.consumer import Return
-from app.queue.exits import Spent
-from app.queue.model import Batch, Topic
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.config import Policy
+from app.kernel import purges
+from app.kernel.audit import trail
+from app.kernel.claim import consumer
+from app.kernel.claim.consumer import Return
+from app.kernel.counts import inspector, survey
+from app.kernel.logs import log
+from app.kernel.model import Batch, Topic
+from app.kernel.purges import Purges
+from app.kernel.settle import exit_rows as exits
+from app.kernel.settle.exit_rows import Spent
+from app.kernel.topics import store
+from app.kernel.topics.config import Policy
+from app.kernel.topics.resolve import Asked, resolve
 from tests.engine.machines import Machine
 from tests.queue.calls import Session, batch, events, held, lease_ended, put, take, until
 from tests.races.rivals import Rivals

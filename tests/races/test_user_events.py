@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from app.queue import user_events as core
-from app.queue.user_events import New
+from app.kernel.user_events import rows as core
+from app.kernel.user_events.rows import New
 from tests.queue.calls import Session
 from tests.races.rivals import Rivals
 

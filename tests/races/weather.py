@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from app.db.pool import Pools
-from app.topics.config import Policy
+from app.base.db.pool import Pools
+from app.kernel.topics.config import Policy
 
 LONGEST_SECONDS: Final = 60.0
 

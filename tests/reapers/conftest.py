@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from app.db import schema
-from app.db.pool import Pools, open_pools
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.config import DEFAULTS, Policy
+from app.base.db import schema
+from app.base.db.pool import Pools, open_pools
+from app.kernel.topics import store
+from app.kernel.topics.config import DEFAULTS, Policy
+from app.kernel.topics.resolve import Asked, resolve
 from tests.engine.machines import Machine, new_machine
 
 

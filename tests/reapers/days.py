@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.db.pool import Pools
+from app.base.db.pool import Pools
 
 
 async def days_ago(pools: Pools, days: int, table: str, column: str) -> None:

@@ -8,13 +8,13 @@ from datetime import timedelta
 
 import pytest
 
-from app.db.pool import Pools
-from app.queue import archive as archived
-from app.queue.archive import Most, Part
-from app.queue.model import Connection
-from app.reapers import archive
-from app.topics import store
-from app.topics.config import Policy
+from app.base.db.pool import Pools
+from app.features.archive import archive as archived
+from app.features.archive import sweep as archive
+from app.features.archive.archive import Most, Part
+from app.kernel.model import Connection
+from app.kernel.topics import store
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import held, until
 from tests.reapers.test_partitions import days

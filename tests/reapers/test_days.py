@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.db.pool import Pools
-from app.engine.levels import Levels
-from app.metrics import catalogue
-from app.reapers import archive, sweeps
-from app.topics import store
-from app.topics.config import Policy
+from app.base.db.pool import Pools
+from app.base.metrics import catalogue
+from app.features.archive import sweep as archive
+from app.features.upkeep import sweeps
+from app.kernel.counts.levels import Levels
+from app.kernel.topics import store
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine, new_machine
 from tests.queue.calls import batch, put
 from tests.reapers.days import days_ago

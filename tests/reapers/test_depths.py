@@ -10,14 +10,14 @@ from typing import Any, Final
 import asyncpg
 import pytest
 
-from app.db.pool import Pools
-from app.engine.levels import Levels
-from app.queue.stats import Held, depths
-from app.reapers.depths import look
-from app.reapers.stats import KEPT, forget
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.config import Policy
+from app.base.db.pool import Pools
+from app.features.stats.depths import look
+from app.features.stats.rows import Held, depths
+from app.features.stats.sweep import KEPT, forget
+from app.kernel.counts.levels import Levels
+from app.kernel.topics import store
+from app.kernel.topics.config import Policy
+from app.kernel.topics.resolve import Asked, resolve
 from tests.api.minutes import HELD
 from tests.api.minutes import looked_before as later
 from tests.engine.machines import Machine, new_machine

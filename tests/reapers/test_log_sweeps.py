@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.db.pool import Pools
-from app.queue import log
-from app.queue.log import Ask
-from app.queue.model import Batch
-from app.reapers import sweeps
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.config import Policy
+from app.base.db.pool import Pools
+from app.features.upkeep import sweeps
+from app.kernel.logs import log
+from app.kernel.logs.log import Ask
+from app.kernel.model import Batch
+from app.kernel.topics import store
+from app.kernel.topics.config import Policy
+from app.kernel.topics.resolve import Asked, resolve
 from tests.engine.machines import Machine
 from tests.queue.calls import until
 from tests.reapers.test_sweeps import at_once

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import asyncpg
 import pytest
 
-from app.db.pool import Pools, open_pools
-from app.queue import ledger
-from app.reapers import days as gone_days
-from app.reapers import sweeps
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.config import DEFAULTS, Policy
+from app.base.db.pool import Pools, open_pools
+from app.features.upkeep import sweeps
+from app.kernel import days as gone_days
+from app.kernel import ledger
+from app.kernel.topics import store
+from app.kernel.topics.config import DEFAULTS, Policy
+from app.kernel.topics.resolve import Asked, resolve
 from tests.engine.machines import new_machine
 from tests.queue.calls import batch, put, until
 from tests.reapers.days import days_ago

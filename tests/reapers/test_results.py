@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from app.db.pool import Pools
-from app.queue import results
-from app.reapers import sweeps
-from app.topics import store
-from app.topics.config import Policy
+from app.base.db.pool import Pools
+from app.features.upkeep import sweeps
+from app.kernel.settle import results
+from app.kernel.topics import store
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import batch, held, put, take, until
 from tests.reapers.days import days_ago

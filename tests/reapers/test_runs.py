@@ -11,12 +11,12 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from app.db.pool import Pools
-from app.engine.engine import Engine
+from app.base.db.pool import Pools
+from app.base.pace import Pace
 from app.errors import ShuttingDown, Unavailable
-from app.reapers import runs
-from app.reapers.pace import Pace
-from app.reapers.runner import Outcome, Runner, Sweep, Times
+from app.features.upkeep import runs
+from app.features.upkeep.runner import Outcome, Runner, Sweep, Times
+from app.kernel.engine import Engine
 from tests.engine.machines import new_machine
 from tests.queue.calls import until
 

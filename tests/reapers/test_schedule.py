@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app import cron
-from app.audit.trail import OPEN, Actor
-from app.db.pool import Pools
-from app.engine.engine import Engine
+from app.base import cron
+from app.base.db.pool import Pools
+from app.base.pace import Pace
 from app.errors import InvalidSchedule
-from app.reapers import runs
-from app.reapers.pace import Pace
-from app.reapers.runner import Runner, Sweep
-from app.reapers.schedule import Schedule
+from app.features.upkeep import runs
+from app.features.upkeep.runner import Runner, Sweep
+from app.features.upkeep.schedule import Schedule
+from app.kernel.audit.trail import OPEN, Actor
+from app.kernel.engine import Engine
 from tests.engine.machines import Hook, new_machine
 from tests.queue.calls import until
 from tests.reapers.test_runs import DEAD, QUICK

@@ -12,11 +12,12 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.db.pool import Pools
-from app.queue.consumer import Return
-from app.queue.model import Batch
-from app.reapers import stats, sweeps
-from app.topics.config import Policy
+from app.base.db.pool import Pools
+from app.features.stats import sweep as stats
+from app.features.upkeep import sweeps
+from app.kernel.claim.consumer import Return
+from app.kernel.model import Batch
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine, new_machine
 from tests.queue.calls import batch, held, lease_ended, outlived
 

@@ -8,16 +8,16 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.db.pool import Pools
-from app.engine.engine import Engine
-from app.engine.redrives import Redrives
-from app.queue.consumer import Return
-from app.queue.model import Batch
-from app.reapers import loop, sweeps
-from app.reapers.loop import Reapers
-from app.reapers.pace import Pace
-from app.reapers.runner import Outcome, Sweep
-from app.topics.config import Policy
+from app.base.db.pool import Pools
+from app.base.pace import Pace
+from app.features.jobs.redrives import Redrives
+from app.features.upkeep import loop, sweeps
+from app.features.upkeep.loop import Reapers
+from app.features.upkeep.runner import Outcome, Sweep
+from app.kernel.claim.consumer import Return
+from app.kernel.engine import Engine
+from app.kernel.model import Batch
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine, new_machine
 from tests.queue.calls import batch, events, held, lease_ended, outlived, until
 from tests.queue.tallies import tallied

@@ -11,16 +11,16 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from app.base.db.pool import Pools
 from app.base.outages import UNREACHABLE
-from app.db.pool import Pools
 from app.errors import NotFound, Throttled, TopicNotFound
 from app.features.schedules import store as rows
 from app.features.schedules.changes import Schedules
 from app.features.schedules.fires import LONGEST_WAIT, MOST_MISSED
 from app.features.schedules.store import FIELDS, Missed, Schedule, Wanted, of_record
-from app.queue.model import Batch, Connection, Held
-from app.topics import store
-from app.topics.config import Policy
+from app.kernel.model import Batch, Connection, Held
+from app.kernel.topics import store
+from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine, new_machine
 from tests.queue.calls import held
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app import cron as service_cron
+from app.base import cron as service_cron
 from holdfast import AsyncContext, Queue, Schedule
 
 NOWHERE = "http://127.0.0.1:1"

@@ -22,7 +22,7 @@ from typing import Any, Final
 import asyncpg
 import pytest
 
-from app.db.embedded import EmbeddedPostgres
+from app.base.db.embedded import EmbeddedPostgres
 from holdfast import AsyncClient, AsyncTopic, Isolation, Queue
 from holdfast._client import account_of
 from holdfast._worker import calls

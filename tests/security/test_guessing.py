@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.keys import digest_of
+from app.base.keys import digest_of
 from tests.api.keyring import Services, client, make
 from tests.api.people import PASSWORD, add_user, basic
 
@@ -123,19 +123,19 @@ async def test_a_wrong_key_is_refused_as_quickly_wherever_it_is_wrong(
 
 # Who compares secrets, and by what. A password goes to bcrypt, a token to PyJWT.
 COMPARE = {
-    "app/signin/directory.py": 1,  # an API key's digest
-    "app/signin/sessions.py": 1,  # the seal of a key in a session
-    "app/admin/session.py": 1,  # a form's proof
+    "app/http/signin/directory.py": 1,  # an API key's digest
+    "app/http/signin/sessions.py": 1,  # the seal of a key in a session
+    "app/pages/session.py": 1,  # a form's proof
 }
 WORDS = {"secret", "digest", "token", "password", "proof", "seal", "signature", "hash", "password_hash"}
 # Nobody guesses what these compare: the mask of a secret, one kept secret with another, what an operator has typed
 # twice, and a file of the demonstration.
 OTHERS = {
-    "app/topics/hooks.py",
-    "app/signin/directory.py",
-    "app/commands/users.py",
+    "app/kernel/topics/hooks.py",
+    "app/http/signin/directory.py",
+    "app/http/signin/users_command.py",
     "app/demo/verdict.py",
-    "app/engine/screens.py",  # what a page shows, and has shown
+    "app/pages/screens.py",  # what a page shows, and has shown
 }
 
 

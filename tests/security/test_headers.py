@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from app.admin import assets
+from app.pages import assets
 from tests.api.dialect import Topic, accepted, refused
 from tests.api.keyring import Services
 from tests.api.raw import raw

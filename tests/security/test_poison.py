@@ -13,9 +13,9 @@ import pytest
 from pydantic import SecretStr
 from redis.asyncio import Redis as Client
 
-from app.topics.hints import Hints
-from app.webhooks import http as hooks
-from app.webhooks.targets import Allowed
+from app.features.webhooks import http as hooks
+from app.features.webhooks.targets import Allowed
+from app.kernel.topics.hints import Hints
 from tests.api.dialect import Topic, accepted
 from tests.api.keyring import Services
 from tests.topics.test_bus import Redis, redis

@@ -11,9 +11,9 @@ from typing import Final
 
 import pytest
 
-from app.db.pool import Pools
-from app.signin import limiter
-from app.signin.limiter import Limiter, TooManyTries
+from app.base.db.pool import Pools
+from app.http.signin import limiter
+from app.http.signin.limiter import Limiter, TooManyTries
 from tests.routes import document
 
 ROOT: Final = Path(__file__).parents[2]

@@ -8,8 +8,8 @@ import bcrypt
 import pytest
 
 from app.errors import InvalidRequest, Unavailable
-from app.signin import passwords
-from app.signin.passwords import Passwords
+from app.http.signin import passwords
+from app.http.signin.passwords import Passwords
 
 
 @pytest.mark.parametrize("password", ["eleven char", "x" * 73, "ü" * 37, "twelve char\0s"])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from app.base.keys import Key, Scope
 from app.errors import Forbidden, InvalidRequest
-from app.keys import Key, Scope
-from app.signin.people import Right, User, check_pattern
+from app.http.signin.people import Right, User, check_pattern
 
 R, W, D, A = Scope.READ, Scope.WRITE, Scope.DELETE, Scope.ADMIN
 

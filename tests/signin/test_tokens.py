@@ -10,8 +10,8 @@ import jwt
 import pytest
 
 from app.errors import Unauthorized
-from app.signin.people import User
-from app.signin.tokens import Tokens
+from app.http.signin.people import User
+from app.http.signin.tokens import Tokens
 
 SECRET, OTHER = b"s" * 32, b"o" * 32
 ANN = User("1", "ann", 3, is_admin=False, grants=[])

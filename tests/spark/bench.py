@@ -25,9 +25,9 @@ import asyncpg
 import psycopg
 from pyspark.sql import DataFrame, SparkSession
 
-from app.db import schema
-from app.db.embedded import EmbeddedPostgres
-from app.db.pool import open_pools
+from app.base.db import schema
+from app.base.db.embedded import EmbeddedPostgres
+from app.base.db.pool import open_pools
 from spark import jdbc, pipelines, source
 from spark.pipelines import audit
 from spark.session import session

@@ -12,7 +12,7 @@ import httpx
 import psycopg
 from pyspark.sql import SparkSession
 
-from app.db.pool import Pools
+from app.base.db.pool import Pools
 from tests.api.dialect import Body, Topic
 from tests.reapers.days import days_ago
 

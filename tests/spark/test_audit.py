@@ -15,10 +15,10 @@ import asyncpg
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from app.queue import consumer
-from app.queue.model import Held, Seq
-from app.topics import store
-from app.topics.config import DEFAULTS
+from app.kernel.claim import consumer
+from app.kernel.model import Held, Seq
+from app.kernel.topics import store
+from app.kernel.topics.config import DEFAULTS
 from spark import source
 from spark.analysis.faults import FAULTS, TOPICS, faults, loose_ends
 from spark.analysis.job_histories import EVENTS, histories

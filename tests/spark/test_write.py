@@ -13,8 +13,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from app.queue.model import Batch
-from app.topics.config import Policy
+from app.kernel.model import Batch
+from app.kernel.topics.config import Policy
 from spark import source
 from tests.processes import until
 from tests.queue.calls import Session, events, put, row

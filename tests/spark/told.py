@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app.db.pool import Pools
-from app.reapers import stats
+from app.base.db.pool import Pools
+from app.features.stats import sweep as stats
 from tests.engine.machines import new_machine
 
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import asyncpg
 import pytest
 
-from app.topics.config import Policy
+from app.kernel.topics.config import Policy
 
 Db: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 

@@ -8,15 +8,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import asyncpg
 import pytest
 
-from app.db.pool import Pools, open_pools
-from app.engine.claimers import Claimer
-from app.engine.engine import Engine
-from app.reapers import follow, inbox
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.cache import Policies
-from app.topics.config import Policy
-from app.topics.schemas import text_of
+from app.base.db.pool import Pools, open_pools
+from app.features.inbox import admit as inbox
+from app.features.upkeep import follow
+from app.kernel.claim.claimers import Claimer
+from app.kernel.engine import Engine
+from app.kernel.schemas.schemas import text_of
+from app.kernel.topics import store
+from app.kernel.topics.cache import Policies
+from app.kernel.topics.config import Policy
+from app.kernel.topics.resolve import Asked, resolve
 from tests.queue.calls import Session, put, take, until
 from tests.queue.calls import batch as batch_of
 from tests.queue.tallies import tallied
@@ -166,7 +167,7 @@ async def test_a_crash_between_loses_and_doubles_nothing(
         raise ConnectionResetError
 
     with monkeypatch.context() as patched:
-        patched.setattr("app.queue.inbox.reject", fails)
+        patched.setattr("app.features.inbox.inbox.reject", fails)
         with pytest.raises(ConnectionResetError):
             await inbox.run_once(pools, engine)
     assert await unchecked(db, checked) == 2

@@ -10,12 +10,13 @@ import asyncpg
 import httpx
 import pytest
 
-from app.db.pool import Pools
-from app.queue import changes, consumer
-from app.queue.ids import id_of
-from app.queue.model import Job
-from app.queue.results import Keep
-from app.topics.config import Policy
+from app.base.db.pool import Pools
+from app.features.jobs import change_rows as changes
+from app.kernel.claim import consumer
+from app.kernel.ids import id_of
+from app.kernel.model import Job
+from app.kernel.settle.results import Keep
+from app.kernel.topics.config import Policy
 from tests.queue.calls import Session, batch, events, held, lease_ended, put, row, take, until
 from tests.queue.tallies import tallied
 from tests.sql.conftest import Db

@@ -13,14 +13,14 @@ import asyncpg
 import msgspec
 import pytest
 
-from app.db.pool import Pools
-from app.engine.claimers import Claimer
-from app.engine.engine import Engine
-from app.queue.model import Batch
-from app.topics import store
-from app.topics.cache import Policies
-from app.topics.config import DEFAULTS, Defaults, Policy, of_messages
-from app.topics.settings import Chosen, TopicType
+from app.base.db.pool import Pools
+from app.kernel.claim.claimers import Claimer
+from app.kernel.engine import Engine
+from app.kernel.model import Batch
+from app.kernel.topics import store
+from app.kernel.topics.cache import Policies
+from app.kernel.topics.config import DEFAULTS, Defaults, Policy, of_messages
+from app.kernel.topics.settings import Chosen, TopicType
 from tests.queue.calls import Session, events, lease_ended, put, row, take, until
 from tests.queue.tallies import tallied
 from tests.sql.conftest import Db

@@ -9,8 +9,8 @@ import asyncpg
 import httpx
 import pytest
 
-from app.queue import exits
-from app.topics.config import Policy
+from app.kernel.settle import exit_rows as exits
+from app.kernel.topics.config import Policy
 from tests.queue.calls import Session, batch, lease_ended, outlived, put, take
 from tests.sql.conftest import Db
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from app.topics import store
-from app.topics.asked import Asked, resolve
+from app.kernel.topics import store
+from app.kernel.topics.resolve import Asked, resolve
 from tests.sql.conftest import Db
 from tests.sql.test_page import psql
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from app.db import binaries
+from app.base.db import binaries
 from app.errors import ConfigurationError
-from app.queue.model import Batch
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.cache import Policies
+from app.kernel.model import Batch
+from app.kernel.topics import store
+from app.kernel.topics.cache import Policies
+from app.kernel.topics.resolve import Asked, resolve
 from tests.queue.calls import put, take
 
 PAGE = Path(__file__).parents[2] / "docs/sql.md"

@@ -11,14 +11,14 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from app.db import schema
-from app.db.embedded import EmbeddedPostgres
-from app.db.pool import Pools
-from app.engine.engine import Engine
-from app.reapers import sweeps
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.config import Policy
+from app.base.db import schema
+from app.base.db.embedded import EmbeddedPostgres
+from app.base.db.pool import Pools
+from app.features.upkeep import sweeps
+from app.kernel.engine import Engine
+from app.kernel.topics import store
+from app.kernel.topics.config import Policy
+from app.kernel.topics.resolve import Asked, resolve
 from tests.queue.calls import Session, take, until
 from tests.queue.tallies import tallied
 from tests.sql.conftest import Db

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import pytest
 from redis.asyncio import Redis as Client
 
-from app.db.pool import Pools
-from app.metrics import catalogue
-from app.metrics.numbers import Numbers
-from app.topics import cache, store
-from app.topics.asked import Asked, resolve
-from app.topics.bus import Bus
-from app.topics.hints import Hints
-from app.topics.tier import Tier
+from app.base.db.pool import Pools
+from app.base.metrics import catalogue
+from app.base.metrics.numbers import Numbers
+from app.kernel.topics import cache, store
+from app.kernel.topics.bus import Bus
+from app.kernel.topics.hints import Hints
+from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.tier import Tier
 from tests.engine.machines import Log, new_machine
 from tests.topics.test_bus import Redis, until
 

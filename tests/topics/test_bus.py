@@ -15,10 +15,10 @@ from typing import Any
 import httpx
 import pytest
 
-from app.engine import users
-from app.keys import digest_of
-from app.topics.bus import Bus, announce_keys
-from app.topics.hints import Hints
+from app.base.keys import digest_of
+from app.kernel.topics.bus import Bus, announce_keys
+from app.kernel.topics.hints import Hints
+from app.kernel.user_events import users
 from tests.api.dialect import Topic
 from tests.api.events import working
 from tests.api.keyring import Services, client, make

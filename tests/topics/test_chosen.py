@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from app.topics.asked import Asked, resolve
-from app.topics.config import Defaults, in_effect, of_messages
-from app.topics.settings import OnExhausted
+from app.kernel.topics.config import Defaults, in_effect, of_messages
+from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.settings import OnExhausted
 
 
 def test_what_was_chosen_goes_before_the_services_defaults() -> None:

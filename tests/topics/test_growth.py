@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from app.errors import InvalidSchema
-from app.topics.growth import visits
-from app.topics.schemas import text_of
+from app.kernel.schemas.growth import visits
+from app.kernel.schemas.schemas import text_of
 from tests.topics.test_schemas import fault_of, schema_of
 
 

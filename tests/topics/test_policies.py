@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable
 import asyncpg
 import pytest
 
-from app.db.pool import Pools
-from app.engine.diffs import Diffs
+from app.base.db.pool import Pools
 from app.errors import InvalidRequest, NotAQueue, TopicNotFound
-from app.queue.log import Ask
-from app.topics import cache, store
-from app.topics.asked import Asked, resolve
-from app.topics.config import Policy
-from app.topics.settings import OnExhausted, TopicType
+from app.features.logs.diffs import Diffs
+from app.kernel.logs.log import Ask
+from app.kernel.topics import cache, store
+from app.kernel.topics.config import Policy
+from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.settings import OnExhausted, TopicType
 from tests.engine.machines import Machine
 from tests.queue.calls import until
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from app.engine.users import digest_of
-from app.metrics import catalogue
-from app.metrics.numbers import Numbers
-from app.topics import hints, relay
-from app.topics.hints import Hints
-from app.topics.relay import Relay
+from app.base.metrics import catalogue
+from app.base.metrics.numbers import Numbers
+from app.kernel.topics import hints, relay
+from app.kernel.topics.hints import Hints
+from app.kernel.topics.relay import Relay
+from app.kernel.user_events.users import digest_of
 from tests.topics.test_bus import until
 
 

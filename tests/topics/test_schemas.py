@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from app.errors import InvalidSchema
-from app.topics import schemas
-from app.topics.schemas import Format, Schema, compiled, text_of
+from app.kernel.schemas import schemas
+from app.kernel.schemas.schemas import Format, Schema, compiled, text_of
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 ORDER = {

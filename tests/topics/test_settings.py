@@ -8,12 +8,12 @@ import asyncpg
 import msgspec
 import pytest
 
-from app.db.pool import Pools
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.config import DEFAULTS
-from app.topics.declared import Declared
-from app.topics.settings import DECLARED, FIELDS, Chosen, Config, TopicType
+from app.base.db.pool import Pools
+from app.kernel.topics import store
+from app.kernel.topics.config import DEFAULTS
+from app.kernel.topics.declared import Declared
+from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.settings import DECLARED, FIELDS, Chosen, Config, TopicType
 
 NUMBERS = [one for one in DECLARED.values() if one.setting.bounds or one.setting.clamp]
 WORDS = [one for one in DECLARED.values() if one.words]

@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable
 import asyncpg
 import pytest
 
-from app.db.pool import Pools
+from app.base.db.pool import Pools
 from app.errors import TopicExistsIncompatible, TopicNotEmpty
-from app.queue.backoff import Backoff
-from app.queue.model import Batch
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.config import DEFAULTS, Policy
-from app.topics.settings import Config, OnExhausted, TopicType
+from app.kernel.model import Batch
+from app.kernel.topics import store
+from app.kernel.topics.backoff import Backoff
+from app.kernel.topics.config import DEFAULTS, Policy
+from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.settings import Config, OnExhausted, TopicType
 from tests.engine.machines import Machine
 
 MakeQueue = Callable[..., Awaitable[Policy]]

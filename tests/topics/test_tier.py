@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 import asyncpg
 import pytest
 
-from app.db.pool import Pools
+from app.base.db.pool import Pools
 from app.errors import NotAQueue, TopicNotFound
-from app.topics import cache, store, tier
-from app.topics.asked import Asked, resolve
-from app.topics.tier import Tier
+from app.kernel.topics import cache, store, tier
+from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.tier import Tier
 from tests.topics.processes import Change, Start, change, copied, keys, start_process
 from tests.topics.test_bus import Redis, redis, until
 

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.topics import tier
-from app.topics.config import Policy
+from app.kernel.topics import tier
+from app.kernel.topics.config import Policy
 from tests.topics.processes import Change, Process, Start, change, copied, start_process
 from tests.topics.test_bus import Redis, redis, until
 

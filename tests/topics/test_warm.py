@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from app.db import sql
-from app.db.counted import CountedPool
-from app.metrics import catalogue
-from app.topics.config import Policy
+from app.base.db import sql
+from app.base.db.counted import CountedPool
+from app.base.metrics import catalogue
+from app.kernel.topics.config import Policy
 from tests.api.dialect import Topic
 from tests.api.keyring import Services, client
 from tests.conftest import Running
@@ -89,7 +89,7 @@ async def test_over_http_it_asks_for_the_counts_of_its_answer_besides(
         asked = sent(service) - before
         assert asked["topics/get"] == 0
         # What comes less often is of the service's own tasks.
-        assert {name for name, times in asked.items() if times >= CLAIMS // 4} == {"queue/claim", "queue/count"}
+        assert {name for name, times in asked.items() if times >= CLAIMS // 4} == {"claim/claim", "counts/count"}
 
 
 def subscribed(service: Running) -> bool:

@@ -35,7 +35,7 @@ missing = created("otlp")
 del sys.modules["opentelemetry.sdk.trace"]
 print(json.dumps([off, missing, created("otlp")]))
 """
-OURS = {"opentelemetry.sdk.trace", "opentelemetry.exporter", "google.protobuf", "requests", "app.traces"}
+OURS = {"opentelemetry.sdk.trace", "opentelemetry.exporter", "google.protobuf", "requests", "app.base.traces"}
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Iterator
 import httpx
 import pytest
 
-from app.api.bounds import MAX_META_BYTES, MAX_RECORD_BYTES
-from app.api.traced import carry
-from app.queue.model import Batch
-from app.traces import Spans
+from app.base.traces import Spans
+from app.http.bounds import MAX_META_BYTES, MAX_RECORD_BYTES
+from app.http.traced import carry
+from app.kernel.model import Batch
 from tests.conftest import Running
 from tests.traces.collector import Collector
 

@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.db import schema
+from app.base.db import schema
 
 ROOT = Path(__file__).resolve().parents[2]
 # All that a migration may do to what is there: change a table and make an index, which lock, and replace a function.
@@ -32,7 +32,7 @@ depends_on = None
 def upgrade() -> None:
     op.execute("CREATE INDEX topics_made_up ON holdfast.topics (type)")
     op.execute("ALTER TABLE holdfast.jobs ADD COLUMN made_up text")
-    run("app/queue/functions/requeue.sql")
+    run("app/features/jobs/functions/requeue.sql")
 
 
 def downgrade() -> None:
@@ -78,7 +78,7 @@ def release_of_the_newest_migration(folder: Path) -> Release:
     """Put into this folder the code of the commit that brought the newest migration. Raises NoHistory."""
     commit = _brought()
     if len(schema.KNOWN) == 1:  # until a release, a change of a script is one of the baseline itself
-        scripts = ("migrations/schema", ":(glob)app/*/functions/*.sql")
+        scripts = ("migrations/schema", ":(glob)app/**/functions/*.sql")
         commit = _git("log", "--max-count=1", "--format=%H", "--", *scripts).decode().strip()
     return _taken_out(folder, commit)
 

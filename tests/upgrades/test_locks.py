@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-from app.db import schema
+from app.base.db import schema
 from tests.stalls import slowness
 from tests.upgrades.databases import MakeDatabase, connected, list_schema, migrate, start_migration
 from tests.upgrades.filled import FILL, LOCKED, WATCH

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.db import schema
+from app.base.db import schema
 from tests.launch import services
 from tests.steady import Steady
 from tests.upgrades.databases import MakeDatabase

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.db import schema
+from app.base.db import schema
 from tests.upgrades.databases import MakeDatabase, connected, list_schema, migrate
 from tests.upgrades.releases import ROOT, NoHistory, Release, release_of_the_newest_migration
 
@@ -15,7 +15,7 @@ FUNCTIONS = "SELECT DISTINCT proname FROM pg_proc WHERE pronamespace = 'holdfast
 
 
 def scripts() -> list[Path]:
-    return sorted([*ROOT.glob("migrations/schema/*.sql"), *ROOT.glob("app/*/functions/*.sql")])
+    return sorted([*ROOT.glob("migrations/schema/*.sql"), *ROOT.glob("app/**/functions/*.sql")])
 
 
 def code(line: str) -> str:
@@ -36,7 +36,7 @@ def test_every_script_says_what_it_is_for() -> None:
 
 async def test_every_function_has_its_file(new_database: MakeDatabase) -> None:
     """One that is changed where it stands in the database would be lost the next time that its file is run."""
-    files = "\n".join(path.read_text() for path in ROOT.glob("app/*/functions/*.sql"))
+    files = "\n".join(path.read_text() for path in ROOT.glob("app/**/functions/*.sql"))
     async with connected(await new_database()) as db:
         made = {row["proname"] for row in await db.fetch(FUNCTIONS)}
     assert made == set(re.findall(r"^CREATE OR REPLACE FUNCTION holdfast\.(\w+)\(", files, re.MULTILINE))

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.queue import consumer
-from app.queue.results import Keep
-from app.topics.config import Policy
-from app.topics.webhook import Webhook
+from app.kernel.claim import consumer
+from app.kernel.settle.results import Keep
+from app.kernel.topics.config import Policy
+from app.kernel.topics.webhook import Webhook
 from tests.engine.conftest import machine, queue, start
 from tests.engine.machines import Machine
 from tests.queue import statements

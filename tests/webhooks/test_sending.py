@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from app.webhooks import http as client
-from app.webhooks import places
-from app.webhooks.places import Places
-from app.webhooks.targets import Allowed, BlockedError, addresses_of
+from app.features.webhooks import http as client
+from app.features.webhooks import places
+from app.features.webhooks.places import Places
+from app.features.webhooks.targets import Allowed, BlockedError, addresses_of
 from tests.api.dialect import Topic, accepted, eventually
 from tests.api.keyring import Services
 from tests.api.process import Process

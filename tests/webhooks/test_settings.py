@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
+from app.kernel.topics.webhook import MASK
 from app.settings import Settings
-from app.topics.webhook import MASK
 from tests.api.dialect import Topic, refused
 from tests.webhooks.receiver import SECRET, Receiver
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from app.admin.frame import Page
-from app.admin.permissions import SCHEDULE, SEE_SCHEDULES
-from app.api.paging import CURSOR, PAGE_SIZE
-from app.api.route import Route
-from app.api.v0.dialect import V0
+from app.base.keys import Scope
 from app.features.feature import Feature
 from app.features.schedules import form, page, v0
 from app.features.schedules.changes import Schedules
-from app.keys import Scope
+from app.http.paging import CURSOR, PAGE_SIZE
+from app.http.route import Route
+from app.http.v0.dialect import V0
+from app.pages.frame import Page
+from app.pages.permissions import SCHEDULE, SEE_SCHEDULES
 
 _v0 = partial(Route, dialect=V0, scope=Scope.ADMIN, parameters=[v0.NAME])
 _MADE: Final = frozenset({409, 422})  # what making a schedule, or a job, may be refused with

@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
-from app import cron
-from app.audit import trail
-from app.audit.trail import Action, Actor
+from app.base import cron
 from app.base.loops import Loop
-from app.engine.enqueues import Gone
-from app.engine.group import tried_again
-from app.engine.shared import Core
 from app.errors import AlreadyExists, NotFound, Throttled
 from app.features.schedules import store
 from app.features.schedules.fires import Fires
 from app.features.schedules.store import Schedule, Settled, Wanted
-from app.queue.model import Connection, Seq, Topic
-from app.topics.fifo import FIFO
+from app.kernel.audit import trail
+from app.kernel.audit.trail import Action, Actor
+from app.kernel.batching import tried_again
+from app.kernel.enqueue.enqueues import Gone
+from app.kernel.model import Connection, Seq, Topic
+from app.kernel.shared import Core
+from app.kernel.topics.fifo import FIFO
 
 if TYPE_CHECKING:
-    from app.engine.engine import Engine
-    from app.topics.config import Policy
+    from app.kernel.engine import Engine
+    from app.kernel.topics.config import Policy
 
 MOST: Final = 10_000
 RETRY_SECONDS: Final = 2.0  # where the database could not be asked

@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from app import cron
+from app.base import cron
+from app.base.metrics import catalogue
 from app.base.outages import TOO_SLOW, UNREACHABLE, as_unavailable
-from app.engine.enqueues import NOTHING, Gone
-from app.engine.group import tried_again
 from app.errors import HoldfastError, InvalidSchedule, NotAQueue, TopicNotFound
 from app.features.schedules import store
 from app.features.schedules.store import Due, Missed, Schedule, Settled
-from app.metrics import catalogue
-from app.queue.model import Batch, Seq, merge
-from app.topics.fifo import FIFO
+from app.kernel.batching import tried_again
+from app.kernel.enqueue.enqueues import NOTHING, Gone
+from app.kernel.model import Batch, Seq, merge
+from app.kernel.topics.fifo import FIFO
 
 if TYPE_CHECKING:
-    from app.engine.enqueues import Enqueues, Put
-    from app.engine.shared import Shared
-    from app.topics.config import Policy
+    from app.kernel.enqueue.enqueues import Enqueues, Put
+    from app.kernel.shared import Shared
+    from app.kernel.topics.config import Policy
 
 LISTED: Final = 200  # schedules of one look
 MOST_JOBS: Final = 200  # of one transaction

@@ -8,15 +8,15 @@ from typing import Final, TypeVar
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from app.admin.render import page
-from app.admin.session import MOST_BYTES, fields_of
-from app.edge.access import must_cover
-from app.edge.sight import WHY
 from app.errors import AlreadyExists, Forbidden, HoldfastError, NotAQueue, Throttled, TopicNotFound
 from app.features.schedules import requests
 from app.features.schedules.store import Missed, Schedule, Wanted
-from app.queue.forms import as_json
-from app.topics.config import check_name
+from app.http.access import must_cover
+from app.http.sight import WHY
+from app.kernel.forms import as_json
+from app.kernel.topics.config import check_name
+from app.pages.render import page
+from app.pages.session import MOST_BYTES, fields_of
 
 T = TypeVar("T")
 

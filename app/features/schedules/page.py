@@ -10,16 +10,16 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from app.admin import saved
-from app.admin.permissions import SCHEDULE, SEE_SCHEDULES, allows, must_be_allowed
-from app.admin.render import page
-from app.edge.context import context_of
-from app.edge.sight import WHY
 from app.errors import InvalidRequest
+from app.features.saved_views import page as saved
 from app.features.schedules import requests
 from app.features.schedules.changes import Schedules
 from app.features.schedules.store import Schedule
-from app.queue.forms import as_json
+from app.http.context import context_of
+from app.http.sight import WHY
+from app.kernel.forms import as_json
+from app.pages.permissions import SCHEDULE, SEE_SCHEDULES, allows, must_be_allowed
+from app.pages.render import page
 
 MOST: Final = 50
 MOST_TEXT: Final = 20_000  # characters of a payload that are shown

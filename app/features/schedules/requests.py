@@ -9,19 +9,19 @@ from typing import Any, Final
 import msgspec
 from starlette.requests import Request
 
-from app import cron
-from app.api.route import Call
-from app.audit.trail import Actor
-from app.edge.access import must_cover
-from app.edge.context import context_of
-from app.edge.sight import as_seen
+from app.base import cron
+from app.base.keys import Scope, covers
 from app.errors import InvalidRequest, InvalidSchedule
 from app.features.schedules.changes import Run, Schedules
 from app.features.schedules.store import Schedule, Wanted, of_record
-from app.keys import Scope, covers
-from app.queue.model import Batch
-from app.topics.config import check_name
-from app.topics.settings import NAME
+from app.http.access import must_cover
+from app.http.context import context_of
+from app.http.route import Call
+from app.http.sight import as_seen
+from app.kernel.audit.trail import Actor
+from app.kernel.model import Batch
+from app.kernel.topics.config import check_name
+from app.kernel.topics.settings import NAME
 
 NEXT: Final = 5
 

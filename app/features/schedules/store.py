@@ -12,8 +12,8 @@ import asyncpg
 import msgspec
 from msgspec.structs import replace
 
-from app.db import sql
-from app.queue.model import Batch, Connection, Hideable, Seq
+from app.base.db import sql
+from app.kernel.model import Batch, Connection, Hideable, Seq
 
 _SQL: Final = sql.load_all(__package__)
 

@@ -9,23 +9,23 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 
-from app import cron
-from app.api import openapi
-from app.api.bounds import about
-from app.api.fields import known_parameters
-from app.api.paging import cursor_of, cursor_to, foreign_cursor, page_size, prefix, prefix_in
-from app.api.route import Call
-from app.api.v0.columns import columns_of
-from app.api.v0.record_bodies import AppendBody, Record
-from app.edge.sight import WHY
+from app.base import cron
+from app.base.keys import Scope
 from app.errors import InvalidRequest
 from app.features.schedules import requests
 from app.features.schedules.changes import Schedules
 from app.features.schedules.store import Missed, Schedule, Wanted
-from app.keys import Scope
-from app.queue.forms import as_json
-from app.topics.config import check_name
-from app.topics.settings import PATTERN
+from app.http import openapi
+from app.http.bounds import about
+from app.http.fields import known_parameters
+from app.http.paging import cursor_of, cursor_to, foreign_cursor, page_size, prefix, prefix_in
+from app.http.route import Call
+from app.http.sight import WHY
+from app.http.v0.columns import columns_of
+from app.http.v0.record_bodies import AppendBody, Record
+from app.kernel.forms import as_json
+from app.kernel.topics.config import check_name
+from app.kernel.topics.settings import PATTERN
 
 MOST_ZONE: Final = 64
 NAME: Final = {**openapi.path("name", "The schedule's name.", openapi.NAME), "example": "nightly"}

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 
-from app.queue.model import Batch
+from app.kernel.model import Batch
 from tests.api.dialect import Topic, accepted
 from tests.api.messages.client import Body, Messages, done, refused
 from tests.conftest import Running

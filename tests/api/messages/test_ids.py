@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from app.api.messages.ids import job_of
 from app.errors import NotFound
-from app.queue.ids import id_of
+from app.http.messages.ids import job_of
+from app.kernel.ids import id_of
 
 TOPICS, SEQS = some.integers(1, 2**31 - 1), some.integers(1, 2**63 - 1)
 

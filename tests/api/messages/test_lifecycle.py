@@ -6,8 +6,8 @@ import asyncpg
 import httpx
 import pytest
 
-from app.engine.engine import Engine
-from app.topics.cache import Policies
+from app.kernel.engine import Engine
+from app.kernel.topics.cache import Policies
 from tests.api.dialect import Topic, eventually
 from tests.api.messages.client import Messages, refused
 

@@ -12,7 +12,7 @@ from tests.api.messages.client import Messages, done
 async def test_a_page_ends_early_that_has_many_bytes(
     monkeypatch: pytest.MonkeyPatch, http: httpx.AsyncClient, messages: Messages, status: str | None
 ) -> None:
-    monkeypatch.setattr("app.queue.shown.PAGE_BYTES", 100)
+    monkeypatch.setattr("app.kernel.jobs.PAGE_BYTES", 100)
     ids = await messages.batch(*({"payload": "x" * size} for size in (10, 500, 60, 60, 20)))
     query: dict[str, str | int] = {} if status is None else {"status": status}
     pages = [await messages.page(limit=4, **query)]

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from app.api.messages.show import _payload
-from app.edge.payloads import is_json, kept, type_of
 from app.errors import InvalidRequest
-from app.queue.forms import as_json
+from app.http.messages.show import _payload
+from app.http.payloads import is_json, kept, type_of
+from app.kernel.forms import as_json
 from tests.api.dialect import Topic, refused
 from tests.api.messages import client
 from tests.api.messages.client import Messages

@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable
 
 from asyncpg.pgproto.pgproto import UUID
 
-from app.queue import consumer, producer
-from app.queue.consumer import Slots
-from app.queue.model import Batch, Held, Job, Lane, Reach
+from app.kernel.claim import consumer
+from app.kernel.claim.consumer import Slots
+from app.kernel.enqueue import producer
+from app.kernel.model import Batch, Held, Job, Lane, Reach
 from tests.benchmarks.bench import Bench, Effort
 from tests.benchmarks.figures import Figure, Ratio
 from tests.benchmarks.load import ACK, CLAIM, LEASE_MS, NODE, Posts, ack_body, claim_body, data_of, records_body

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
-from app.queue.model import Topic
+from app.kernel.model import Topic
 from tests.benchmarks.bench import Bench, Effort, say
 from tests.benchmarks.figures import Figure, Ratio, in_turns
 from tests.benchmarks.fill import clean, empty, fill, fill_groups, top_up

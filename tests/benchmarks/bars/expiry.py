@@ -7,8 +7,8 @@ import json
 import time
 from urllib.request import Request, urlopen
 
-from app.queue import producer
-from app.queue.model import Lane, Topic
+from app.kernel.enqueue import producer
+from app.kernel.model import Lane, Topic
 from tests.benchmarks.bench import Bench, Effort, say
 from tests.benchmarks.figures import Figure, Missing, Ratio, in_turns
 from tests.benchmarks.fill import BULK_BYTES, clean, empty, settle, top_up

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from app.queue import producer
-from app.queue.model import Lane
+from app.kernel.enqueue import producer
+from app.kernel.model import Lane
 from tests.benchmarks.bench import Bench, Effort, say
 from tests.benchmarks.figures import Bound, Figure
 from tests.benchmarks.fill import empty, fill, settle

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 import app.main  # noqa: F401  (statements have their names once it is loaded)
-from app.db import schema
-from app.topics import store
-from app.topics.asked import Asked, resolve
+from app.base.db import schema
+from app.kernel.topics import store
+from app.kernel.topics.resolve import Asked, resolve
 from tests.benchmarks.bench import Bench, Effort, embedded, serving
 from tests.benchmarks.figures import Bound, Figure
 from tests.benchmarks.waiters import waiting
 from tests.benchmarks.wire import Wire, counted
 
 if TYPE_CHECKING:
-    from app.db.pool import Pool
+    from app.base.db.pool import Pool
 
 WORKERS = 200
 TOPICS = 10

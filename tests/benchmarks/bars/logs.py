@@ -7,12 +7,12 @@ import secrets
 import statistics
 import time
 
-from app.queue import log
-from app.queue.log import Limits, Part
-from app.queue.model import Batch
-from app.topics import store
-from app.topics.asked import Asked, resolve
-from app.topics.config import DEFAULTS
+from app.kernel.logs import log
+from app.kernel.logs.log import Limits, Part
+from app.kernel.model import Batch
+from app.kernel.topics import store
+from app.kernel.topics.config import DEFAULTS
+from app.kernel.topics.resolve import Asked, resolve
 from tests.benchmarks.bars.batch import BATCH, PACE
 from tests.benchmarks.bench import Bench, Effort
 from tests.benchmarks.figures import Bound, Figure, Ratio

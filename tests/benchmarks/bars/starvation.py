@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from app.queue import producer
-from app.queue.model import Batch, Lane
-from app.topics.config import Policy
+from app.kernel.enqueue import producer
+from app.kernel.model import Batch, Lane
+from app.kernel.topics.config import Policy
 from tests.benchmarks.bench import Bench, Effort, say
 from tests.benchmarks.figures import Bound, Figure, Missing
 from tests.benchmarks.fill import empty, fill, settle

@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 import statistics
 
-from app.topics import store
-from app.topics.asked import Asked, resolve
+from app.kernel.topics import store
+from app.kernel.topics.resolve import Asked, resolve
 from tests.benchmarks.bench import Bench, Effort
 from tests.benchmarks.figures import Bound, Figure
 from tests.benchmarks.load import data_of

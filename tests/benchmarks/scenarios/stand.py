@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from app.db.embedded import EmbeddedPostgres
+from app.base.db.embedded import EmbeddedPostgres
 from tests.benchmarks.bench import Load, T, run_load
 from tests.benchmarks.scenarios.steady import Nothing
 from tests.launch import Service, call, services

@@ -43,7 +43,7 @@ class TopicConfig:
     durable: bool | None = True
     schema: Any = None
     schema_format: Literal["avro", "json_schema"] | None = None
-    # made by `make reference` from app/topics/settings.py
+    # made by `make reference` from app/kernel/topics/settings.py
     type: Literal["log", "queue"] = "queue"
     durability: Durability | None = None
     lease_ms: int | None = None

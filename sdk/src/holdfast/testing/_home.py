@@ -32,7 +32,7 @@ class Home:
     def version(self) -> str:
         """Changes whenever an empty database of this service may look different."""
         digest = hashlib.sha256()
-        made_by = ("migrations/**/*.py", "migrations/**/*.sql", "app/*/functions/*.sql")
+        made_by = ("migrations/**/*.py", "migrations/**/*.sql", "app/**/functions/*.sql")
         for path in sorted(path for pattern in made_by for path in self.folder.glob(pattern)):
             digest.update(path.name.encode() + path.read_bytes())
         return digest.hexdigest()[:16]

@@ -1,1 +1,0 @@
-"""The v0 dialect: topics, records and leased jobs."""

@@ -1,0 +1,143 @@
+"""The files of the embedded server: which cluster a data folder holds, and how a new one is made."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from random import SystemRandom
+
+from app.base.db import binaries
+from app.base.db.postmaster import HOST, Launcher
+from app.errors import ConfigurationError
+
+USER = DATABASE = "holdfast"
+INIT_SECONDS = 120.0
+LOG_BYTES = 32 * 1024 * 1024
+LOG_FILE_BYTES = 16 * 1024 * 1024  # PostgreSQL needs room for one more file of its write-ahead log
+
+# Below the range that systems give to outgoing connections: there, a client that reconnects while the server is away
+# can be given the very port that it dials, connects to itself, and keeps the server from taking its port back.
+PORTS = range(15432, 25432)
+
+
+class Cluster:
+    """The files in `folder` of a cluster of this major version.
+
+    Raises ConfigurationError when the folder can't be written or holds the data of another major version.
+    """
+
+    def __init__(self, folder: Path, programs: binaries.Binaries) -> None:
+        self.folder = folder
+        self.programs = programs
+        self.data = folder / f"pg{programs.major}"
+        self.password = folder / f"pg{programs.major}.password"
+        self.port = folder / f"pg{programs.major}.port"
+        self.log = folder / "postgres.log"
+        self.lock = folder / "owner.lock"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(self.lock, os.O_RDWR | os.O_CREAT, 0o644))
+        except OSError as error:
+            raise ConfigurationError(
+                f"The data folder {folder} can't be written ({error.strerror}): set HOLDFAST_DATA_DIR"
+            ) from None
+        self._refuse_other_major()
+
+    def url(self, port: int, database: str = DATABASE) -> str:
+        """The URL of a database, with the password in it. Raises FileNotFoundError before make()."""
+        return f"postgresql://{USER}:{self.password.read_text()}@{HOST}:{port}/{database}"
+
+    def make(self, launcher: Launcher, *, sync: bool) -> None:
+        """Make the cluster unless it is there. Call it only while holding the owner's lock."""
+        if self.data.exists():
+            return
+        fresh = self.data.with_suffix(".init")
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(0o700)
+        self.password.unlink(missing_ok=True)
+        with os.fdopen(os.open(self.password, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_urlsafe(24))
+            file.flush()
+            os.fsync(file.fileno())
+        account = binaries.account()
+        if account.uid is not None and account.gid is not None:
+            os.chown(self.password, account.uid, account.gid)
+            os.chown(fresh, account.uid, account.gid)
+        command: list[str | Path] = [self.programs.bindir / "initdb", "-D", fresh, "-U", USER]
+        command += ["--auth=scram-sha-256", f"--pwfile={self.password}", "--encoding=UTF8", "--locale=C"]
+        made = launcher.program(command if sync else [*command, "--no-sync"], subprocess.PIPE)
+        words = made.communicate(timeout=INIT_SECONDS)[0].decode(errors="replace")
+        if made.returncode != 0:
+            faults = re.findall(r"(?:error|FATAL): +(.+)", words) or words.split("\n")[-2:]
+            raise ConfigurationError(f"No cluster could be made in {self.folder}: {' '.join(faults).strip()}")
+        fresh.rename(self.data)
+        folder = os.open(self.folder, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
+
+    def ports(self) -> Iterator[int]:
+        """Free ports to listen on: the last one first, so that what knows the address keeps it."""
+        with suppress(FileNotFoundError, ValueError):
+            last = int(self.port.read_text())
+            if _is_free(last):
+                yield last
+        dice = SystemRandom()
+        while port := next((port for port in dice.sample(PORTS, 50) if _is_free(port)), None):
+            yield port
+        raise ConfigurationError(f"No free port for PostgreSQL between {PORTS.start} and {PORTS.stop}")
+
+    def remember(self, port: int) -> None:
+        self.port.write_text(f"{port}\n")
+
+    def trim_log(self) -> int:
+        """Start a new log when the old one is long, and keep that one. Returns how many bytes the log has now."""
+        if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
+            self.log.replace(self.log.with_suffix(".log.1"))
+        return self.log.stat().st_size if self.log.exists() else 0
+
+    def last_words(self, start: int) -> str:
+        """Why a server did not start: a full disk, FATAL lines after `start` bytes of the log, or where the log is."""
+        if full := self.lack_of_room():
+            return full
+        with suppress(OSError), self.log.open("rb") as file:
+            file.seek(start)
+            lines = file.read().decode(errors="replace").splitlines()
+            faults = [line.partition("FATAL:")[2].strip() for line in lines if "FATAL:" in line] or lines[-1:]
+            if faults:
+                return f"{faults[-1]} ({self.log})"
+        return f"see {self.log}"
+
+    def lack_of_room(self) -> str | None:
+        """That the disk is full, for a message; None where PostgreSQL finds room for its next file of log."""
+        free = shutil.disk_usage(self.folder).free
+        if free >= LOG_FILE_BYTES:
+            return None
+        return f"the disk of {self.folder} is full ({free // 1024:,} KiB are free): make room there"
+
+    def _refuse_other_major(self) -> None:
+        marker = self.data / "PG_VERSION"
+        made_by = {marker.read_text().strip()} if marker.exists() else set()
+        if not self.data.exists():
+            made_by = {path.parent.name.removeprefix("pg") for path in self.folder.glob("pg*[0-9]/PG_VERSION")}
+        if made_by and str(self.programs.major) not in made_by:
+            raise ConfigurationError(
+                f"The data in {self.folder} is of PostgreSQL {', '.join(sorted(made_by))}, and the programs are "
+                f"{self.programs.version}: set HOLDFAST_PG_BINDIR to the older ones, or move the data with pg_upgrade"
+            )
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,286 @@
+"""Which version the schema has, whether this code can work with it, and moving it.
+
+A version is the name of a migration: '0001', '0002', …, the start of its file's name. Alembic keeps the database's in
+holdfast.alembic_version. It runs in a process of its own: a start that has nothing to migrate never loads it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import ssl
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from app.base.db import indexes
+from app.base.db.binaries import OLDEST_MAJOR
+from app.base.db.hosts import Hosts
+from app.errors import ConfigurationError
+
+log = logging.getLogger(__name__)
+
+ROOT = Path(__file__).parents[3]
+KNOWN = tuple(sorted(path.name.split("_")[0] for path in ROOT.glob("migrations/versions/[0-9]*.py")))
+CONNECT_SECONDS = 10.0
+WAIT_SECONDS = 15.0
+AGAIN_SECONDS = 0.5
+TOLD_SECONDS = 5.0
+CLOCK_SECONDS = 5.0
+
+PASSING = (
+    OSError,  # also a name that nobody knows yet, as of a container that has not been started
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.InternalClientError,  # a server killed in mid-answer can surface as a protocol state error
+)
+
+FACTS = """
+SELECT current_setting('server_version_num')::int AS number,
+       current_setting('server_version') AS version,
+       pg_is_in_recovery() AS recovering,
+       current_setting('fsync') = 'on' AS fsync,
+       current_setting('full_page_writes') = 'on' AS full_page_writes,
+       current_setting('synchronous_commit') AS commits,
+       current_setting('synchronous_standby_names') <> '' AS standbys,
+       coalesce(current_setting('holdfast.may_lose_data', true), '') IN ('on', 'true', '1') AS may_lose_data,
+       current_setting('server_encoding') AS encoding,
+       extract(epoch FROM clock_timestamp())::float8 AS clock,
+       current_setting('max_connections')::int AS most,
+       current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+           - coalesce(current_setting('reserved_connections', true)::int, 0) AS connections,
+       to_regclass('holdfast.alembic_version') IS NOT NULL AS migrated
+"""
+
+
+class Away(ConfigurationError):
+    """The database can't be asked now, for a reason that may pass by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A database as found. `connections`: how many of its max_connections, `most`, are not kept for superusers.
+
+    `commits`: the synchronous_commit that a session gets which asks for `on`; `standbys`: whether commits are to wait
+    for any. `may_lose_data`: whether the database says that nobody would miss it. `ahead`: by how many seconds its
+    clock is ahead of this machine's, at least. `revision` is None before the first migration; `indexes`: what is wrong
+    with them, if the schema is the one of this code.
+    """
+
+    number: int
+    version: str
+    recovering: bool
+    fsync: bool
+    full_page_writes: bool
+    commits: str
+    standbys: bool
+    may_lose_data: bool
+    encoding: str
+    ahead: float
+    most: int
+    connections: int
+    revision: str | None
+    indexes: Sequence[str]
+
+
+async def current(url: str) -> str | None:
+    """The schema's version; None before the first migration. Raises ConfigurationError when it can't be asked."""
+    return (await facts(url)).revision
+
+
+async def check(url: str) -> bool:
+    """Whether the schema has to be migrated. Raises ConfigurationError when this code can't work with the database."""
+    return judge(await facts(url))
+
+
+async def arrived(url: str, seconds: float, away: Callable[[], Awaitable[None]] | None = None) -> Facts:
+    """`facts`, of a database that may not be there yet: it is waited for, up to `seconds`, which is logged at once and
+    every TOLD_SECONDS. `away` is called before the first wait. Raises as `facts` does; at once where no wait helps."""
+    clock = asyncio.get_running_loop().time
+    began, told = clock(), -TOLD_SECONDS
+    found = None
+    while found is None:
+        try:
+            found = await facts(url, patience=0.0)
+        except Away as error:
+            now = clock()
+            left = began + seconds - now
+            if left <= 0:
+                waited = f" (waited {seconds:g} s: HOLDFAST_START_WAIT_SECONDS)" if seconds else ""
+                raise ConfigurationError(f"{error}{waited}") from None
+            if now - told >= TOLD_SECONDS:
+                if told < 0 and away is not None:
+                    await away()
+                told = now
+                log.warning("Waiting for PostgreSQL, %.0f s more at most. %s", left, error)
+            await asyncio.sleep(min(AGAIN_SECONDS, left))
+    return found
+
+
+async def facts(url: str, *, patience: float = WAIT_SECONDS) -> Facts:
+    """Ask the database; one that is starting up, again and again for `patience` seconds.
+
+    Raises ConfigurationError, of which Away may pass by itself, with host, port and reason, and never the password.
+    """
+    connection = await _connect(url, patience)
+    try:
+        before = time.time()
+        row = await connection.fetchrow(FACTS)
+        after = time.time()
+        assert row is not None
+        found = dict(row)
+        clock = found.pop("clock")
+        found["ahead"] = clock - min(max(clock, before), after)
+        found |= {"revision": None, "indexes": ()}
+        if found.pop("migrated"):
+            found["revision"] = await connection.fetchval("SELECT max(version_num) FROM holdfast.alembic_version")
+        if found["revision"] == KNOWN[-1]:
+            found["indexes"] = await indexes.faults(connection)
+        return Facts(**found)
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, *PASSING) as error:
+        kind = Away if isinstance(error, PASSING) else ConfigurationError
+        raise kind(f"The database at {_place(url)} does not answer: {_reason(error)}") from None
+    finally:
+        with suppress(Exception):
+            await connection.close(timeout=2)
+        connection.terminate()  # one that is left unclosed can crash the interpreter at its end
+
+
+def judge(found: Facts) -> bool:
+    """Whether the schema has to be migrated. Raises ConfigurationError when this code can't work with it."""
+    if found.number < OLDEST_MAJOR * 10000:
+        raise ConfigurationError(f"The database is PostgreSQL {found.version}: {OLDEST_MAJOR} or newer is needed")
+    if found.recovering:
+        raise ConfigurationError("The database is a standby in recovery: HOLDFAST_DATABASE_URL has to name the primary")
+    if found.revision is not None and found.revision not in KNOWN:
+        raise ConfigurationError(
+            f"The database has schema {found.revision}, and this version knows up to {KNOWN[-1]}: "
+            "start the version that made it. A database from before the first release can't be migrated: make a new one"
+        )
+    if found.encoding != "UTF8":
+        raise ConfigurationError(
+            f"The database's encoding is {found.encoding}: make one with ENCODING 'UTF8', which can hold every text"
+        )
+    # Allowed by a setting of the database, not of the service: it can't get into production with a copied environment.
+    for danger in _dangers(found):
+        if not found.may_lose_data:
+            raise ConfigurationError(
+                f"{danger}. Set it to on; or, for data that nobody would miss: ALTER DATABASE … SET "
+                "holdfast.may_lose_data = on"
+            )
+        log.warning("%s", danger)
+    if found.indexes:
+        raise ConfigurationError("; ".join(found.indexes))
+    if abs(found.ahead) > CLOCK_SECONDS:
+        log.warning(
+            "PostgreSQL's clock is %.1f s %s this machine's: leases and delays go by the former, sign-in and logs by "
+            "the latter. Set both",
+            abs(found.ahead), "ahead of" if found.ahead > 0 else "behind",
+        )  # fmt: skip
+    return found.revision != KNOWN[-1]
+
+
+def _dangers(found: Facts) -> Iterator[str]:
+    """How a crash would lose what was answered."""
+    for setting, on in (("fsync", found.fsync), ("full_page_writes", found.full_page_writes)):
+        if not on:
+            yield f"PostgreSQL runs with {setting}=off: a crash of the machine can lose or corrupt every job"
+    if found.commits == "off" or (found.standbys and found.commits in {"local", "remote_write"}):
+        yield (
+            f"Sessions that ask for synchronous_commit=on get {found.commits}, as from a pooler that leaves it out: "
+            "what was answered can be lost"
+        )
+
+
+async def upgrade(url: str, revision: str = "head") -> None:
+    """Migrate, one transaction a step; who comes second waits and finds it done. Cancelled, it stops between steps.
+
+    Raises ConfigurationError with the last line of what went wrong.
+    """
+    await _alembic(url, "upgrade", revision)
+
+
+async def downgrade(url: str, revision: str) -> None:
+    """Go back to a version, 'base' for none: drops tables with what is in them. For development."""
+    await _alembic(url, "downgrade", revision)
+
+
+async def _alembic(url: str, *words: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "alembic", "-c", str(ROOT / "alembic.ini"), *words,
+        cwd=ROOT,
+        env=os.environ | {"HOLDFAST_DATABASE_URL": url},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        output, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
+    if process.returncode != 0:
+        text = output.decode(errors="replace").strip()
+        log.debug("alembic %s: %s", " ".join(words), text)
+        raise ConfigurationError(f"The schema could not be migrated: {_last_fault(text)}")
+
+
+async def _connect(url: str, patience: float) -> asyncpg.Connection:
+    end = asyncio.get_running_loop().time() + patience
+    connection = None
+    while connection is None:
+        try:
+            connection = await Hosts(url).connect(
+                timeout=CONNECT_SECONDS, statement_cache_size=0, server_settings={"synchronous_commit": "on"}
+            )
+        except asyncpg.CannotConnectNowError as error:
+            # It is starting up or replays its log; that ends by itself.
+            if asyncio.get_running_loop().time() >= end:
+                raise Away(f"The database at {_place(url)} is not ready: {_reason(error)}") from None
+            await asyncio.sleep(0.1)
+        except asyncpg.TargetServerAttributeNotMatched:
+            raise Away(f"Of the database's servers {_place(url)} none is what target_session_attrs asks for") from None
+        except (
+            OSError,
+            ValueError,
+            asyncpg.PostgresError,
+            asyncpg.InterfaceError,
+            asyncpg.InternalClientError,
+        ) as error:
+            passing = isinstance(error, PASSING) and not isinstance(error, ssl.SSLError)
+            kind = Away if passing else ConfigurationError
+            raise kind(f"The database at {_place(url)} can't be reached: {_reason(error)}") from None
+    return connection
+
+
+def _place(url: str) -> str:
+    hosts = urlsplit(url).netloc.rpartition("@")[2].split(",")
+    return ", ".join(host if re.search(r":\d+\Z", host) else f"{host or 'localhost'}:5432" for host in hosts)
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {CONNECT_SECONDS:.0f} s"
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno) if error.errno > 0 else str(error.strerror)
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _last_fault(text: str) -> str:
+    """The error's own line of a traceback: SQLAlchemy puts its statement and a link below it."""
+    lines = [line for line in text.splitlines() if line and not line.startswith((" ", "[SQL", "(Background", "["))]
+    faults = [line for line in lines if "Error" in line.split(":")[0] or line.startswith("FAILED")]
+    return re.sub(r"^[\w.]+: (\([\w.]+\) )?(<class '[\w.]+'>: )?", "", (faults or lines or ["no reason given"])[-1])

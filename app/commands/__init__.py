@@ -1,1 +1,0 @@
-"""What an operator does at the command line, beside running the service."""

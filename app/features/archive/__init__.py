@@ -1,0 +1,1 @@
+"""Completed jobs that are kept, and replays of them."""

@@ -1,0 +1,264 @@
+"""/api/topics/:topic/message-log and /replay: what was acknowledged, and doing it again."""
+
+from __future__ import annotations
+
+import base64
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.base.keys import Scope
+from app.errors import InvalidRequest, InvalidTime
+from app.features.archive import archive
+from app.features.archive.archive import Archived, Part, Place, Replay
+from app.features.archive.replays import Replays
+from app.http import direct
+from app.http.body import read_json
+from app.http.bounds import about
+from app.http.context import context_of
+from app.http.departure import while_connected
+from app.http.fields import time_of, topic_in
+from app.http.messages.errors import operation
+from app.http.openapi import TOPIC, query
+from app.http.paging import CURSOR, cursor_of, cursor_to
+from app.http.sight import WHY, as_seen
+from app.kernel.audit import trail
+from app.kernel.audit.trail import Action
+from app.kernel.ids import id_of
+from app.kernel.topics.config import Policy, check_name
+from app.kernel.topics.settings import BIGINT_MAX
+
+router = direct.router("messages")
+
+MOST_OFFSET: Final = 10_000  # each is walked over; what lies behind a cursor is not
+COUNTED: Final = 10_000
+BATCH: Final = 1_000
+_WHOLE: Final = re.compile(r"-?[0-9]{1,1000}\Z")
+
+
+class ReplayBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What is to be replayed."""
+
+    from_time: Annotated[
+        str | None,
+        Meta(
+            description="What was acknowledged since this RFC 3339 time; null or absent: all within the replay window.",
+            extra_json_schema={"format": "date-time"},
+        ),
+    ] = None
+
+
+class ReplayAnswer(msgspec.Struct):
+    """What was enqueued again; `joined`: a replay of the same that was under way, or had been cut off, is counted as
+    one with this call. `skipped`: of a key, only the last one is enqueued, and none where one is pending. `until_time`:
+    what was acknowledged later is not in it."""
+
+    topic: str
+    enqueued: int
+    skipped: int
+    from_time: datetime
+    until_time: datetime
+    joined: bool
+
+
+class LoggedMessage(msgspec.Struct, omit_defaults=True):
+    """A message that was acknowledged. `payload` is base64; `retry_count` its deliveries that ended without an ack."""
+
+    id: str
+    topic: str
+    retry_count: int
+    created_at: datetime
+    acked_at: datetime
+    payload: str | None = None
+    hidden: Annotated[str | None, about("Why payload is not shown.")] = None
+    key: str | None = None
+    original_topic: str | None = None
+
+
+class LogAnswer(msgspec.Struct, omit_defaults=True):
+    """Acknowledged messages, the last first. `total` is exact up to 10000, which stands for more; `next_cursor` is
+    absent on the last page; `replayable`: whether what is acknowledged now is kept."""
+
+    items: list[LoggedMessage]
+    total: int
+    limit: int
+    offset: int
+    replayable: bool
+    next_cursor: str | None = None
+
+
+class LogDeleted(msgspec.Struct):
+    """How many messages were deleted."""
+
+    deleted: int
+
+
+class _Place(msgspec.Struct, forbid_unknown_fields=True):
+    at: Annotated[datetime, Meta(tz=True)]
+    seq: Annotated[int, Meta(ge=0, le=BIGINT_MAX)]
+
+
+_replay_body = msgspec.json.Decoder(ReplayBody)
+_encode = msgspec.json.Encoder().encode
+_LIMIT: Final = query("limit", "1 to 200, clamped.", {"type": "integer", "default": 50})
+_OFFSET: Final = query(
+    "offset",
+    "Messages to leave out, behind the cursor's place where there is one.",
+    {"type": "integer", "minimum": 0, "maximum": MOST_OFFSET, "default": 0},
+)
+_BEFORE: Final = query(
+    "before",
+    "Messages that were acknowledged before this RFC 3339 time.",
+    {"type": "string", "format": "date-time"},
+    required=True,
+)
+
+
+@router.post(
+    "/api/topics/{topic}/replay",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[TOPIC],
+        body=ReplayBody,
+        body_required=False,
+        answers={200: ReplayAnswer},
+        errors=[400, 401, 403, 404, 409, 413, 415, 422, 503],
+    ),
+)
+async def replay(request: Request) -> Response:
+    """Enqueue again what was acknowledged since a time, as new messages, in the order of their acks. Of a call that was
+    cut off, what was enqueued stays, and the same call within an hour goes on there."""
+    context = context_of(request)
+    name = topic_in(request)
+    context.access.check(request, Scope.ADMIN | Scope.WRITE, name)
+    body = await read_json(request, _replay_body, context.settings.max_body_bytes, empty=b"{}")
+    check_name(name)
+    from_time = None if body.from_time is None else _from_time(body.from_time)
+
+    async def replayed(policy: Policy) -> Replay:
+        if not policy.config.replayable:  # it may have become so elsewhere
+            context.policies.forget(name)
+            policy = await context.policies.queue(name)
+        return await context.core(Replays).replay(policy, from_time, begun)
+
+    async def begun(replay: Replay) -> None:
+        detail = {"from_time": replay.from_time.isoformat(), "until_time": replay.until_time.isoformat()}
+        await trail.record(context.pools.rest, context.access.actor(request), Action.REPLAY_STARTED, name, detail)
+
+    await context.policies.queue(name)
+    done = await while_connected(request, context.policies.confirmed(name, replayed))
+    return _json(ReplayAnswer(name, done.enqueued, done.skipped, done.from_time, done.until_time, done.joined))
+
+
+@router.get(
+    "/api/topics/{topic}/message-log",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[TOPIC, _LIMIT, _OFFSET, CURSOR],
+        answers={200: LogAnswer},
+        errors=[400, 401, 403, 404, 409, 503],
+    ),
+)
+async def message_log(request: Request) -> Response:
+    """Messages of a replayable topic that were acknowledged within its replay window, the last acknowledged first."""
+    context = context_of(request)
+    name = topic_in(request)
+    key = context.access.check(request, Scope.ADMIN | Scope.READ, name)
+    check_name(name)
+    limit = min(max(_whole(request, "limit", 50), 1), 200)
+    offset = _whole(request, "offset", 0)
+    if not 0 <= offset <= MOST_OFFSET:
+        raise InvalidRequest(f"offset must be 0 to {MOST_OFFSET}; further on, use cursor.")
+    place = cursor_of(request, _Place)
+    before = None if place is None else Place(_utc(place.at), place.seq)
+    policy = await context.policies.queue(name)
+    topic, config, db = policy.topic, policy.config, context.pools.rest
+    rows = await archive.page(db, topic, Part(config.replay_window_ms, before, offset), limit)
+    total = await archive.count(db, topic, config.replay_window_ms, COUNTED)
+    more = rows[-1] if rows and rows[-1].more else None
+    return _json(
+        LogAnswer(
+            [_shown(policy, as_seen(key, name, row)) for row in rows],
+            total,
+            limit,
+            offset,
+            config.replayable,
+            None if more is None else cursor_to({"at": more.finished_at, "seq": more.seq}),
+        )
+    )
+
+
+@router.delete(
+    "/api/topics/{topic}/message-log",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[TOPIC, _BEFORE],
+        answers={200: LogDeleted},
+        errors=[400, 401, 403, 404, 409, 503],
+    ),
+)
+async def purge_log(request: Request) -> Response:
+    """Delete messages from the log that were acknowledged before a time: for good, they can't be replayed any more."""
+    context = context_of(request)
+    name = topic_in(request)
+    context.access.check(request, Scope.ADMIN | Scope.DELETE, name)
+    check_name(name)
+    given = request.query_params.get("before")
+    if given is None:
+        raise InvalidRequest("before is needed: up to which time is the log to be deleted?")
+    before = time_of(given, "before")
+    topic, count = (await context.policies.queue(name)).topic, 0
+    actor = context.access.actor(request)
+    await trail.record(context.pools.rest, actor, Action.LOG_PURGED, name, {"before": before.isoformat()})
+    while gone := await archive.delete(
+        context.pools.rest, (topic.name, topic.id), archive.THE_BEGINNING, before, BATCH
+    ):
+        count += gone
+    return _json(LogDeleted(count))
+
+
+def _shown(policy: Policy, row: Archived) -> LoggedMessage:
+    topic_id = policy.topic.id if row.first_topic_id is None else row.first_topic_id
+    return LoggedMessage(
+        id=id_of(topic_id, row.seq if row.first_seq is None else row.first_seq),
+        topic=policy.topic.name,
+        payload=None if row.hidden else base64.b64encode(row.payload).decode(),
+        hidden=WHY if row.hidden else None,
+        retry_count=row.deliveries - 1,
+        created_at=row.created_at,
+        acked_at=row.finished_at,
+        key=row.key,
+        original_topic=row.original_topic,
+    )
+
+
+def _from_time(text: str) -> datetime:
+    try:
+        return time_of(text, "from_time")
+    except InvalidRequest as error:
+        raise InvalidTime(error.message) from None
+
+
+def _utc(time: datetime) -> datetime:
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:
+        raise InvalidRequest("cursor is none that a list has answered.") from None
+
+
+def _whole(request: Request, name: str, default: int) -> int:
+    given = request.query_params.get(name)
+    if given is None:
+        return default
+    if _WHOLE.match(given) is None:
+        raise InvalidRequest(f"{name} must be a whole number.")
+    return int(given)
+
+
+def _json(answer: Any) -> Response:
+    return Response(_encode(answer), media_type="application/json")

@@ -1,0 +1,108 @@
+"""/admin/horizon: what /v0/admin/horizon answers, for a person."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.base.db import horizon
+from app.base.db.horizon import OLD_SECONDS, Holder, Horizon, Kind, Table
+from app.base.times import duration
+from app.http.context import context_of
+from app.pages.render import page
+
+FEW_ROWS: Final = 100  # a table with fewer, dead and alive, is left out
+
+_KINDS: Final = {
+    Kind.SESSION: "Session",
+    Kind.SLOT: "Replication slot",
+    Kind.PREPARED: "Prepared transaction",
+    Kind.STANDBY: "Standby",
+}
+
+
+class HolderRow(msgspec.Struct, frozen=True):
+    """A holder as the page shows it; "" where nothing is known."""
+
+    kind: str
+    title: str
+    who: str
+    age: str
+    behind: int
+    state: str
+    query: str
+    advice: str
+    command: str
+    old: bool
+    own: bool
+
+
+class TableRow(msgspec.Struct, frozen=True):
+    """A table as the page shows it."""
+
+    name: str
+    partitions: int
+    live: int
+    dead: int
+    kept: str
+    vacuumed: str
+
+
+async def show(request: Request) -> Response:
+    """The page. Raises what app.base.db.horizon.read raises."""
+    found = await horizon.read(context_of(request).pools.rest)
+    return page(
+        request,
+        "horizon.html",
+        title="Horizon",
+        horizon=found,
+        age=_age(found),
+        dead=sum(table.dead_rows for table in found.tables),
+        old_seconds=OLD_SECONDS,
+        holders=[_holder(holder) for holder in found.holders],
+        tables=[_table(table, found.at) for table in found.tables if table.dead_rows + table.live_rows >= FEW_ROWS],
+    )
+
+
+def _age(found: Horizon) -> str:
+    if found.position is None:
+        return "none"
+    return "unknown" if found.position.age_s is None else duration(found.position.age_s * 1000)
+
+
+def _holder(holder: Holder) -> HolderRow:
+    title = holder.name if holder.name is not None else holder.application or "no application name"
+    place = " from ".join(filter(None, (holder.user, holder.client)))
+    return HolderRow(
+        kind=_KINDS[holder.kind],
+        title=title,
+        who=", ".join(filter(None, (f"PID {holder.pid}" if holder.pid is not None else "", place))),
+        age="unknown" if holder.age_s is None else duration(holder.age_s * 1000),
+        behind=holder.xmin_age,
+        state=", ".join(filter(None, (holder.state, _wait(holder.wait)))) or "hidden",
+        query=holder.query or "",
+        advice=holder.advice,
+        command=holder.command or "",
+        old=holder.old,
+        own=holder.own,
+    )
+
+
+def _wait(wait: str | None) -> str:
+    """A wait event, but for that of a session that waits for its client's next statement: its state says so."""
+    return "" if wait is None or wait == "Client: ClientRead" else f"waits for {wait}"
+
+
+def _table(table: Table, now_ms: int) -> TableRow:
+    ends = [at for at in (table.last_vacuum, table.last_autovacuum) if at is not None]
+    return TableRow(
+        name=table.name,
+        partitions=table.partitions,
+        live=table.live_rows,
+        dead=table.dead_rows,
+        kept="not known yet" if table.kept_rows is None else f"{table.kept_rows:,}",
+        vacuumed=f"{duration(max(now_ms - max(ends), 0))} ago" if ends else "never",
+    )

@@ -1,0 +1,1 @@
+"""Failed jobs: shown by what failed, requeued, purged."""

@@ -1,0 +1,160 @@
+"""/admin/topics/{topic}/asof: what a queue held at any instant of the ledger's retention, beside what it holds now; and
+which jobs those were."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Final
+from urllib.parse import urlencode
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.errors import InvalidRequest, NotFound, TooMuchToRead, TopicNotFound
+from app.features.explain.as_of import Pasts
+from app.http.context import Context, context_of
+from app.http.parameters import whole
+from app.kernel import jobs as shown
+from app.kernel import ledger
+from app.kernel.counts.levels import Levels, Looked
+from app.kernel.jobs import Statuses
+from app.kernel.ledger import PAST_STATES, Past, PastJob
+from app.kernel.topics.config import Policy, check_name
+from app.kernel.topics.settings import BIGINT_MAX
+from app.pages.forms import instant_of, ms
+from app.pages.frame import tabs
+from app.pages.render import page
+
+SECOND_MS, MINUTE_MS, HOUR_MS = 1_000, 60_000, 3_600_000
+MOST: Final = 50
+JUMPS: Final = {"1 d": 24 * HOUR_MS, "1 h": HOUR_MS, "10 min": 10 * MINUTE_MS, "1 min": MINUTE_MS}
+
+
+class Slider(msgspec.Struct, frozen=True):
+    """How far back a topic's past goes, in ms since 1970, and where in it one is. `begins_ms`: its first whole second,
+    which can be typed where the slider's steps begin later."""
+
+    begins_ms: int
+    first_ms: int
+    last_ms: int
+    step_ms: int
+    at_ms: int
+
+    @property
+    def jumps(self) -> list[tuple[str, int]]:
+        """A while before and after, as far as that is within."""
+        ways = [(f"−{word}", self.at_ms - by) for word, by in JUMPS.items()]
+        ways += [(f"+{word}", self.at_ms + by) for word, by in reversed(JUMPS.items())]
+        return [(word, at) for word, at in ways if self.first_ms <= at <= self.last_ms]
+
+
+class Row(msgspec.Struct, frozen=True):
+    """How many jobs there were of a state, and how many there are; None for not known. `tone`: its colour; `word`: the
+    state as addresses have it."""
+
+    word: str
+    state: str
+    tone: str
+    then: int
+    now: int | None
+    exact: bool = True
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """What there was at an instant, beside now; and for how long the oldest ready job had been that, None for not
+    known or none."""
+
+    rows: list[Row]
+    oldest_then_ms: int | None
+    oldest_now_ms: int | None
+
+
+class Then(msgspec.Struct, frozen=True):
+    """Jobs that were of a state: a page of them. `following`: where the next page is, "" for none."""
+
+    word: str
+    jobs: list[PastJob]
+    following: str
+
+
+async def show(request: Request) -> Response:
+    """The page. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
+    context, name = context_of(request), check_name(request.path_params["topic"])
+    policy = await context.policies.queue(name)
+    begins_ms = await ledger.begins(context.pools.rest, policy.topic)
+    if begins_ms is None:
+        raise TopicNotFound(name)
+    now_ms = int(time.time() * 1000)
+    given = request.query_params.get("at", "")
+    status, fault, at_ms = 200, "", now_ms
+    compared: Compared | None = None
+    then: Then | None = None
+    if given:
+        try:
+            instant = instant_of(given, "at")
+            if ms(instant) > now_ms:
+                raise InvalidRequest("This is still to come.")
+            at_ms = ms(instant)
+            past = await context.core(Pasts).at(policy.topic, instant)
+            (statuses,) = await shown.statuses(context.pools.rest, [policy.topic])
+            compared = _compared(past, await context.core(Levels).look_at(policy), statuses)
+            if state := request.query_params.get("state", ""):
+                then = await _then(context, policy, instant, state, _behind(request))
+        except (InvalidRequest, NotFound, TooMuchToRead) as error:
+            status, fault = error.status, error.message
+    return page(
+        request,
+        "asof.html",
+        status,
+        title=f"{name} as it was",
+        topic=name,
+        tabs=tabs(request, name),
+        slider=_slider(begins_ms, now_ms, at_ms),
+        typed=given,
+        slid=given.isdecimal(),
+        fault=fault,
+        ago_ms=now_ms - at_ms,
+        compared=compared,
+        then=then,
+        base=f"/admin/topics/{name}",
+        dead_letter=policy.config.dead_letter,
+    )
+
+
+async def _then(context: Context, policy: Policy, instant: datetime, state: str, behind: int) -> Then:
+    if state not in PAST_STATES:
+        raise InvalidRequest(f"state is one of {', '.join(PAST_STATES)}.")
+    found = await context.core(Pasts).jobs_at(policy.topic, instant, state=state, behind=behind, limit=MOST + 1)
+    after = {"at": ms(instant), "state": state, "after": found[MOST - 1].seq} if len(found) > MOST else {}
+    return Then(state, found[:MOST], f"?{urlencode(after)}" if after else "")
+
+
+def _behind(request: Request) -> int:
+    behind = whole(request.query_params, "after", 0)
+    if not 0 <= behind <= BIGINT_MAX:
+        raise InvalidRequest("after is a job's seq.")
+    return behind
+
+
+def _compared(past: Past, holding: Looked, statuses: Statuses) -> Compared:
+    exact = holding.exact
+    rows = [
+        Row("ready", "Ready", "ready", past.ready, holding.ready, exact),
+        Row("leased", "In flight", "in-flight", past.in_flight, holding.in_flight, exact),
+        Row("scheduled", "Scheduled", "scheduled", past.scheduled, holding.scheduled, exact),
+        Row("blocked", "Blocked", "blocked", past.blocked, holding.blocked),
+        Row("failed", "Failed", "dead", past.failed, statuses.failed),
+        Row("expired", "Expired", "flow", past.expired, statuses.expired, exact),
+        Row("dead_lettered", "Dead letters", "dead", past.dead, None),
+    ]
+    return Compared(rows, past.oldest_ms, holding.oldest_ms)
+
+
+def _slider(begins_ms: int, now_ms: int, at_ms: int) -> Slider:
+    """Its ends are whole steps, and within what is kept for a step more: while one looks, the retention moves on."""
+    step = MINUTE_MS if now_ms - begins_ms > HOUR_MS else SECOND_MS
+    last = now_ms // step * step
+    first = min((begins_ms // step + 2) * step, last - step)
+    return Slider(-(-begins_ms // SECOND_MS) * SECOND_MS, first, last, step, at_ms)

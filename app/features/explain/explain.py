@@ -1,0 +1,187 @@
+"""Why a job is not running: what the tables and this process know. docs/explain.md; the words are reasons.py's."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from app.base.outages import TOO_SLOW
+from app.base.times import rfc3339
+from app.features.explain import reasons
+from app.features.explain import rows as explained
+from app.features.explain.reasons import Ahead, Code, Facts, Pace, Reason, Room, Verdict, Waiting
+from app.features.explain.rows import COUNTED, Head, Row
+from app.kernel import jobs as shown
+from app.kernel import ledger
+from app.kernel.claim import ordering, turns
+from app.kernel.claim.ages import OVERTAKE_SHARE
+from app.kernel.counts import holders, inspector
+from app.kernel.counts.holders import Stuck
+from app.kernel.ledger import Event, Recent
+from app.kernel.model import Lane, Reach, Topic
+from app.kernel.settle import results
+from app.kernel.settle.results import Result
+from app.kernel.shared import Core
+
+if TYPE_CHECKING:
+    from app.kernel.counts.inspector import Lows
+    from app.kernel.topics.config import Policy
+
+# How far back claims are looked for, as far as it takes: in what time a rate is told from, and of how many claims.
+WINDOWS: Final = (10.0, 60.0, 600.0)
+ENOUGH: Final = 20
+PATIENCE_SECONDS: Final = 1.0  # for all windows: what other topics do makes a look expensive
+NEARLY: Final = 0.9
+_NOTHING: Final = Recent(0, 0, 0, None, None)
+
+
+class Explained(msgspec.Struct, frozen=True):
+    """A job's state, None where it is gone and the ledger has its end, and what is to be said."""
+
+    row: Row | None
+    verdict: Verdict
+
+
+class Explain(Core):
+    """Explains jobs and topics. Reads only."""
+
+    async def job(
+        self, policy: Policy, seq: int, *, covers: Callable[[str], bool], last: Sequence[Event] | None = None
+    ) -> Explained | None:
+        """Why a job is not running; None if nothing is known of it. Where it is as a dead letter is told if `covers`
+        that topic. `last`: its events, the newest first, for who has read them already; one is enough."""
+        db = self._shared.pools.rest
+        row = await explained.job(db, policy.topic, policy.budget, seq)
+        if row is None:
+            return await self._gone(policy, seq, covers, last)
+        facts = Facts(policy.control)
+        if row.state == "blocked":
+            facts.head = await explained.head(db, policy.topic, row.tenant, row.grp, seq)
+        elif row.state in {"ready", "scheduled"} and not row.spent:
+            facts.ahead, facts.pace = await self._ahead(policy, row), await self._pace(policy)
+            facts.room = await self._room(policy, row.tenant)
+        return Explained(row, reasons.of_job(row, facts))
+
+    async def topic(self, policy: Policy) -> tuple[Waiting, Verdict]:
+        """Why a queue's jobs are not running."""
+        db, topic = self._shared.pools.rest, policy.topic
+        lows = self._shared.cursors.lows(topic.id)
+        counts = await inspector.count(db, topic, policy.budget, COUNTED, lows)
+        waiting = Waiting(counts.ready, counts.looked >= COUNTED, counts.scheduled, counts.blocked, counts.in_flight)
+        stuck = Stuck()
+        if counts.blocked:
+            stuck = (await holders.stuck_groups(db, [(topic, policy.config.wait_goal_ms)], {}))[topic.name]
+        return waiting, reasons.of_topic(waiting, policy.control, await self._pace(policy), stuck)
+
+    async def group(
+        self, policy: Policy, tenant: str, group: str, *, covers: Callable[[str], bool]
+    ) -> tuple[Head, Verdict]:
+        """What is out of a group, how many wait behind it, and why the first is not running; see `job`."""
+        head = await explained.head(self._shared.pools.rest, policy.topic, tenant, group)
+        out = None if head.seq is None else await self.job(policy, head.seq, covers=covers)
+        return head, reasons.of_group(head, None if out is None else out.verdict)
+
+    async def _gone(
+        self, policy: Policy, seq: int, covers: Callable[[str], bool], events: Sequence[Event] | None
+    ) -> Explained | None:
+        db, topic = self._shared.pools.rest, policy.topic
+        for place in (await shown.letters(db, [(topic.id, seq)])).values():
+            for letter in await shown.show(db, [place]):
+                where = (letter.topic, letter.seq) if covers(letter.topic) else None
+                deliveries = letter.original_deliveries or 0
+                dead = reasons.of_dead_letter(where, deliveries, letter.last_error, letter.dlq_moved_ms)
+                return Explained(None, Verdict([dead], None))
+        if events is None:
+            events = await ledger.last(db, topic, seq, 1)
+        if not events:
+            return None
+        last = events[0]
+        if last.event == "dead_lettered":  # into a log, or it is there no more
+            dead = reasons.of_dead_letter(None, last.deliveries, last.detail, last.at_ms)
+            return Explained(None, Verdict([dead], None))
+        kept = await results.find(db, topic, seq) if last.event == "acked" else None
+        return Explained(None, Verdict([_ended(topic, seq, last, kept)], None))
+
+    async def _ahead(self, policy: Policy, row: Row) -> Ahead:
+        """How many jobs come before one: of its tenant those that do, and of each other tenant that is not paused as
+        many as fair turns give it meanwhile."""
+        config, lows = policy.config, self._shared.cursors.lows(policy.topic.id)
+        back = config.retry_order == "back"
+        lanes = await explained.claimable(self._shared.pools.rest, policy.topic, lows, row, by_time=back)
+        sign = 1 if config.priority_order == "highest_first" else -1
+        own, others, at_least = 0, dict[str, int](), False
+        for lane, n in lanes.items():
+            if lane.tenant != row.tenant:
+                if lane.tenant not in policy.control.paused_tenants:
+                    others[lane.tenant] = others.get(lane.tenant, 0) + n
+            elif lane == row.lane or sign * lane.priority > sign * row.priority:
+                own += n
+                at_least = at_least or n >= COUNTED
+        if config.aging_ms:
+            most = await self._aged(policy, row, lanes, lows)
+            own = own if most is None else min(own, most)
+        weights = config.tenant_weights
+        share = (own + 1) / weights.get(row.tenant, 1)
+        turns = sum(min(n, math.ceil(share * weights.get(tenant, 1))) for tenant, n in others.items())
+        return Ahead(own + turns, at_least)
+
+    async def _aged(self, policy: Policy, row: Row, lanes: Mapping[Lane, int], lows: Lows) -> int | None:
+        """How many of its tenant come before a job at most, as its lane overtakes others by its age, None if it does
+        not; see ordering.py: of OVERTAKE_SHARE jobs, one is from a lane that overtakes."""
+        known = {reach.lane: reach for reach in lows.lanes}
+        own = [known.get(lane, Reach(lane)) for lane in {**lanes, row.lane: 0} if lane.tenant == row.tenant]
+        heads = await inspector.heads(self._shared.pools.rest, [(policy.topic.name, reach) for reach in own])
+        overtaking = {reach.lane for reach in ordering.overtaking(policy.config, list(zip(own, heads, strict=True)))}
+        if row.lane not in overtaking:
+            return None
+        return (lanes.get(row.lane, 0) + 1) * len(overtaking) * OVERTAKE_SHARE - 1
+
+    async def _room(self, policy: Policy, tenant: str) -> Room | None:
+        """How many jobs of its tenant may be in flight, and how many are; None: any number may."""
+        limit = policy.config.tenant_limits.get(tenant)
+        if limit is None:
+            return None
+        held = await turns.in_flight(self._shared.pools.rest, policy.topic, {tenant: limit})
+        return Room(tenant, limit, held[tenant])
+
+    async def _pace(self, policy: Policy) -> Pace:
+        topic, limit = policy.topic, policy.config.throughput_limit
+        # First: a look at the ledger may take longer than a token does to come.
+        refill_ms = round(await self._shared.throttle.refill(policy) * 1000) if limit else 0
+        recent, seconds = await self._recent(topic)
+        waiting = self._shared.waiters.parked(topic.name)
+        if not limit:
+            return Pace(recent, seconds, waiting)
+        # Under a steady load, a token may just have come.
+        spent = 0 < limit * seconds * NEARLY <= recent.claimed
+        return Pace(recent, seconds, waiting, limit, spent or refill_ms > 0, refill_ms)
+
+    async def _recent(self, topic: Topic) -> tuple[Recent, float]:
+        recent, seconds, end = _NOTHING, 0.0, time.monotonic() + PATIENCE_SECONDS
+        with contextlib.suppress(*TOO_SLOW):
+            async with self._shared.pools.rest.acquire() as db, db.transaction(readonly=True):
+                for window in WINDOWS:
+                    left_ms = (end - time.monotonic()) * 1000
+                    if left_ms < 1:
+                        break
+                    await db.execute(f"SET LOCAL statement_timeout = {left_ms:.0f}")
+                    recent, seconds = await ledger.recent(db, topic, window), window
+                    if recent.claimed >= ENOUGH:
+                        break
+        return recent, seconds
+
+
+def _ended(topic: Topic, seq: int, last: Event, result: Result | None) -> Reason:
+    """What the ledger says of a job that is gone, and where its result is."""
+    text = f"It is gone: {last.event} at {rfc3339(last.at_ms)}."
+    numbers: dict[str, object] = {"event": last.event, "at": last.at_ms}
+    if result is not None and result.kept:
+        until = result.expires_ms
+        text += f" Its result is kept {'for good' if until is None else f'until {rfc3339(until)}'}."
+        numbers |= {"result": f"/v0/topics/{topic.name}/jobs/{seq}/result", "result_expires_at": until}
+    return Reason(Code.ENDED, text, numbers)

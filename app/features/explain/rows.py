@@ -1,0 +1,121 @@
+"""What the tables say about why a job is not running: its row, and what stands before it. docs/explain.md."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from app.base.db import sql
+from app.kernel.counts.inspector import Lows
+from app.kernel.model import Budget, Connection, Lane, Topic
+from app.kernel.settle.results import Progress
+
+_JOB = sql.load(__package__, "explain_job")
+_LANES = sql.load(__package__, "lanes_ahead")
+_HEAD = sql.load(__package__, "group_head")
+
+BIGINT_MAX: Final = 2**63 - 1
+COUNTED: Final = 10_000  # most jobs of a part of a lane that are counted
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A job as it is at `now_ms`. Times are in ms since 1970 by the database's clock.
+
+    `state` is ready, scheduled, blocked, leased (by a good lease), failed, expired or cancelled. `due`: it stands in
+    the due part of its lane, at `place` (a time in µs), otherwise `place` is its position. `spent`: its last delivery
+    is over. `cancelled`: somebody has cancelled it while it was leased.
+    `percent`, `note`, `progress_ms`: what the holder of this lease said last of its progress; percent None: nothing.
+    """
+
+    state: str
+    due: bool
+    tenant: str
+    grp: str | None
+    priority: int
+    place: int
+    deliveries: int
+    crashes: int
+    max_deliveries: int
+    spent: bool
+    cancelled: bool
+    node: str | None
+    last_error: str | None
+    original_topic: str | None
+    original_seq: int | None
+    original_deliveries: int | None
+    percent: int | None
+    note: str | None
+    progress_ms: int | None
+    now_ms: int
+    created_ms: int
+    updated_ms: int
+    visible_ms: int
+    leased_ms: int | None
+    expires_ms: int | None
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far the work is, as far as its holder has said."""
+        if self.percent is None or self.state != "leased":
+            return None
+        return Progress(self.percent, self.note, self.progress_ms or self.now_ms)
+
+    @property
+    def lane(self) -> Lane:
+        """Where it stands."""
+        return Lane(self.tenant, self.priority)
+
+
+async def job(db: Connection, topic: Topic, budget: Budget, seq: int) -> Row | None:
+    """A job, None if it is not there."""
+    row = await db.fetchrow(_JOB, topic.name, topic.id, seq, budget.ends, budget.max_deliveries)
+    return None if row is None else Row(**dict(row))
+
+
+class Head(msgspec.Struct, frozen=True):
+    """What is out of a group: a job's seq, its state as in Row (None: nothing is, the next is being let through),
+    until when that lasts in ms since 1970, who holds it, its delivery; and how many wait before the job asked about."""
+
+    seq: int | None
+    state: str | None
+    node: str | None
+    until_ms: int | None
+    deliveries: int | None
+    before: int
+
+
+async def head(db: Connection, topic: Topic, tenant: str, group: str | None, seq: int = BIGINT_MAX) -> Head:
+    """What stands before a job in its group, by default before one that came now; COUNTED of those that wait are
+    counted."""
+    found = await db.fetchrow(_HEAD, topic.name, tenant, group, seq, COUNTED)
+    assert found is not None, "it answers one row always"
+    return Head(**dict(found))
+
+
+async def claimable(
+    db: Connection, topic: Topic, lows: Lows, before: Row | None = None, *, by_time: bool = False
+) -> dict[Lane, int]:
+    """How many jobs could be claimed now, by lane, COUNTED due and COUNTED fresh ones at most; of the lane of `before`,
+    only those that come before it. `by_time`: due ones come in turn with fresh ones, rather than before them."""
+    rows = await db.fetch(
+        _LANES,
+        topic.name,
+        COUNTED,
+        *_place(before, by_time=by_time),
+        [reach.lane.tenant for reach in lows.lanes],
+        [reach.lane.priority for reach in lows.lanes],
+        [reach.after for reach in lows.lanes],
+        [reach.due or 0 for reach in lows.lanes],
+    )
+    return {Lane(row["tenant"], row["priority"]): row["due"] + row["ready"] for row in rows}
+
+
+def _place(row: Row | None, *, by_time: bool) -> tuple[str | None, int | None, int | None, int | None]:
+    """Where a job stands, as the statement takes it."""
+    if row is None:
+        return None, None, None, None
+    if row.due:
+        # Which fresh ones are older than it is not told by their positions.
+        return row.tenant, row.priority, row.place, None if by_time else 0
+    return row.tenant, row.priority, row.visible_ms * 1000 if by_time else None, row.place

@@ -1,0 +1,98 @@
+"""GET /metrics: what the service counts of itself, for Prometheus. docs/metrics.md has every metric."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.base.keys import Scope
+from app.base.metrics.exposition import Scrape
+from app.http import direct
+from app.http.context import Context, context_of
+from app.http.openapi import operation
+from app.http.signin.people import NotGranted
+from app.kernel.counts.levels import Levels
+
+router = direct.router("health")
+
+
+class MetricsAnswer(msgspec.Struct):
+    """The original server's mirror of its metrics; `metrics` has all, by name."""
+
+    topics: int
+    topics_ephemeral: int
+    topics_memory: int
+    topics_disk: int
+    topics_fsync: int
+    routers: int
+    records_live: int
+    bytes_live: int
+    queue_topics: int
+    queue_leases_in_flight: int
+    sse_connections: int
+    watch_sessions: int
+    ready: bool
+    replay_progress: float
+    uptime_ms: int
+    wal: dict[str, Any]
+    metrics: dict[str, Any]
+
+
+_TEXT = {"description": "Prometheus' text.", "content": {"text/plain": {"schema": {"type": "string"}}}}
+_BOTH = operation(answers={200: MetricsAnswer}, errors=[401, 403])
+_BOTH["responses"]["200"]["content"] |= _TEXT["content"]
+_PLAIN = operation(answers={}, errors=[401, 403])
+_PLAIN["responses"]["200"] = _TEXT
+
+
+@router.get("/metrics", response_class=Response, openapi_extra=_PLAIN)
+async def metrics(request: Request) -> Response:
+    """The metrics of all server processes behind this port. Answers without the database, with what is known."""
+    return await _text(request, await _scrape(request))
+
+
+@router.get("/v0/metrics", response_class=Response, openapi_extra=_BOTH)
+async def metrics_v0(request: Request) -> Response:
+    """The same; as JSON where that is what the client accepts."""
+    scrape = await _scrape(request)
+    if _wants_json(request.headers.get("accept", "")):
+        content = await asyncio.to_thread(lambda: msgspec.json.encode(scrape.json()))
+        return Response(content, media_type="application/json")
+    return await _text(request, scrape)
+
+
+async def _scrape(request: Request) -> Scrape:
+    context: Context = context_of(request)
+    try:
+        key = context.access.check(request, Scope.READ)
+        reads = True
+    except NotGranted:
+        key, reads = None, False  # any user sees how the service is, and of topics those that they may read
+    levels = context.core(Levels)
+    await levels.refresh()
+    merged = await context.engine.metrics.merged()
+    # Names of standbys and the like are nothing for who may see some topics.
+    whole = reads and (key is None or not key.prefixes)
+    await asyncio.to_thread(levels.bring, merged, server=whole)
+    names = levels.names() if reads else frozenset()
+    return Scrape(merged, names if key is None else frozenset(filter(key.covers, names)))
+
+
+async def _text(request: Request, scrape: Scrape) -> Response:
+    content, kind = await asyncio.to_thread(scrape.text, request.headers.get("accept", ""))
+    return Response(content, headers={"content-type": kind})
+
+
+def _wants_json(accept: str) -> bool:
+    """Whether the first kind that a client names, and that can be had, is JSON."""
+    for part in accept.split(","):
+        kind = part.partition(";")[0].strip().lower()
+        if kind == "application/json":
+            return True
+        if kind in {"text/plain", "application/openmetrics-text", "text/*", "*/*"}:
+            return False
+    return False

@@ -1,0 +1,1 @@
+"""Rows that SQL users insert, made into jobs."""

@@ -1,0 +1,1 @@
+"""Jobs from senders that speak neither dialect."""

@@ -1,0 +1,196 @@
+"""POST /in/:topic, /in/:topic/:group and /in/:topic/:group/:dedupe: what browsers and other services send, as it is."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.base.keys import Key, Scope
+from app.base.metrics import catalogue
+from app.errors import Forbidden, InvalidRequest, NotAQueue, PayloadTooLarge, TopicNotFound
+from app.http import direct, options
+from app.http.body import must_be_plain, read_bytes
+from app.http.bounds import MAX_META_BYTES, MAX_RECORD_BYTES, NO_NUL
+from app.http.context import Context, context_of
+from app.http.credentials import authorization, basic, from_another_site
+from app.http.fields import encode
+from app.http.forms import FORM, MULTIPART, media_type, payload_of
+from app.http.openapi import TOPIC, operation, path
+from app.http.origins import allow_origin
+from app.http.payloads import JSON, TEXT, has_nul
+from app.http.signin.people import UserKey
+from app.http.traced import sends, sent
+from app.http.users import user_of_token, with_user
+from app.kernel.enqueue.producer import Placed
+from app.kernel.ids import id_of
+from app.kernel.model import MAX_GROUP, MAX_JOB_KEY, Batch
+from app.kernel.topics.config import Policy
+from app.kernel.topics.settings import NAME, TopicType
+
+router = direct.router("ingest")
+
+MAX_PARAMS: Final = 64
+
+
+class IngestAnswer(msgspec.Struct):
+    """The job. id: as the messages dialect has it, and X-Job-Id. duplicate: it is an earlier one with this dedupe id,
+    and nothing was enqueued."""
+
+    id: str
+    topic: str
+    seq: int
+    duplicate: bool
+
+
+def _described(*parameters: dict[str, Any]) -> dict[str, Any]:
+    described = operation(
+        parameters=[TOPIC, *parameters],
+        answers={202: IngestAnswer},
+        errors=[400, 401, 403, 404, 409, 413, 415, 422, 429, 503],
+    )
+    anything: dict[str, Any] = {"schema": {}}
+    form: dict[str, Any] = {
+        "schema": {"type": "object"},
+        "example": {"name": "Ada Lovelace", "list": ["news", "jobs"]},
+    }
+    content = {JSON: anything, FORM: form, MULTIPART: form, TEXT: {"schema": {"type": "string"}}}
+    described["requestBody"] = {
+        "required": True,
+        "description": f"Up to {MAX_RECORD_BYTES} bytes, of a type that the topic accepts.",
+        "content": content,
+    }
+    described["responses"]["202"]["description"] = "The job is kept."
+    described["responses"]["415"]["description"] = "The topic does not accept this type, or the charset is not UTF-8."
+    described["responses"]["202"]["headers"] = {
+        "X-Job-Id": {"description": "The job's id.", "required": True, "schema": {"type": "string", "format": "uuid"}}
+    }
+    return described
+
+
+def _part(name: str, what: str, most: int) -> dict[str, Any]:
+    schema = {"type": "string", "minLength": 1, "maxLength": most, "pattern": NO_NUL.replace("\\u0000", "/\\u0000")}
+    return path(name, what, schema)
+
+
+_GROUP = _part("group", "The job's group.", MAX_GROUP)
+_DEDUPE = _part("dedupe", "The job's dedupe_id.", MAX_JOB_KEY)
+
+
+@router.post(
+    "/in/{topic}/{group}/{dedupe}",
+    status_code=202,
+    response_class=Response,
+    openapi_extra=_described(_GROUP, _DEDUPE),
+    operation_id="ingest_once",
+)
+@router.post(
+    "/in/{topic}/{group}",
+    status_code=202,
+    response_class=Response,
+    openapi_extra=_described(_GROUP),
+    operation_id="ingest_grouped",
+)
+@router.post(
+    "/in/{topic}",
+    status_code=202,
+    response_class=Response,
+    openapi_extra=_described(),
+    operation_id="ingest",
+)
+async def ingest(request: Request) -> Response:
+    """Enqueue the body as it is, into a queue that there is: JSON, a form, or a text."""
+    context = context_of(request)
+    name = request.path_params["topic"]
+    policy, key, user_id = await _let_in(request, context, name)
+    media = media_type(request.headers.get("content-type", ""), policy.config.accepts)
+    batch = Batch.of(
+        [b""],  # until it is there: what is wrong with the rest is said before
+        metadata=[_metadata(request, user_id)],
+        groups=[_in_path(request, "group", MAX_GROUP)],
+        dedupe_ids=[_in_path(request, "dedupe", MAX_JOB_KEY)],
+    )
+    options.enqueued_by(key, name, batch)
+    must_be_plain(request)
+    body = await read_bytes(request, min(MAX_RECORD_BYTES, context.settings.max_body_bytes))
+    payload, content_type = payload_of(body, media)
+    size = len(payload) + sum(len(text.encode()) for text in batch.metadata if text)
+    if size > MAX_RECORD_BYTES:
+        raise PayloadTooLarge(
+            f"Payload and metadata are {size} bytes; {MAX_RECORD_BYTES} are the most.", {"max_bytes": MAX_RECORD_BYTES}
+        )
+    batch.payloads = [payload]
+    batch.content_types = [content_type]
+    size += sends(request, name, batch)
+
+    async def let_in_again(name: str) -> Policy:
+        return (await _let_in(request, context, name))[0]  # it may be another topic by now, and not for anybody
+
+    policy, found = await context.engine.enqueues.place_as_found(policy, batch, size, None, let_in_again)
+    context.engine.metrics.counter(catalogue.INGESTED, media.kind).add()
+    seqs, duplicate = (found.seqs, found.duplicate) if isinstance(found, Placed) else (found, [])
+    sent(request, seqs)
+    shown = IngestAnswer(id_of(policy.topic.id, seqs[0]), name, seqs[0], any(duplicate))
+    headers = {"x-job-id": shown.id}
+    if policy.config.ingest == "public":
+        headers |= allow_origin(request, exposed="X-Job-Id")
+    return Response(encode(shown), 202, headers, "application/json")
+
+
+async def _let_in(request: Request, context: Context, name: str) -> tuple[Policy, Key | None, str | None]:
+    """The topic's policy, the sender's key, and the id of the user that the job is for. Raises Unauthorized and
+    Forbidden before it tells whether there is such a topic; TopicNotFound, NotAQueue."""
+    access = context.access
+    if b"%2f" in request.scope.get("raw_path", b"").lower():
+        raise InvalidRequest("A topic, group or dedupe id in a path can't have a '/'.")
+    policy = await context.policies.for_anybody(name) if NAME.match(name) else None
+    key, user_id = None, await user_of_token(request, context)
+    if policy is None or policy.config.ingest != "public":
+        if user_id is not None and access.directory.guarded:
+            raise Forbidden(
+                "A token of POST /v0/users/<id>/token may send to topics whose `ingest` is public.", {"topic": name}
+            )
+        key = access.check(request, Scope.WRITE, name, confines=True)
+    elif user_id is None and _says_who(request):
+        key = access.check(request, Scope(0), confines=True)
+    if policy is None:
+        raise TopicNotFound(name)
+    if policy.config.type is not TopicType.QUEUE:
+        raise NotAQueue(name)
+    return policy, key, key.id if isinstance(key, UserKey) else user_id
+
+
+def _says_who(request: Request) -> bool:
+    """Whether the request means to. A password that a browser sends along from another site's page does not."""
+    header = authorization(request)
+    return bool(header) and not (basic(header) and from_another_site(request))
+
+
+def _metadata(request: Request, user_id: str | None) -> str | None:
+    """The parameters of the query and the path as `params`, and the user's id; None without either. `token` is left
+    out: other routes take a key or token there, and whoever sends one means it as a credential."""
+    params: dict[str, Any] = {}
+    given = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
+    if len(given) > MAX_PARAMS:
+        raise InvalidRequest(f"At most {MAX_PARAMS} parameters.")
+    for name, value in given:
+        before = params.get(name)
+        params[name] = value if before is None else [*before, value] if isinstance(before, list) else [before, value]
+    params |= {name: request.path_params[name] for name in ("group", "dedupe") if name in request.path_params}
+    text = encode({"params": params}).decode() if params else None
+    if user_id is not None:
+        text = with_user(text, user_id)
+    if text is not None and len(text.encode()) > MAX_META_BYTES:
+        raise InvalidRequest(f"The parameters are more than {MAX_META_BYTES} bytes of metadata.")
+    if text is not None and has_nul(text.encode()):
+        raise InvalidRequest("A parameter has a NUL character (U+0000), which can't be stored.")
+    return text
+
+
+def _in_path(request: Request, name: str, most: int) -> str | None:
+    value: str | None = request.path_params.get(name)
+    if value is not None and (len(value) > most or "\0" in value):
+        raise InvalidRequest(f"A {name} has 1 to {most} characters, and no NUL.")
+    return value

@@ -1,0 +1,235 @@
+"""/admin/topics/{topic}/jobs: a queue's jobs, by the same reading as the API's list. The filter is in the address."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from urllib.parse import urlencode
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from app.base.outages import TOO_SLOW
+from app.errors import InvalidRequest
+from app.features.jobs import filter_language as language
+from app.features.jobs import operation_page as operation
+from app.features.jobs.changes import LIVE
+from app.features.jobs.operations import Operation
+from app.features.jobs.redrives import Redrives
+from app.features.jobs.requests import STATES, match_of, path_of
+from app.features.saved_views import page as saved
+from app.http.context import Context, context_of
+from app.http.parameters import whole
+from app.http.sight import as_seen, must_see_what_it_asks
+from app.kernel import forms
+from app.kernel import jobs as shown
+from app.kernel.counts.levels import Levels, Looked
+from app.kernel.jobs import Listed, Match, Shown
+from app.kernel.topics.config import Policy, check_name
+from app.kernel.topics.settings import BIGINT_MAX
+from app.pages.frame import tabs
+from app.pages.permissions import CHANGE_JOBS, REQUEUE, SEE, allows, must_be_allowed
+from app.pages.render import page
+
+MOST: Final = 50
+SECONDS: Final = 3  # that a page may take to find
+OPERATIONS: Final = 20
+LATELY: Final = timedelta(hours=1)
+SEEN: Final = 10  # jobs whose payloads and holders say what could be asked for
+_SMALL: Final = 16 * 1024  # bytes of a payload that is read for this
+_PATHS: Final = 12
+_NARROWING: Final = ("key", "tag", "tenant", "group")
+_OF_REQUEUES: Final = {"error", "tag", "key", "tenant"}
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A job as the list shows it. `left_ms`: until its lease or delay ends; `said`: who holds it, or its last error;
+    `narrower`: by what it has, the list of jobs that have it too."""
+
+    job: Shown
+    age_ms: int
+    left_ms: int | None
+    said: str | None
+    narrower: dict[str, str]
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """A state that can be asked for. `count` is None where it would take a scan to know."""
+
+    word: str
+    href: str
+    here: bool
+    count: int | None = None
+    exact: bool = True
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What the address asks for: the filter as it was typed, and its words; where the page begins. `wrong`: what can't
+    be understood."""
+
+    topic: str
+    text: str
+    values: dict[str, str]
+    match: Match
+    oldest_first: bool
+    after: int | None
+    wrong: str = ""
+
+    def address(self, values: dict[str, str] | None = None, *, oldest: bool | None = None, after: int = 0) -> str:
+        """Of the same list with another filter, in another order, or from another place on."""
+        query = {
+            "q": self.text if values is None else language.text_of(values),
+            "order": "oldest" if (self.oldest_first if oldest is None else oldest) else "",
+            "after": str(after) if after else "",
+        }
+        return address(self.topic, **query)
+
+    @property
+    def may_end(self) -> bool:
+        """Whether all that it matches can be cancelled, as far as what it asks for says."""
+        return bool(self.values) and self.values.get("state", LIVE[0]) in LIVE
+
+    @property
+    def requeue(self) -> str:
+        """Where all that it matches can be requeued: failed jobs, by what a requeue can ask for. "" for nowhere."""
+        others = {name: value for name, value in self.values.items() if name != "state"}
+        if self.values.get("state") != "failed" or others.keys() - _OF_REQUEUES or "" in others.values():
+            return ""
+        return f"/admin/topics/{self.topic}/dead/requeue" + (f"?{urlencode(others)}" if others else "")
+
+
+def address(topic: str, q: str = "", order: str = "", after: str = "") -> str:
+    """Where a list of a topic's jobs is; what is empty is left out."""
+    given = {name: value for name, value in (("q", q), ("order", order), ("after", after)) if value}
+    return f"/admin/topics/{topic}/jobs" + (f"?{urlencode(given)}" if given else "")
+
+
+async def show(request: Request) -> Response:
+    """A page of jobs; a number alone is a job's seq, and leads to it. Raises InvalidRequest, TopicNotFound, NotAQueue,
+    Unavailable."""
+    context, name = context_of(request), check_name(request.path_params["topic"])
+    key = must_be_allowed(request, SEE, name)
+    asked = _asked(request.query_params, name)
+    must_see_what_it_asks(key, name, asked.match)
+    if asked.text.isascii() and asked.text.isdigit():
+        return RedirectResponse(f"{address(name)}/{asked.text}", 303)
+    policy = await context.policies.queue(name)
+    found = Listed([], None) if asked.wrong else await _listed(context, policy, asked)
+    jobs = [] if found is None else found.jobs
+    holding = None if found is None else await context.core(Levels).look_at(policy)
+    dead = policy.config.dead_letter
+    return page(
+        request,
+        "jobs.html",
+        400 if asked.wrong else 200,
+        title=f"Jobs of {name}",
+        topic=name,
+        tabs=tabs(request, name, failed=holding),
+        asked=asked,
+        base=address(name),
+        ending=f"{address(name)}/cancel?{urlencode({'q': asked.text})}" if asked.may_end else "",
+        may_cancel=allows(request, CHANGE_JOBS, name),
+        may_requeue=allows(request, REQUEUE, name),
+        operations=await _cancels(context, name),
+        kept=await saved.of(request, asked.address(), worth=not asked.match.is_all and not asked.wrong),
+        any=not asked.match.is_all,
+        completions=language.completions(asked.text, _seen([as_seen(key, name, job) for job in jobs[:SEEN]])),
+        choices=_choices(asked, holding),
+        rows=None if found is None else [_row(asked, one) for one in found.jobs],
+        columns=[name for name in _NARROWING if any(getattr(job, name) for job in jobs)],
+        here=asked.address(after=asked.after or 0),
+        first=asked.address() if asked.after is not None else "",
+        following="" if found is None or found.next_behind is None else asked.address(after=found.next_behind),
+        turned=asked.address(oldest=not asked.oldest_first),
+        looked_at=shown.LOOKED_AT,
+        dead_letter=dead if dead is not None and allows(request, SEE, dead) else None,
+    )
+
+
+async def _cancels(context: Context, name: str) -> list[tuple[Operation, str]]:
+    """Cancels of the topic's jobs that are under way, or ended within the hour, and where their pages are."""
+    since = datetime.now(UTC) - LATELY
+    found = await context.core(Redrives).of_topic(name, OPERATIONS)
+    mine = [one for one in found if one.wanted.cancels and (one.ended_at or one.started_at) > since]
+    return [(one, operation.address(one)) for one in mine]
+
+
+def _asked(given: Mapping[str, str], name: str) -> Asked:
+    order = given.get("order") or "newest"
+    if order not in {"newest", "oldest"}:
+        raise InvalidRequest("order is newest or oldest.")
+    after = whole(given, "after", 0) if given.get("after") else None
+    if after is not None and not 0 <= after <= BIGINT_MAX:
+        raise InvalidRequest("after is a job's seq.")
+    text = given.get("q", "").strip()
+    if text.isascii() and text.isdigit():
+        return Asked(name, text, {}, Match(), order == "oldest", after)
+    try:
+        values = language.parse(text)
+        match = match_of(*language.parameters(values))
+    except InvalidRequest as error:
+        return Asked(name, text, {}, Match(), order == "oldest", after, error.message)
+    return Asked(name, text, values, match, order == "oldest", after)
+
+
+async def _listed(context: Context, policy: Policy, asked: Asked) -> Listed | None:
+    """None where it can't be had in time."""
+    try:
+        async with context.pools.rest.acquire() as db, db.transaction(readonly=True):
+            await db.execute(f"SET LOCAL statement_timeout = '{SECONDS}s'")
+            return await shown.listed(
+                db, policy.topic, asked.match, oldest_first=asked.oldest_first, behind=asked.after, limit=MOST
+            )
+    except TOO_SLOW:
+        return None
+
+
+def _seen(jobs: Sequence[Shown]) -> list[str]:
+    """Words that these jobs would have."""
+    nodes = {f"node:{language.quoted(job.node)}": 0 for job in jobs if job.state == "leased" and job.node}
+    paths: dict[str, int] = {}
+    for job in jobs:
+        if len(job.payload) <= _SMALL and forms.form_of(job.content_type) is forms.Form.JSON:
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                data = msgspec.json.decode(job.payload)
+                fields = data if isinstance(data, dict) else {}
+                plain = [key for key, value in fields.items() if key and not isinstance(value, dict | list)]
+                paths |= {f"{language.DATA}{path_of([key])}:": 0 for key in plain}
+    return [*nodes, *list(paths)[:_PATHS]]
+
+
+def _row(asked: Asked, job: Shown) -> Row:
+    has = {name: getattr(job, name) for name in _NARROWING}
+    narrower = {
+        name: asked.address(asked.values | {name: value})
+        for name, value in has.items()
+        if value is not None and asked.values.get(name) != value
+    }
+    now_ms = round(time.time() * 1000)
+    left_ms = job.visible_ms - now_ms if job.state in {"leased", "scheduled"} else None
+    said = job.node if job.state == "leased" else job.last_error
+    return Row(job, now_ms - job.created_ms, left_ms, said, narrower)
+
+
+def _choices(asked: Asked, holding: Looked | None) -> list[Choice]:
+    counts = (
+        {}
+        if holding is None
+        else {
+            "ready": (holding.ready, holding.exact),
+            "leased": (holding.in_flight, holding.exact),
+            "scheduled": (holding.scheduled, holding.exact),
+            "blocked": (holding.blocked, True),
+        }
+    )
+    others = {name: value for name, value in asked.values.items() if name != "state"}
+    now = asked.values.get("state")
+    every = Choice("all", asked.address(others), now is None)
+    return [every] + [
+        Choice(state, asked.address(others | {"state": state}), now == state, *counts.get(state, (None, True)))
+        for state in STATES
+    ]

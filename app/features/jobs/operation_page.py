@@ -1,0 +1,83 @@
+"""/admin/topics/{topic}/dead/operations/{id}, and /jobs/operations/{id}: how far a requeue or cancel of many jobs is,
+and its end before that."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from app.errors import NotFound
+from app.features.jobs import filter_language as language
+from app.features.jobs.operation_requests import find_operation
+from app.features.jobs.operations import Operation, State
+from app.features.jobs.redrives import Redrives
+from app.http.context import context_of
+from app.kernel.topics.config import check_name
+from app.pages.forms import ms, ms_or_none
+from app.pages.frame import tabs
+from app.pages.permissions import CHANGE_JOBS, REQUEUE, SEE, Permission, allows, must_be_allowed
+from app.pages.render import page
+
+SAID: Final = {  # of a state: in a word or two, and in which tone
+    State.CANARY: ("the first are tried", "watch"),
+    State.RUNNING: ("under way", "ok"),
+    State.DONE: ("done", "ok"),
+    State.CANCELLED: ("cancelled", "watch"),
+    State.STOPPED: ("stopped by its canary", "bad"),
+    State.FAILED: ("failed", "bad"),
+}
+
+
+async def show(request: Request) -> Response:
+    """The page. Raises NotFound, Unavailable."""
+    found, name = await _found(request, SEE), request.path_params["topic"]
+    rest = max(found.matched.count - found.done - found.skipped, 0)
+    rate = found.wanted.rate
+    return page(
+        request,
+        "operation.html",
+        title=f"{found.wanted.kind.capitalize()} of {name}",
+        topic=name,
+        tabs=tabs(request, name),
+        here=address(found),
+        matches="" if found.wanted.cancels is None else language.words_of(found.wanted.cancels),
+        one=found,
+        said=SAID[found.state],
+        over=found.ended_at is not None,
+        parts=[("in-flight", found.done), ("blocked", found.skipped), ("rest", rest)],
+        rest=rest,
+        rest_ms=rest * 1_000 // rate if rate and found.state is State.RUNNING else None,
+        started_ms=ms(found.started_at),
+        ended_ms=ms_or_none(found.ended_at),
+        by=found.actor[1] or found.actor[0],
+        may_cancel=allows(request, _needed(found), name),
+    )
+
+
+async def cancel(request: Request) -> Response:
+    """Ask it to end after the batch that it is at. Raises NotFound, Forbidden, Unavailable."""
+    found = await _found(request, SEE)
+    must_be_allowed(request, _needed(found), found.wanted.topic[0])
+    context = context_of(request)
+    await context.core(Redrives).cancel(found.id, context.access.actor(request))
+    return RedirectResponse(address(found), 303)
+
+
+def address(one: Operation) -> str:
+    """Where an operation's page is."""
+    part = "dead" if one.wanted.cancels is None else "jobs"
+    return f"/admin/topics/{one.wanted.topic[0]}/{part}/operations/{one.id}"
+
+
+def _needed(one: Operation) -> Permission:
+    return REQUEUE if one.wanted.cancels is None else CHANGE_JOBS
+
+
+async def _found(request: Request, permission: Permission) -> Operation:
+    name, which = check_name(request.path_params["topic"]), request.path_params["id"]
+    found = await find_operation(context_of(request), which, must_be_allowed(request, permission, name))
+    if found.wanted.topic[0] != name:
+        raise NotFound(f"There is no operation {which[:80]!r} in this topic.")
+    return found

@@ -1,0 +1,240 @@
+"""Operations: requeues and cancels of many jobs, which go on for a while. A row says how far one is; it belongs to the
+process that gives signs of life for it, and to nobody once these have stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Final, Literal
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from app.base.db import sql
+from app.features.jobs.redrive_rows import Filter, First, Place
+from app.kernel.jobs import Match
+from app.kernel.model import Connection
+
+_BEGIN = sql.load(__package__, "begin_operation")
+_READ = sql.load(__package__, "read_operation")
+_LIST = sql.load(__package__, "list_operations")
+_HOLD = sql.load(__package__, "hold_operation")
+_ADVANCE = sql.load(__package__, "advance_operation")
+_END = sql.load(__package__, "end_operation")
+_CANCEL = sql.load(__package__, "cancel_operation")
+_LEAVE = sql.load(__package__, "leave_operation")
+_ADOPT = sql.load(__package__, "adopt_operations")
+_SWEEP = sql.load(__package__, "sweep_operations")
+
+MOST_REASON: Final = 500  # characters
+LOOKED_AT: Final = 1_000  # under way, and ended, for a list of a topic's own
+
+
+class State(Enum):
+    """CANARY: the first jobs are being requeued, or their fate is waited for."""
+
+    CANARY = "canary"
+    RUNNING = "running"
+    DONE = "done"
+    CANCELLED = "cancelled"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+class Canary(msgspec.Struct, frozen=True):
+    """So many jobs go first. If more than so many per cent of them are out again, or not all have ended in so many
+    ms, the rest stays."""
+
+    first: int
+    stop_at_percent: float
+    timeout_ms: int
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What somebody asks for: in a topic, and in the topic of its dead letters if it has one, by (name, id). `seqs`
+    None: by filter. `rate`: jobs a second, 0 for no bound. `starts`: as in a Search. `cancels`: what is to be
+    cancelled; None: it is a requeue, of what `match` says."""
+
+    topic: tuple[str, int]
+    dead: tuple[str, int] | None = None
+    match: Filter = Filter()
+    seqs: Sequence[int] | None = None
+    rate: int = 0
+    canary: Canary | None = None
+    starts: Sequence[str] = ()
+    cancels: Match | None = None
+
+    @property
+    def kind(self) -> Literal["requeue", "cancel"]:
+        """In a word."""
+        return "requeue" if self.cancels is None else "cancel"
+
+
+class Matched(msgspec.Struct, frozen=True):
+    """How many jobs match; not exact: at least so many."""
+
+    count: int
+    exact: bool
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """An operation. `failed_again` counts among the first jobs, `first`, of a canary; `late`: those were waited for
+    long enough. `stage` and `at`: how far it has come. Of a cancel: `gone` and `marked`, as of Cancelled."""
+
+    id: UUID
+    wanted: Wanted
+    state: State
+    reason: str | None
+    matched: Matched
+    requeued: int
+    gone: int
+    marked: int
+    skipped: int
+    failed_again: int
+    first: list[First]
+    first_until: datetime | None
+    late: bool
+    stage: int
+    at: Place
+    until: datetime
+    cancelled: bool
+    started_at: datetime
+    ended_at: datetime | None
+    actor: tuple[str, str | None, str | None]  # id, name, address
+
+    @property
+    def done(self) -> int:
+        """How many jobs it has dealt with as it was to."""
+        return self.requeued + self.gone + self.marked
+
+
+async def begin(
+    db: Connection,
+    new: UUID,
+    owner: UUID,
+    wanted: Wanted,
+    *,
+    until: datetime,
+    matched: Matched,
+    actor: tuple[str, str | None, str | None],
+) -> None:
+    """Keep a new operation, run by `owner`."""
+    canary = None if wanted.canary is None else _text(wanted.canary)
+    await db.execute(
+        _BEGIN,
+        *(new, owner, *wanted.topic, *(wanted.dead or (None, None)), until),
+        *(None if wanted.seqs is None else list(wanted.seqs), list(wanted.starts)),
+        None if wanted.cancels is not None else _text(wanted.match),
+        *(wanted.rate, canary, matched.count, matched.exact, *actor),
+        None if wanted.cancels is None else _text(wanted.cancels),
+    )
+
+
+async def read(db: Connection, which: UUID) -> Operation | None:
+    """An operation; None if there is none with this id."""
+    row = await db.fetchrow(_READ, which)
+    return None if row is None else _operation(row)
+
+
+async def of_topic(db: Connection, topic: str, limit: int) -> list[Operation]:
+    """A topic's operations, those under way before others, the newest first. Of all topics', LOOKED_AT are looked at
+    that are under way, and LOOKED_AT that ended last."""
+    return [_operation(row) for row in await db.fetch(_LIST, topic, LOOKED_AT, limit)]
+
+
+async def hold(db: Connection, which: UUID, owner: UUID) -> Operation | None:
+    """An operation, locked to the end of the transaction, with a sign of life; None if it is no longer `owner`'s."""
+    row = await db.fetchrow(_HOLD, which, owner)
+    return None if row is None else _operation(row)
+
+
+class Step(msgspec.Struct, frozen=True):
+    """What a batch has done, and where the operation is then. `wait_ms`: the first jobs are waited for, so long."""
+
+    state: State
+    stage: int
+    at: Place
+    first: Sequence[First]
+    requeued: int = 0
+    gone: int = 0
+    marked: int = 0
+    skipped: int = 0
+    failed_again: int = 0
+    wait_ms: int | None = None
+
+    @property
+    def done(self) -> int:
+        """How many jobs it has dealt with."""
+        return self.requeued + self.gone + self.marked
+
+
+async def advance(db: Connection, which: UUID, step: Step) -> None:
+    """Note it. `db` is the connection of the batch's own transaction."""
+    await db.execute(
+        _ADVANCE,
+        *(which, step.state.value, step.requeued, step.skipped, step.failed_again, step.stage),
+        *(step.at.time, step.at.seq, _text(step.first), step.wait_ms, step.gone, step.marked),
+    )
+
+
+async def end(db: Connection, which: UUID, state: State, reason: str | None, failed_again: int) -> bool:
+    """End it; whether it had not ended."""
+    why = None if reason is None else reason[:MOST_REASON].replace("\0", "")
+    return await db.fetchval(_END, which, state.value, why, failed_again) is not None
+
+
+async def cancel(db: Connection, which: UUID) -> bool:
+    """Ask it to end; whether nobody had, and it has not ended."""
+    return await db.fetchval(_CANCEL, which) is not None
+
+
+async def leave(db: Connection, which: UUID, owner: UUID) -> None:
+    """Leave it to another process."""
+    await db.fetchval(_LEAVE, which, owner)
+
+
+async def adopt(db: Connection, owner: UUID, dead: timedelta, limit: int) -> list[UUID]:
+    """Take over up to `limit` operations whose process has given no sign of life for so long."""
+    return [UUID(bytes=row["id"].bytes) for row in await db.fetch(_ADOPT, owner, dead, limit)]
+
+
+async def sweep(db: Connection, keep: timedelta, limit: int) -> int:
+    """Forget operations that ended longer ago than `keep`, at most `limit`: how many."""
+    count: int = await db.fetchval(_SWEEP, keep, limit)
+    return count
+
+
+def _text(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _operation(row: asyncpg.Record) -> Operation:
+    dead = None if row["dead_topic"] is None else (row["dead_topic"], row["dead_id"])
+    canary = None if row["canary"] is None else msgspec.json.decode(row["canary"], type=Canary)
+    match = Filter() if row["filter"] is None else msgspec.json.decode(row["filter"], type=Filter)
+    cancels = None if row["cancels"] is None else msgspec.json.decode(row["cancels"], type=Match)
+    topic = (row["topic"], row["topic_id"])
+    return Operation(
+        id=row["id"],
+        wanted=Wanted(topic, dead, match, row["seqs"], row["rate"], canary, row["starts"], cancels),
+        state=State(row["state"]),
+        reason=row["reason"],
+        matched=Matched(row["matched"], row["matched_exact"]),
+        requeued=row["requeued"],
+        gone=row["gone"],
+        marked=row["marked"],
+        skipped=row["skipped"],
+        failed_again=row["failed_again"],
+        first=msgspec.json.decode(row["canary_jobs"], type=list[First]),
+        first_until=row["canary_until"],
+        late=bool(row["late"]),
+        stage=row["stage"],
+        at=Place(row["after_time"], row["after_seq"]),
+        until=row["until_time"],
+        cancelled=row["cancelled"],
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+        actor=(row["actor"], row["actor_name"], row["address"]),
+    )

@@ -1,0 +1,303 @@
+"""GET /v0/topics/:topic/jobs and /jobs/:seq, and PATCH /jobs/:seq: jobs that somebody looks at, and changes."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.base.keys import Key, Scope
+from app.errors import InvalidRequest
+from app.features.explain.v0 import SEQ
+from app.features.jobs.change_rows import Change, Payload
+from app.features.jobs.changes import Changes
+from app.features.jobs.requests import MAX_DATA, MAX_ERROR_PART, MAX_NODE, STATES, match_of
+from app.http import direct
+from app.http.body import read_json
+from app.http.bounds import DATUM, Priority, Tag, about
+from app.http.context import Context, context_of
+from app.http.fields import encode, history, known_parameters, topic_in
+from app.http.openapi import TOPIC, operation, query
+from app.http.paging import CURSOR, cursor_of, cursor_to, foreign_cursor
+from app.http.parameters import seq_in, whole
+from app.http.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
+from app.http.sight import WHY, as_seen, must_see_what_it_asks
+from app.http.v0.bodies import Performance
+from app.http.v0.columns import check_priority, columns_of
+from app.http.v0.fields import answer
+from app.http.v0.record_bodies import AppendBody, Record
+from app.kernel import jobs as shown
+from app.kernel.forms import as_json
+from app.kernel.jobs import Shown
+from app.kernel.model import MAX_GROUP, MAX_JOB_KEY, MAX_TAG_BYTES
+from app.kernel.topics.config import Policy, check_name
+from app.kernel.topics.settings import BIGINT_MAX, MAX_TENANT, TEN_YEARS_MS
+
+router = direct.router("jobs")
+
+MAX_LIMIT: Final = 1_000
+LIMIT: Final = query("limit", f"1 to {MAX_LIMIT}, clamped.", {"type": "integer", "default": 100})
+ORDER: Final = query(
+    "order",
+    "By seq: in the order of enqueueing, or the other way.",
+    {"type": "string", "enum": ["newest", "oldest"], "default": "newest"},
+)
+FILTERS: Final = [
+    query("state", "Only those, by the database's clock.", {"type": "string", "enum": [*STATES]}),
+    query("priority", "Only those of this priority.", {"type": "integer", "minimum": -32_768, "maximum": 32_767}),
+    query("tenant", "Only this tenant's; the default one's is empty.", {"type": "string", "maxLength": MAX_TENANT}),
+    query("tag", "Only those with this tag.", {"type": "string", "maxLength": MAX_TAG_BYTES}),
+    query("key", "Only those with this key.", {"type": "string", "maxLength": MAX_JOB_KEY}),
+    query("group", "Only those of this group.", {"type": "string", "maxLength": MAX_GROUP}),
+    query("node", "Only those that this worker holds.", {"type": "string", "maxLength": MAX_NODE}),
+    query("error", "Only those whose last error has this in it.", {"type": "string", "maxLength": MAX_ERROR_PART}),
+    query(
+        "data",
+        "path=value: only those whose payloads are JSON that has this text there; a path is keys, and places in lists, "
+        f"with dots between. It may be there {MAX_DATA} times; then all of it must hold.",
+        {"type": "array", "items": {"type": "string", **DATUM}, "maxItems": MAX_DATA},
+    ),
+    query(
+        "older_than_ms",
+        "Only those that were enqueued so long ago, or earlier.",
+        {"type": "integer", "minimum": 0, "maximum": TEN_YEARS_MS},
+    ),
+]
+_Millis = Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)]
+
+
+class JobInFull(msgspec.Struct):
+    """A job. Times are in ms since 1970. What it has not is left out: a tag, a key, a group, an error, or that it
+    was a job of another topic first."""
+
+    seq: int
+    state: Annotated[str, about("By the database's clock.", enum=[*STATES])]
+    priority: int
+    tenant: str
+    deliveries: int
+    created_at: int
+    updated_at: int
+    data: Annotated[Raw | UnsetType, about("As a claim has it.")] = UNSET
+    meta: Annotated[Raw, about("As a claim has it.", type="object")] | UnsetType = UNSET
+    hidden: Annotated[str, about("Why data and meta are not shown.")] | UnsetType = UNSET
+    content_type: str | UnsetType = UNSET
+    tag: str | UnsetType = UNSET
+    key: str | UnsetType = UNSET
+    group: str | UnsetType = UNSET
+    visible_at: Annotated[int, about("Of one that is leased or scheduled: until when.")] | UnsetType = UNSET
+    expires_at: int | UnsetType = UNSET
+    node: Annotated[str, about("Of one that is leased: who has it.")] | UnsetType = UNSET
+    leased_at: Annotated[int, about("When it was last claimed.")] | UnsetType = UNSET
+    cancelled: Annotated[bool, about("It ends with its lease, if it has not.")] | UnsetType = UNSET
+    max_deliveries: Annotated[int, about("Its own; the topic's if absent.")] | UnsetType = UNSET
+    crashes: int | UnsetType = UNSET
+    failures: int | UnsetType = UNSET
+    suspected_poison: bool | UnsetType = UNSET
+    last_error: str | UnsetType = UNSET
+    original_topic: str | UnsetType = UNSET
+    original_seq: int | UnsetType = UNSET
+    original_deliveries: int | UnsetType = UNSET
+    original_crashes: int | UnsetType = UNSET
+    dlq_moved_at: int | UnsetType = UNSET
+
+
+class JobAnswer(JobInFull, kw_only=True):
+    """A job, and its topic."""
+
+    topic: str
+    performance: Performance
+
+
+class JobsAnswer(msgspec.Struct):
+    """A page of jobs. It may have fewer than `limit`, and another page follow; next_cursor is null on the last."""
+
+    topic: str
+    jobs: list[JobInFull]
+    next_cursor: str | None
+    performance: Performance
+
+
+class ChangeBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What is to be different; at least one field. What is absent stays as it is; null takes meta and tag away."""
+
+    data: Annotated[Raw, about("As in a record.")] = msgspec.field(default_factory=Raw)
+    content_type: Annotated[
+        Annotated[str, Meta(extra_json_schema={"pattern": TYPE_PATTERN, "maxLength": MAX_TYPE_BYTES})] | None,
+        about("Of data, which is needed with it.", JSON),
+    ] = None
+    meta: Annotated[Raw, about("An object, or null.", type=["object", "null"])] = msgspec.field(default_factory=Raw)
+    tag: Tag | UnsetType | None = UNSET
+    priority: Annotated[
+        Priority | None, about("As in a record. It comes last of those that have this one already.")
+    ] = None
+    delay_ms: Annotated[_Millis | None, about("Hidden for so long from now; 0 shows it.")] = None
+    run_at: Annotated[str | None, about("Hidden until then: an RFC 3339 time with its offset.", format="date-time")] = (
+        None
+    )
+
+
+_change = msgspec.json.Decoder(ChangeBody)
+
+
+@router.get(
+    "/v0/topics/{topic}/jobs",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[TOPIC, *FILTERS, ORDER, CURSOR, LIMIT],
+        answers={200: JobsAnswer},
+        errors=[400, 401, 403, 404, 409, 503],
+    ),
+)
+async def page(request: Request) -> Response:
+    """A queue's jobs, the newest first, or the oldest."""
+    began = time.perf_counter()
+    known = {"order", "cursor", "limit", *(one["name"] for one in FILTERS)}
+    context, key, policy = await _asked(request, Scope.READ, known)
+    oldest = _order(request) == "oldest"
+    limit = min(max(whole(request.query_params, "limit", 100), 1), MAX_LIMIT)
+    place = cursor_of(request, dict[str, int])
+    behind = None if place is None else place.get("behind", -1)
+    if behind is not None and not 0 <= behind <= BIGINT_MAX:
+        raise foreign_cursor()
+    db, given = context.pools.rest, request.query_params
+    match = match_of(given, given.getlist("data"))
+    must_see_what_it_asks(key, policy.topic.name, match)
+    listed = await shown.listed(db, policy.topic, match, oldest_first=oldest, behind=behind, limit=limit)
+    jobs = [as_seen(key, policy.topic.name, job) for job in listed.jobs]
+    last = listed.next_behind
+    fields = b'"topic":"%b","jobs":[%b],"next_cursor":%b' % (
+        policy.topic.name.encode(),
+        b",".join(b"{%b}" % job_fields(job) for job in jobs),
+        encode(None if last is None else cursor_to({"behind": last})),
+    )
+    return answer(fields, began)
+
+
+@router.get(
+    "/v0/topics/{topic}/jobs/{seq}",
+    response_class=Response,
+    openapi_extra=operation(parameters=[TOPIC, SEQ], answers={200: JobAnswer}, errors=[400, 401, 403, 404, 409, 503]),
+)
+async def show(request: Request) -> Response:
+    """A job, in whatever state; one that was acknowledged is gone."""
+    began = time.perf_counter()
+    context, key, policy = await _asked(request, Scope.READ, ())
+    return _answer(key, await context.core(Changes).show(policy, seq_in(request)), began)
+
+
+@router.patch(
+    "/v0/topics/{topic}/jobs/{seq}",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[TOPIC, SEQ],
+        body=ChangeBody,
+        answers={200: JobAnswer},
+        errors=[400, 401, 403, 404, 409, 413, 415, 422, 503],
+    ),
+)
+async def change(request: Request) -> Response:
+    """Change a job that waits: what is given, and nothing else. 409 if it is leased, or over. A lease on it that has
+    ended is gone then."""
+    began = time.perf_counter()
+    context = context_of(request)
+    name = topic_in(request)
+    key = context.access.check(request, Scope.WRITE, name)
+    seq = seq_in(request)
+    body = await read_json(request, _change, context.settings.max_body_bytes)
+    to = _wanted(body)
+    policy = await context.policies.queue(check_name(name))
+    check_priority(to.priority, policy.config.priority_order)
+    return _answer(key, await context.core(Changes).change(policy, seq, to), began)
+
+
+def job_fields(job: Shown) -> bytes:
+    """A job's fields, without the braces round them. Who holds it is shown, but not the lease's id."""
+    held = job.state == "leased"
+    ended = job.deliveries - held
+    numbers: dict[str, Any] = {
+        "seq": job.seq,
+        "state": job.state,
+        "priority": job.priority,
+        "tenant": job.tenant,
+        "deliveries": job.deliveries,
+        "created_at": job.created_ms,
+        "updated_at": job.updated_ms,
+    }
+    given = {
+        "content_type": job.content_type,
+        "tag": job.tag,
+        "key": job.key,
+        "group": job.group,
+        "visible_at": job.visible_ms if job.state in {"leased", "scheduled"} else None,
+        "expires_at": job.expires_ms,
+        "node": job.node if held else None,
+        "leased_at": job.leased_ms,
+        "cancelled": job.cancelled or None,
+        "max_deliveries": job.max_deliveries,
+        "last_error": job.last_error,
+        "original_topic": job.original_topic,
+        "original_seq": job.original_seq,
+        "original_deliveries": job.original_deliveries,
+        "original_crashes": job.original_crashes or None,
+        "dlq_moved_at": job.dlq_moved_ms,
+    }
+    numbers |= {name: value for name, value in given.items() if value is not None}
+    content = b'"hidden":%b' % encode(WHY) if job.hidden else b'"data":%b' % as_json(job.payload, job.content_type)
+    return b"%b,%b%b%b" % (
+        encode(numbers)[1:-1],
+        history(ended, job.crashes, job.original_crashes),
+        content,
+        b"" if job.metadata is None else b',"meta":%b' % job.metadata.encode(),
+    )
+
+
+def _answer(key: Key | None, job: Shown, began: float) -> Response:
+    return answer(b'"topic":"%b",%b' % (job.topic.encode(), job_fields(as_seen(key, job.topic, job))), began)
+
+
+async def _asked(
+    request: Request, scope: Scope, parameters: set[str] | tuple[()]
+) -> tuple[Context, Key | None, Policy]:
+    context = context_of(request)
+    name = topic_in(request)
+    key = context.access.check(request, scope, name)
+    known_parameters(request, parameters)
+    return context, key, await context.policies.queue(check_name(name))
+
+
+def _order(request: Request) -> str:
+    order = request.query_params.get("order", "newest")
+    if order not in {"newest", "oldest"}:
+        raise InvalidRequest("order must be newest or oldest.")
+    return order
+
+
+def _wanted(body: ChangeBody) -> Change:
+    """What is asked for, held against what a record may be. Raises InvalidRequest, RecordTooLarge."""
+    data, meta = bytes(body.data), bytes(body.meta)
+    if body.content_type is not None and not data:
+        raise InvalidRequest("content_type is data's: give it with data.")
+    record = Record(
+        data=body.data if data else Raw(b"null"),
+        content_type=body.content_type,
+        meta=body.meta,
+        tag=None if body.tag is UNSET else body.tag,
+        run_at=body.run_at,
+    )
+    batch, _ = columns_of(AppendBody(records=[record]))
+    change = Change(
+        payload=Payload(batch.payloads[0], (batch.content_types or [None])[0]) if data else None,
+        metadata=(batch.metadata or [None])[0],
+        tag=(batch.tags or [None])[0],
+        priority=body.priority,
+        delay_ms=body.delay_ms,
+        run_at=(batch.run_ats or [None])[0],
+        clears=frozenset([*["metadata"] * (meta == b"null"), *["tag"] * (body.tag is None)]),
+    )
+    if change == Change():
+        raise InvalidRequest("Nothing is to be changed: name at least one field.")
+    return change

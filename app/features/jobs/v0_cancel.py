@@ -1,0 +1,186 @@
+"""POST /v0/topics/:topic/cancel and /operations: jobs that nobody is to work on any more."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.base.keys import Scope
+from app.errors import BatchTooLarge, InvalidRequest
+from app.features.jobs.changes import Changes
+from app.features.jobs.operation_requests import MAX_RATE
+from app.features.jobs.redrive_bodies import OperationCount, counted_as
+from app.features.jobs.redrives import Redrives
+from app.features.jobs.requests import (
+    MAX_DATA,
+    MAX_ERROR_PART,
+    MAX_NODE,
+    cancel_matching,
+    cancels,
+    data_of,
+    must_be_live,
+)
+from app.http import direct
+from app.http.body import read_json
+from app.http.bounds import DATUM, MAX_SEQS, Group, Key, Priority, Seqs, Tag, about, seq_within
+from app.http.context import context_of
+from app.http.fields import check_text, encode, topic_in
+from app.http.openapi import TOPIC, operation
+from app.http.sight import must_see_what_it_asks
+from app.http.v0.bodies import Performance
+from app.http.v0.fields import answer
+from app.kernel.jobs import Match
+from app.kernel.model import MAX_GROUP, MAX_TAG_BYTES, Seq
+from app.kernel.topics.config import check_name
+from app.kernel.topics.settings import TEN_YEARS_MS
+
+router = direct.router("jobs")
+
+
+_Live = Literal["ready", "scheduled", "blocked", "leased"]
+
+
+class CancelFilter(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Jobs that have all of these; at least one is needed."""
+
+    state: Annotated[_Live | None, about("By the database's clock.")] = None
+    priority: Annotated[Priority | None, about("Of this priority.")] = None
+    tag: Tag | None = None
+    key: Annotated[Key | None, about("With this key.")] = None
+    tenant: Annotated[Annotated[str, Meta(max_length=MAX_GROUP)] | None, about('"" is the default one.')] = None
+    group: Annotated[Group | None, about("Of this group.")] = None
+    node: Annotated[Annotated[str, Meta(max_length=MAX_NODE)] | None, about("That this worker holds.")] = None
+    error: Annotated[Annotated[str, Meta(max_length=MAX_ERROR_PART)] | None, about("A part of their last error.")] = (
+        None
+    )
+    data: Annotated[
+        Annotated[list[Annotated[str, Meta(extra_json_schema=DATUM)]], Meta(extra_json_schema={"maxItems": MAX_DATA})]
+        | None,
+        about("path=value, as the list of jobs takes it."),
+    ] = None
+    older_than_ms: Annotated[
+        Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None, about("Enqueued so long ago, or earlier.")
+    ] = None
+
+
+class CancelBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Jobs by seq, or those that a filter matches at this moment: one of the two."""
+
+    seqs: Seqs | None = None
+    filter: CancelFilter | None = None
+
+
+class CancelAnswer(msgspec.Struct):
+    """cancelled: how many waited, and are gone. marked: how many are leased; their holders learn of it from their next
+    extend, and unless they acknowledge them, they end with their leases. skipped: seqs that are not there, or over."""
+
+    topic: str
+    cancelled: int
+    marked: int
+    skipped: list[int]
+    performance: Performance
+
+
+class BeginBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A cancel of all jobs that match, however many, and how fast. Requeues have a route of their own."""
+
+    kind: Annotated[Literal["cancel"], about("What is to be done to them.")]
+    filter: CancelFilter
+    rate: Annotated[Annotated[int, Meta(ge=0, le=MAX_RATE)] | None, about("Most jobs a second; 0: no bound.", 0)] = None
+    dry_run: Annotated[bool | None, about("Count what matches, and change nothing.", False)] = None
+
+
+class BegunAnswer(OperationCount):
+    """202: it goes on by itself."""
+
+    performance: Performance
+
+
+_body = msgspec.json.Decoder(CancelBody)
+_begin = msgspec.json.Decoder(BeginBody)
+
+
+@router.post(
+    "/v0/topics/{topic}/cancel",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[TOPIC],
+        body=CancelBody,
+        answers={200: CancelAnswer},
+        errors=[400, 401, 403, 404, 409, 413, 415, 503],
+    ),
+)
+async def cancel(request: Request) -> Response:
+    """Cancel jobs: those that wait are gone, those that are leased are not delivered again. Safe to repeat. By filter,
+    all jobs of the topic are looked at, unless it names a key."""
+    began = time.perf_counter()
+    context, name = context_of(request), topic_in(request)
+    key = context.access.check(request, Scope.WRITE, name)
+    body = await read_json(request, _body, context.settings.max_body_bytes)
+    check_name(name)
+    if (body.seqs is None) == (body.filter is None):
+        raise InvalidRequest("seqs or filter is needed, and not both.")
+    match = None if body.filter is None else must_be_live(_match(body.filter))
+    policy = await context.policies.queue(name)
+    if match is not None:
+        must_see_what_it_asks(key, name, match)
+        gone, marked = await cancel_matching(request, policy, match)
+        skipped: list[int] = []
+    else:
+        seqs = body.seqs or []
+        if len(seqs) > MAX_SEQS:
+            raise BatchTooLarge(f"At most {MAX_SEQS} seqs a call.", {"seqs": len(seqs), "max": MAX_SEQS})
+        done = await context.core(Changes).cancel(policy, [Seq(seq_within(seq)) for seq in seqs])
+        gone, marked = len(done.gone), len(done.marked)
+        skipped = [seq for seq in seqs if seq not in done.gone and seq not in done.marked]
+    fields = {"topic": name, "cancelled": gone, "marked": marked, "skipped": skipped}
+    return answer(encode(fields)[1:-1], began)
+
+
+@router.post(
+    "/v0/topics/{topic}/operations",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[TOPIC],
+        body=BeginBody,
+        answers={200: BegunAnswer, 202: BegunAnswer},
+        errors=[400, 401, 403, 404, 409, 413, 415, 503],
+    ),
+)
+async def begin(request: Request) -> Response:
+    """Cancel all jobs that a filter matches and that were enqueued by now, whoever leaves: GET /v0/operations/{id} says
+    how far it is."""
+    began = time.perf_counter()
+    context, name = context_of(request), topic_in(request)
+    key = context.access.check(request, Scope.WRITE, name)
+    body = await read_json(request, _begin, context.settings.max_body_bytes)
+    policy = await context.policies.queue(check_name(name))
+    match = _match(body.filter)
+    must_see_what_it_asks(key, name, match)
+    wanted = cancels(policy, match, body.rate or 0)
+    redrives = context.core(Redrives)
+    if body.dry_run:
+        counted = counted_as(None, await redrives.count(wanted))
+    else:
+        counted = counted_as(*await redrives.begin(wanted, context.access.actor(request)))
+    return answer(encode(counted)[1:-1], began, status=200 if counted.id is None else 202)
+
+
+def _match(given: CancelFilter) -> Match:
+    return Match(
+        states=None if given.state is None else [given.state],
+        tenant=given.tenant,
+        tag=None if given.tag is None else check_text(given.tag, "tag", MAX_TAG_BYTES),
+        key=given.key,
+        group=given.group,
+        older_than_ms=given.older_than_ms,
+        priority=given.priority,
+        node=given.node,
+        error=given.error,
+        data=data_of(given.data or ()),
+    )

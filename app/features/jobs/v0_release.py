@@ -1,0 +1,106 @@
+"""POST /v0/topics/:topic/release: an operator takes leases back."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.base.keys import Scope
+from app.errors import BatchTooLarge, InvalidRequest
+from app.features.jobs.requests import Leases, release
+from app.http import direct
+from app.http.body import read_json
+from app.http.bounds import MAX_NODE_BYTES, MAX_SEQS, Group, Seqs, about, text
+from app.http.context import context_of
+from app.http.fields import check_text, encode, topic_in
+from app.http.openapi import TOPIC, operation
+from app.http.v0.bodies import Performance
+from app.http.v0.fields import answer, check_node
+from app.kernel.model import MAX_GROUP
+from app.kernel.topics.config import check_name
+from app.kernel.topics.settings import BIGINT_MAX
+
+router = direct.router("jobs")
+
+
+class ReleaseBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Jobs by seq, a group's job, or all that a worker holds."""
+
+    seqs: Seqs | None = None
+    group: Annotated[Group | None, about("The job of this group that is leased. Not beside seqs.")] = None
+    tenant: Annotated[
+        Annotated[str, Meta(max_length=MAX_GROUP)] | None, about('Whose group. "" is the default one.', "")
+    ] = None
+    node: Annotated[
+        Annotated[str, text("A worker's name.", most=MAX_NODE_BYTES, least=1)] | None,
+        about("All jobs that this worker holds. Beside seqs or group: those jobs, if this worker holds them."),
+    ] = None
+    visible_at: Annotated[
+        Annotated[list[Annotated[int, Meta(ge=0, le=BIGINT_MAX)]], Meta(max_length=MAX_SEQS)] | None,
+        about("One for each seq, as GET jobs shows it: only if the lease still ends then. Only beside seqs."),
+    ] = None
+    refund: Annotated[bool | None, about("true: gives the deliveries back; else they count.", False)] = None
+
+
+class ReleaseAnswer(msgspec.Struct):
+    """How many leases were taken back; how many of their jobs ended instead of being claimable; and the seqs that are
+    not leased, or not as the request says."""
+
+    topic: str
+    released: int
+    ended: int
+    skipped: list[int]
+    performance: Performance
+
+
+_body = msgspec.json.Decoder(ReleaseBody)
+
+
+@router.post(
+    "/v0/topics/{topic}/release",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[TOPIC],
+        body=ReleaseBody,
+        answers={200: ReleaseAnswer},
+        errors=[400, 401, 403, 404, 409, 413, 415, 503],
+    ),
+)
+async def take_back(request: Request) -> Response:
+    """Take leases back from workers that hang. The jobs are claimable at once, and what their late holders say changes
+    nothing."""
+    began = time.perf_counter()
+    context, name = context_of(request), topic_in(request)
+    context.access.check(request, Scope.WRITE, name)
+    body = await read_json(request, _body, context.settings.max_body_bytes)
+    check_name(name)
+    leases = _leases(body)
+    policy = await context.policies.queue(name)
+    taken = await release(request, policy, leases, refund=bool(body.refund))
+    fields = {"topic": name} | taken._asdict()
+    return answer(encode(fields)[1:-1], began)
+
+
+def _leases(body: ReleaseBody) -> Leases:
+    if body.seqs is None and body.group is None and body.node is None:
+        raise InvalidRequest("Name the leases: by seqs, group or node.")
+    if body.seqs is not None and body.group is not None:
+        raise InvalidRequest("Name jobs by seqs or by group, not by both.")
+    if body.tenant is not None and body.group is None:
+        raise InvalidRequest("tenant goes with group.")
+    if body.visible_at is not None and len(body.visible_at) != len(body.seqs or ()):
+        raise InvalidRequest(f"visible_at has {len(body.visible_at)} entries for {len(body.seqs or ())} seqs.")
+    if len(body.seqs or ()) > MAX_SEQS:
+        raise BatchTooLarge(f"At most {MAX_SEQS} seqs a call.", {"seqs": len(body.seqs or ()), "max": MAX_SEQS})
+    return Leases(
+        seqs=body.seqs,
+        visible_at=body.visible_at or (),
+        group=None if body.group is None else check_text(body.group, "group", 4 * MAX_GROUP),
+        tenant=check_text(body.tenant or "", "tenant", 4 * MAX_GROUP),
+        node=None if body.node is None else check_node(body.node),
+    )

@@ -1,0 +1,1 @@
+"""Log topics: read, watched, shortened."""

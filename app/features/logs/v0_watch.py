@@ -1,0 +1,329 @@
+"""POST /v0/watch and GET /v0/watch/:wid: several topics told over SSE. docs/semantics.md, section 17."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Send
+
+from app.base.keys import Key, Scope
+from app.errors import Forbidden, InvalidRequest, TopicNotFound, Unavailable
+from app.features.logs.v0_diff import MAX_LIMIT, nodes_of, records_shown, tombstone
+from app.features.logs.watch_rows import TTL_MS, Options, Place
+from app.features.logs.watches import Told, Watch, Watches
+from app.http import direct
+from app.http.body import read_json
+from app.http.bounds import Seq, seq_within
+from app.http.context import context_of
+from app.http.fields import encode, flag
+from app.http.openapi import events, header, operation, path, query
+from app.http.sight import must_see_payloads
+from app.http.sse import ADVICE_SECONDS, HEARTBEAT, EventStream, close, error_frame, must_accept_events, one_line, push
+from app.http.v0.bodies import WatchAnswer, WatchBody, WatchedTopic
+from app.http.v0.fields import answer
+from app.http.v0.frames import WATCH
+from app.kernel.topics.config import check_name
+
+router = direct.router("records")
+
+DEFAULT_LIMIT: Final = 256
+DEFAULT_BYTES: Final = 256 * 1024
+MAX_BYTES: Final = 1024 * 1024  # a slow reader holds so much of the process's memory
+DEFAULT_HEARTBEAT_MS: Final = 15_000
+HEARTBEATS_MS: Final = (1_000, 60_000)
+ID_BYTES: Final = 4 * 1024  # of JSON: an id must fit into a header
+
+_FRAMES: Final = """retry: 2000
+
+: hb
+
+id: eyJ2aXNpdHMiOjJ9
+event: tombstone
+data: {"topic":"visits","gap_from":2,"gap_to":2,"reason":"cap","missed_estimate":1,"earliest_seq":3,"head_seq":5}
+
+id: eyJ2aXNpdHMiOjV9
+event: record
+data: {"topic":"visits","records":[{"$seq":3,"$ts":1795256013881,"data":3}],"from_seq":1,"to_seq":5,"head_seq":5}
+
+id: eyJ2aXNpdHMiOjV9
+event: caught-up
+data: {"topic":"visits","head_seq":5}
+
+event: topic-deleted
+data: {"topic":"visits","head_seq":5,"reason":"deleted"}
+"""
+
+_body = msgspec.json.Decoder(WatchBody)
+_seqs = msgspec.json.Decoder(dict[str, Seq])
+
+
+@router.post(
+    "/v0/watch",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[
+            query("lenient", "true: leave out topics that don't exist.", {"type": "boolean", "default": False})
+        ],
+        body=WatchBody,
+        answers={200: WatchAnswer},
+        errors=[400, 401, 403, 404, 413, 415, 429, 503],
+    ),
+)
+async def make_watch(request: Request) -> Response:
+    """Make a watch of several topics, to be told over one stream. It is bound to the key that makes it."""
+    began = time.perf_counter()
+    context = context_of(request)
+    access = context.access
+    key = access.check(request, Scope.READ)
+    body = await read_json(request, _body, context.settings.max_body_bytes)
+    options = _options(body)
+    for name in body.topics:
+        access.check(request, Scope.READ, check_name(name))
+    _must_see(key, body.topics, options)
+    lenient = flag(request, "lenient", default=False)
+    places: dict[str, Place] = {}
+    shown: dict[str, WatchedTopic] = {}
+    found = await context.core(Watches).extents(list(body.topics))
+    for name, asked in body.topics.items():
+        if name not in found:
+            if not lenient:
+                raise TopicNotFound(name)
+            continue
+        topic_id, extent = found[name]
+        tail = asked is not None and asked.tail
+        seq = extent.head_seq if tail else seq_within((asked and asked.from_seq) or 0)
+        places[name] = Place(topic_id, seq, chosen=not tail)
+        shown[name] = WatchedTopic(seq, extent.head_seq, extent.earliest_seq)
+    wid = await context.core(Watches).make(_owner(key), options, places)
+    fields = b'"wid":"%b","stream_url":"/v0/watch/%b","session_ttl_ms":%d,"topics":%b'
+    return answer(fields % (wid.encode(), wid.encode(), TTL_MS, encode(shown)), began)
+
+
+@router.get(
+    "/v0/watch/{wid}",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[
+            path("wid", "The watch.", {"type": "string"}),
+            query("token", "The API key, for browsers' EventSource only.", {"type": "string"}),
+            header(
+                "Last-Event-ID", "The last event that the client has, to go back to. Never ahead.", {"type": "string"}
+            ),
+        ],
+        answers={},
+        errors=[400, 401, 403, 404, 406, 429, 503],
+    ),
+    responses={200: events("Events: record, tombstone, caught-up, topic-deleted, error.", _FRAMES, WATCH)},
+)
+async def watch(request: Request) -> Response:
+    """What is new in a watch's topics, as server-sent events. Another connection that this watch had is closed."""
+    context = context_of(request)
+    key = context.access.check(request, Scope.READ, query_token=True)
+    must_accept_events(request.headers.get("accept"))
+    rewind = _last_event_id(request.headers.get("last-event-id"))
+    context.quota.take_stream(request.scope, key)
+    watches = context.core(Watches)
+    opened = await watches.open(request.path_params["wid"], _owner(key), rewind)
+    foreign = [name for name in opened.places if key is not None and not key.covers(name)]
+    if foreign:  # a key of the environment, whose prefixes are others now
+        await watches.leave(opened)
+        raise Forbidden("This key is not for this topic.", {"topic": foreign[0]})
+    try:
+        _must_see(key, opened.places, opened.options)  # what a user may see is less by now, perhaps
+    except Forbidden:
+        await watches.leave(opened)
+        raise
+    return WatchStream(watches, opened, context.access.watch(key, opened.end))
+
+
+class WatchStream(EventStream):
+    """Sends a watch's news until the client leaves or the stream must end; then saves how far it came."""
+
+    def __init__(self, watches: Watches, watch: Watch, left: Callable[[], None]) -> None:
+        super().__init__()
+        self._watches = watches
+        self._watch = watch
+        self._left = left
+        self._pushing = False
+        self._quiet_since = 0.0
+
+    async def _release(self) -> None:
+        self._left()
+        await self._watches.leave(self._watch)
+
+    async def _serve(self, send: Send, leaving: asyncio.Future[None]) -> None:
+        watch = self._watch
+        telling = asyncio.ensure_future(self._tell(send))
+        leaving.add_done_callback(lambda _: telling.cancel())
+        watch.ended.subscribe(lambda: self._interrupt(telling))
+        try:
+            if watch.error is None:
+                await asyncio.wait([telling])
+        finally:
+            telling.cancel()
+        if telling.done() and not telling.cancelled():
+            telling.result()
+        if watch.error is not None and not leaving.done():
+            self._watches.sent["error"].add()
+            await close(send, error_frame(watch.error))
+
+    def _interrupt(self, telling: asyncio.Future[None]) -> None:
+        if not self._pushing:  # a frame that has begun is sent to its end
+            telling.cancel()
+
+    async def _push(self, send: Send, event: str, frames: bytes) -> None:
+        self._watches.sent[event].add()
+        self._pushing = True
+        await push(send, frames)
+        self._pushing = False
+
+    def _push_at_once(self, send: Send, told: Told) -> bool:
+        """Send what is one frame at most, and what the connection takes without a wait; False: nothing was sent."""
+        frames = self._frames(told)
+        if len(frames) > 1:
+            return False
+        for event, frame in frames:
+            if not self.push_at_once(send, frame):
+                return False
+            self._watches.sent[event].add()
+            self._quiet_since = time.monotonic()
+        return True
+
+    async def _tell(self, send: Send) -> None:
+        watch, watches, takes = self._watch, self._watches, partial(self._push_at_once, send)
+        patience = watch.options.heartbeat_ms / 1000
+        self._quiet_since = time.monotonic()
+        while watch.error is None:
+            try:
+                told = await watches.next(watch, self._quiet_since + patience - time.monotonic(), takes)
+            except Unavailable as error:  # advice: the stream goes on
+                await self._push(send, "error", error_frame(error, 429))
+                await asyncio.sleep(ADVICE_SECONDS)
+                continue
+            if told is None:
+                if time.monotonic() - self._quiet_since < patience:
+                    continue  # it was told something where it stood
+                await self._push(send, "heartbeat", HEARTBEAT)
+                self._quiet_since = time.monotonic()
+                continue
+            for event, frame in self._frames(told):
+                await self._push(send, event, frame)
+                self._quiet_since = time.monotonic()
+            watch.advance(told)
+
+    def _tells_alone(self, told: Told) -> bool:
+        """Whether all there is to tell is a record event which is the same for all who watch this topic alone."""
+        return (
+            len(self._watch.places) == 1
+            and not told.caught_up
+            and told.read is not None
+            and bool(told.read.diff.records.seqs)
+            and tombstone(told.before.seq, told.read.diff) is None
+        )
+
+    def _frames(self, told: Told) -> list[tuple[str, bytes]]:
+        """What a client is to read of this; nothing, where all that came was none of its business."""
+        if told.read is not None and told.read.alone is not None and self._tells_alone(told):
+            return [("record", told.read.alone)]
+        places, topic = self._watch.places, encode(told.topic)
+        position = _position(places, told.topic, None if told.after is None else told.after.seq)
+        if told.read is None:
+            data = b'{"topic":%b,"head_seq":%d,"reason":"deleted"}' % (topic, told.head)
+            return [("topic-deleted", b"%bevent: topic-deleted\ndata: %b\n\n" % (position, data))]
+        diff, frames = told.read.diff, []
+        head = diff.extent.head_seq
+        lost = tombstone(told.before.seq, diff)
+        if lost is not None:
+            if told.before.chosen and lost.reason != "recreated":
+                lost.reason = "from_seq_too_old"
+            # Behind the gap; but of a queue, jobs that stay lie in it, which a client that breaks off here has not got.
+            after = _position(places, told.topic, min([lost.gap_to, *(seq - 1 for seq in diff.records.seqs[:1])]))
+            data = b'{"topic":%b,%b' % (topic, encode(lost)[1:])
+            frames.append(("tombstone", b"%bevent: tombstone\ndata: %b\n\n" % (after, data)))
+        if diff.records.seqs:
+            if told.read.shown is None:
+                told.read.shown = _record_event(told, topic)
+            frames.append(("record", position + told.read.shown))
+            if self._tells_alone(told):
+                told.read.alone = frames[-1][1]
+        if told.caught_up:
+            data = b'{"topic":%b,"head_seq":%d}' % (topic, head)
+            frames.append(("caught-up", b"%bevent: caught-up\ndata: %b\n\n" % (position, data)))
+        return frames
+
+
+def _record_event(told: Told, topic: bytes) -> bytes:
+    """The same for all who share a read, and without what each has for itself: the id."""
+    assert told.read is not None
+    assert told.after is not None
+    diff = told.read.diff
+    head, before = diff.extent.head_seq, told.before.seq
+    return b'event: record\ndata: {"topic":%b,"records":[%b],"from_seq":%d,"to_seq":%d,"head_seq":%d}\n\n' % (
+        topic,
+        one_line(b",".join(records_shown(diff.records))),
+        before if before <= head else 0,
+        told.after.seq,
+        head,
+    )
+
+
+def _options(body: WatchBody) -> Options:
+    """With defaults and clamps. Raises InvalidRequest."""
+    least, most = HEARTBEATS_MS
+    return Options(
+        nodes=tuple(nodes_of(body.node)),
+        limit=min(body.limit or DEFAULT_LIMIT, MAX_LIMIT),
+        max_bytes=min(body.max_batch_bytes or DEFAULT_BYTES, MAX_BYTES),
+        heartbeat_ms=min(max(DEFAULT_HEARTBEAT_MS if body.heartbeat_ms is None else body.heartbeat_ms, least), most),
+        tags=bool(body.include_tags),
+        metadata=body.include_meta is not False,
+        data=body.include_data is not False,
+    )
+
+
+def _must_see(key: Key | None, topics: Iterable[str], options: Options) -> None:
+    """Refuse a watch that would tell what is hidden: one of records without data and meta is for everybody. Raises
+    Forbidden."""
+    if options.data or options.metadata:
+        for name in topics:
+            must_see_payloads(key, name)
+
+
+def _owner(key: Key | None) -> str:
+    """Whom a watch is bound to: a rotated key stays the same one."""
+    return "" if key is None else key.id or key.digest.hex()
+
+
+def _last_event_id(text: str | None) -> dict[str, int]:
+    """The seqs by topic that a client says it has. Raises InvalidRequest."""
+    if not text:
+        return {}
+    try:
+        return _seqs.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except (ValueError, binascii.Error, msgspec.DecodeError):
+        raise InvalidRequest("Last-Event-ID is none of this route's: those are the ids of its events.") from None
+
+
+def _position(places: Mapping[str, Place], topic: str, seq: int | None) -> bytes:
+    """The line with an event's id: the seqs by topic that a client has which has read this topic up to `seq`, or to its
+    end.
+
+    Where that would be long, those of the topics that were told last: of the others it has all that was sent.
+    """
+    seqs = {name: place.seq for name, place in places.items() if name != topic}
+    if seq is not None:
+        seqs[topic] = seq
+    shown = encode(seqs)
+    while len(shown) > ID_BYTES:
+        seqs = dict(list(seqs.items())[len(seqs) // 2 :])
+        shown = encode(seqs)
+    return b"id: %b\n" % base64.urlsafe_b64encode(shown).rstrip(b"=")

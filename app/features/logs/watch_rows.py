@@ -1,0 +1,121 @@
+"""Watches in PostgreSQL: what a client watches and how far it was told, for whichever process it comes to.
+docs/semantics.md, section 17.
+
+One connection at a time holds a watch; what it saves later than that counts for nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from app.base.db import sql
+from app.errors import NotFound, Throttled, Unauthorized
+from app.kernel.model import Connection
+
+_MAKE = sql.load(__package__, "make_watch")
+_TAKE = sql.load(__package__, "take_watch")
+_FIND = sql.load(__package__, "find_watch")
+_KEEP = sql.load(__package__, "keep_watches")
+_LEAVE = sql.load(__package__, "leave_watch")
+_SWEEP = sql.load(__package__, "sweep_watches")
+
+TTL_MS: Final = 300_000  # without a connection
+MOST_WATCHES: Final = 50_000  # of all processes together
+_WID: Final = re.compile(r"wid_[A-Za-z0-9_-]{22}\Z")
+
+
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    """How far a watch was told of a topic: of the one with this id, up to this seq. `chosen`: by the client, and
+    nothing was read from there yet."""
+
+    topic_id: int
+    seq: int
+    chosen: bool = False
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What a watch wants of every topic. `nodes` are those whose records it does not want."""
+
+    nodes: tuple[str, ...]
+    limit: int
+    max_bytes: int
+    heartbeat_ms: int
+    tags: bool
+    metadata: bool
+    data: bool
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """A watch, as a connection takes it."""
+
+    wid: str
+    holder: UUID
+    options: Options
+    places: dict[str, Place]
+
+
+_options = msgspec.json.Decoder(Options)
+_places = msgspec.json.Decoder(dict[str, Place])
+_encode = msgspec.json.Encoder().encode
+
+
+async def make(
+    db: Connection, owner: str, options: Options, places: Mapping[str, Place], *, ttl_ms: int = TTL_MS
+) -> str:
+    """Keep a new watch: its wid. `owner` is the key it is bound to, "" for none. Raises Throttled."""
+    wid = f"wid_{secrets.token_urlsafe(16)}"
+    made = await db.fetchval(_MAKE, wid, owner, _text(options), _text(places), ttl_ms, MOST_WATCHES)
+    if made is None:
+        raise Throttled("Too many watches are kept.", {"limit": "max_watches", "max": MOST_WATCHES})
+    return wid
+
+
+async def take(db: Connection, wid: str, owner: str) -> Taken:
+    """Hold a watch from now on; whoever held it does so no more. Raises NotFound, and Unauthorized if it is bound to
+    another key."""
+    if _WID.match(wid) is None:
+        raise _unknown()
+    holder = UUID(bytes=secrets.token_bytes(16))
+    row = await db.fetchrow(_TAKE, wid, owner, holder, TTL_MS)
+    if row is None:
+        if await db.fetchval(_FIND, wid) is None:
+            raise _unknown()
+        raise Unauthorized("This watch is bound to the key that made it.")
+    return Taken(wid, holder, _options.decode(row["options"]), _places.decode(row["places"]))
+
+
+async def keep(db: Connection, held: Sequence[tuple[str, UUID, Mapping[str, Place] | None]]) -> set[str]:
+    """Save places, None for those that have not moved, and extend the watches' lives: those that are still held."""
+    rows = await db.fetch(
+        _KEEP,
+        [wid for wid, _, _ in held],
+        [holder for _, holder, _ in held],
+        [None if places is None else _text(places) for _, _, places in held],
+        TTL_MS,
+    )
+    return {row["wid"] for row in rows}
+
+
+async def leave(db: Connection, wid: str, holder: UUID, places: Mapping[str, Place]) -> None:
+    """Save places and let the watch go, if it is still held."""
+    await db.fetchval(_LEAVE, wid, holder, _text(places), TTL_MS)
+
+
+async def sweep(db: Connection, limit: int) -> int:
+    """Forget up to `limit` watches whose time has passed: how many."""
+    count: int = await db.fetchval(_SWEEP, limit)
+    return count
+
+
+def _text(value: Options | Mapping[str, Place]) -> str:
+    return _encode(value).decode()
+
+
+def _unknown() -> NotFound:
+    return NotFound("There is no such watch, or it has expired. Make a new one.")

@@ -1,0 +1,1 @@
+"""Users, their grants, and keys."""

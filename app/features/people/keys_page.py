@@ -1,0 +1,149 @@
+"""/admin/keys: API keys made, listed, rotated and revoked. A secret is on the page that answers its making, and nowhere
+else."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from app.base.keys import Scope, scopes_of
+from app.errors import InvalidRequest
+from app.features.people import rights
+from app.http.context import context_of
+from app.http.signin import store
+from app.http.signin.store import Asked, Kept, State
+from app.pages.forms import FAULTS, Form, ms, ms_or_none, refused
+from app.pages.permissions import CHANGE_KEYS, allows
+from app.pages.render import page
+from app.pages.session import fields_of
+
+MOST: Final = 50
+MOST_DAYS: Final = 3650
+DAY_MS: Final = 86_400_000
+GRACES: Final = {"0": "at once", "3600000": "in an hour", "86400000": "in a day", "604800000": "in a week"}
+WORDS: Final = Scope.ALL.words
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A key as pages show it. Times in ms since 1970."""
+
+    id: str
+    name: str
+    state: str
+    scopes: list[str]
+    prefixes: tuple[str, ...]
+    tenant: str | None
+    hides_payloads: bool
+    created_ms: int
+    created_by: str
+    rotated_ms: int | None
+    expires_ms: int | None
+    revoked_ms: int | None
+    old_until_ms: int | None
+
+
+async def show(request: Request) -> Response:
+    """A page of the keys within what whoever asks may do, the newest first. Raises NotFound, Forbidden."""
+    context, by = context_of(request), await rights.changer(request)
+    before, place = request.query_params.get("before", ""), store.NEWEST
+    if before:
+        last = await store.get(context.pools.rest, before, by)
+        place = (last.created_at, last.id)
+    found = await store.page(context.pools.rest, place, MOST + 1, by)
+    return page(
+        request,
+        "keys.html",
+        title="Keys",
+        rows=[_row(kept) for kept in found[:MOST]],
+        may_change=allows(request, CHANGE_KEYS),
+        first="/admin/keys" if before else "",
+        following=f"/admin/keys?before={found[MOST - 1].id}" if len(found) > MOST else "",
+    )
+
+
+async def one(request: Request) -> Response:
+    """A key. Raises NotFound, Forbidden."""
+    kept = await store.get(context_of(request).pools.rest, request.path_params["id"], await rights.changer(request))
+    return page(
+        request,
+        "key.html",
+        title=kept.name,
+        key=_row(kept),
+        graces=GRACES,
+        may_change=allows(request, CHANGE_KEYS) and kept.state is State.LIVE,
+    )
+
+
+async def ask(request: Request) -> Response:
+    """The form for a new key."""
+    return _form(request, Form())
+
+
+async def make(request: Request) -> Response:
+    """Make a key: the page with its secret, or the form again. Raises Unauthorized."""
+    context, by, fields = context_of(request), await rights.changer(request), await fields_of(request)
+    try:
+        kept, secret = await rights.make_key(context, _asked(fields), by)
+    except FAULTS as error:
+        return _form(request, refused(fields, error), error.status)
+    return _with_secret(request, kept, secret, "Made")
+
+
+async def rotate(request: Request) -> Response:
+    """Give a key another secret: the page with that. Raises NotFound, KeyNotLive, InvalidRequest."""
+    context, by, fields = context_of(request), await rights.changer(request), await fields_of(request)
+    grace = fields.get("grace", "0")
+    if grace not in GRACES:
+        raise InvalidRequest(f"grace is one of {', '.join(GRACES)}.")
+    kept, secret = await rights.rotate_key(context, request.path_params["id"], int(grace), by)
+    return _with_secret(request, kept, secret, "Rotated")
+
+
+async def revoke(request: Request) -> Response:
+    """Revoke a key for good. Raises NotFound."""
+    by = await rights.changer(request)
+    kept = await rights.revoke_key(context_of(request), request.path_params["id"], by)
+    return RedirectResponse(f"/admin/keys/{kept.id}", 303)
+
+
+def _form(request: Request, form: Form, status: int = 200) -> Response:
+    return page(request, "key_new.html", status, title="A new key", form=form, scopes=WORDS, most_days=MOST_DAYS)
+
+
+def _asked(fields: dict[str, str]) -> Asked:
+    days = fields.get("days", "").strip()
+    if days and not (days.isascii() and days.isdecimal() and len(days) <= 4 and 1 <= int(days) <= MOST_DAYS):
+        raise InvalidRequest(f"A key is good for 1 to {MOST_DAYS} days, or for ever.", {"field": "days"})
+    return Asked(
+        fields.get("name", "").strip(),
+        scopes_of(word for word in WORDS if f"scope_{word}" in fields),
+        tuple(fields.get("prefixes", "").split()),
+        int(days) * DAY_MS if days else None,
+        fields.get("tenant") or None,
+        "hides_payloads" in fields,
+    )
+
+
+def _with_secret(request: Request, kept: Kept, secret: str, done: str) -> Response:
+    return page(request, "secret.html", title=f"{done} {kept.name}", done=done, key=_row(kept), secret=secret)
+
+
+def _row(kept: Kept) -> Row:
+    return Row(
+        id=kept.id,
+        name=kept.name,
+        state=kept.state.value,
+        scopes=kept.scopes.words,
+        prefixes=kept.prefixes,
+        tenant=kept.tenant,
+        hides_payloads=kept.hides_payloads,
+        created_ms=ms(kept.created_at),
+        created_by=kept.created_by,
+        rotated_ms=ms_or_none(kept.rotated_at),
+        expires_ms=ms_or_none(kept.expires_at),
+        revoked_ms=ms_or_none(kept.revoked_at),
+        old_until_ms=ms_or_none(kept.old_until) if kept.state is State.LIVE else None,
+    )

@@ -1,0 +1,100 @@
+"""Keys, users and grants changed, for whichever edge an operator comes by: what is answered is known in this process by
+then. docs/keys.md, docs/users.md."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from app.base.keys import Scope
+from app.http.context import Context, context_of
+from app.http.signin import passwords, store, users
+from app.http.signin.people import Right
+from app.http.signin.store import Asked, Changer, Kept
+from app.http.signin.users import Account, Grant
+
+
+async def changer(request: Request) -> Changer:
+    """Who changes or sees keys, once it is sure whether sign-in is needed. Raises Unauthorized, Forbidden."""
+    access = context_of(request).access
+    if not access.directory.guarded:
+        await access.directory.reload()
+    key = access.check(request, Scope.ADMIN)
+    return Changer(access.actor_with(key, request), key)
+
+
+async def changer_of_users(request: Request) -> Changer:
+    """The same of users, who are about the whole server. Raises Unauthorized, Forbidden."""
+    by = await changer(request)
+    context_of(request).access.check_server(request)
+    return by
+
+
+async def make_key(context: Context, asked: Asked, by: Changer) -> tuple[Kept, str]:
+    """A new key, and its secret, which nobody can ask for again. Raises as store.create."""
+    kept, secret = await store.create(context.pools.rest, asked, by)
+    await context.access.directory.changed()
+    return kept, secret
+
+
+async def rotate_key(context: Context, key_id: str, grace_ms: int, by: Changer) -> tuple[Kept, str]:
+    """A key with another secret, and that; the one before is good for `grace_ms` more. Raises as store.rotate."""
+    kept, secret = await store.rotate(context.pools.rest, key_id, grace_ms, by)
+    await context.access.directory.changed(gone="" if grace_ms else key_id)
+    return kept, secret
+
+
+async def revoke_key(context: Context, key_id: str, by: Changer) -> Kept:
+    """Revoke a key for good; again changes nothing. Raises as store.revoke."""
+    kept = await store.revoke(context.pools.rest, key_id, by)
+    await context.access.directory.changed(gone=key_id)
+    return kept
+
+
+async def make_user(context: Context, name: str, password: str, by: Changer, *, is_admin: bool) -> Account:
+    """A new user. Raises as users.create, and Unavailable where too many passwords are to be hashed."""
+    users.check_name(name)
+    hashed = await context.access.sessions.passwords.hash(password)
+    account = await users.create(context.pools.rest, name, hashed, by, is_admin=is_admin)
+    await context.access.directory.changed()
+    return account
+
+
+async def change_user(
+    context: Context,
+    user_id: str,
+    by: Changer,
+    *,
+    name: str | None = None,
+    password: str | None = None,
+    is_admin: bool | None = None,
+) -> Account:
+    """Change what is given of a user. Raises as users.change, and Unavailable as `make_user`."""
+    hashed = None
+    if password is not None:
+        passwords.check(password)
+        await users.get(context.pools.rest, user_id)  # not a quarter of a second for nobody
+        hashed = await context.access.sessions.passwords.hash(password)
+    account = await users.change(context.pools.rest, user_id, by, name=name, password_hash=hashed, is_admin=is_admin)
+    await context.access.directory.changed(user=account.id)
+    return account
+
+
+async def delete_user(context: Context, user_id: str, by: Changer) -> None:
+    """Delete a user with all that was granted to them. Raises as users.delete."""
+    await users.delete(context.pools.rest, user_id, by)
+    await context.access.directory.changed(user=user_id.lower())
+
+
+async def grant(
+    context: Context, user_id: str, right: Right, pattern: str, by: Changer, *, hides_payloads: bool = False
+) -> Grant:
+    """Grant a user an action in the topics of a pattern. Raises as users.grant."""
+    made = await users.grant(context.pools.rest, user_id, right, pattern, by, hides_payloads=hides_payloads)
+    await context.access.directory.changed()
+    return made
+
+
+async def take_back(context: Context, user_id: str, grant_id: str, by: Changer) -> None:
+    """Take a grant back. Raises as users.revoke."""
+    await users.revoke(context.pools.rest, user_id, grant_id, by)
+    await context.access.directory.changed(user=user_id.lower())

@@ -1,0 +1,197 @@
+"""POST /api/messages and /api/messages/batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec import UNSET
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.base.keys import Key, Scope
+from app.base.log import TOPIC
+from app.errors import InvalidRequest, RecordTooLarge, TopicNotFound
+from app.http import direct, idempotency, options
+from app.http.access import must_cover
+from app.http.body import Few, read_json
+from app.http.bounds import MAX_META_BYTES, MAX_RECORD_BYTES, MAX_RECORDS
+from app.http.context import Context, context_of
+from app.http.fields import encode
+from app.http.messages.bodies import BatchAnswer, BatchBody, EnqueueAnswer, EnqueueBody, Enqueued
+from app.http.messages.errors import operation
+from app.http.payloads import BYTES, check_type, has_nul, kept, of_base64, type_of
+from app.http.traced import sends, sent
+from app.http.users import USER_KEY
+from app.kernel.enqueue.producer import Placed
+from app.kernel.ids import id_of
+from app.kernel.model import Batch
+from app.kernel.topics.config import Policy, check_name
+from app.kernel.topics.settings import DEAD_LETTERS
+
+router = direct.router("messages")
+
+ERRORS: Final = [400, 401, 403, 409, 413, 415, 422, 503]
+
+_one = msgspec.json.Decoder(EnqueueBody)
+_many = Few(BatchBody, "messages", MAX_RECORDS)
+
+
+@router.post(
+    "/api/messages",
+    status_code=201,
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[idempotency.HEADER], body=EnqueueBody, answers={201: EnqueueAnswer}, errors=ERRORS
+    ),
+)
+async def enqueue(request: Request) -> Response:
+    """Enqueue a message. Its topic is made if it is absent."""
+    context = context_of(request)
+    key = context.access.check(request, Scope.WRITE, confines=True)
+    body = await read_json(request, _one, context.settings.max_body_bytes, nul=True)
+    _check_topic(body.topic)
+    request.scope[TOPIC] = body.topic
+    must_cover(key, body.topic)
+    done = await _enqueue(request, context, key, body, [body])
+    return _created(b'{"id":"%b"%b}' % (done.ids[0].encode(), b',"duplicate":true' if done.duplicates else b""))
+
+
+@router.post(
+    "/api/messages/batch",
+    status_code=201,
+    response_class=Response,
+    openapi_extra=operation(parameters=[idempotency.HEADER], body=BatchBody, answers={201: BatchAnswer}, errors=ERRORS),
+)
+async def enqueue_batch(request: Request) -> Response:
+    """Enqueue messages into one topic, all of them or none. It is made if it is absent."""
+    context = context_of(request)
+    key = context.access.check(request, Scope.WRITE, confines=True)
+    body = await read_json(request, _many, context.settings.max_body_bytes, nul=True)
+    _check_topic(body.topic)
+    request.scope[TOPIC] = body.topic
+    must_cover(key, body.topic)
+    if not body.messages:
+        raise InvalidRequest("messages must hold at least one message.")
+    done = await _enqueue(request, context, key, body, body.messages)
+    if done.repeated:
+        return _created(encode(BatchAnswer(done.ids, deduped=True)))
+    return _created(encode(BatchAnswer(done.ids, done.duplicates or UNSET)))
+
+
+class _Done(NamedTuple):
+    """The messages' ids; the places of those that are duplicates of earlier ones; and whether the ids are an earlier
+    call's, with the same idempotency key."""
+
+    ids: list[str]
+    duplicates: list[int]
+    repeated: bool
+
+
+async def _enqueue(
+    request: Request, context: Context, by: Key | None, body: EnqueueBody | BatchBody, messages: Sequence[Enqueued]
+) -> _Done:
+    name = body.topic
+    batch, size = _columns(messages)
+    options.enqueued_by(by, name, batch)
+    key = idempotency.key_of(request, by, body.idempotency_key)
+    policy = await _queue(request, context, name)
+    size += sends(request, name, batch)
+    find = partial(_queue, request, context)
+    policy, found = await context.engine.enqueues.place_as_found(policy, batch, size, key, find)
+    context.names.learn(policy.topic)
+    topic_id = policy.topic.id
+    seqs = found.seqs if isinstance(found, Placed) else found
+    sent(request, seqs)
+    ids = [id_of(topic_id, seq) for seq in seqs]
+    if isinstance(found, Placed):
+        return _Done(ids, found.duplicates, found.repeated)
+    return _Done(ids, [], repeated=False)
+
+
+async def _queue(request: Request, context: Context, name: str) -> Policy:
+    try:
+        return await context.policies.queue(name)
+    except TopicNotFound:
+        return await context.policies.queue_or_new(name, context.access.actor(request))
+
+
+def _check_topic(name: str) -> None:
+    check_name(name)
+    if name.endswith(DEAD_LETTERS):
+        raise InvalidRequest(f"Names that end in {DEAD_LETTERS} are kept for dead letters: nothing is enqueued there.")
+
+
+def _created(content: bytes) -> Response:
+    return Response(content, 201, media_type="application/json")
+
+
+def _columns(messages: Sequence[Enqueued]) -> tuple[Batch, int]:
+    """Check the messages and turn them into columns; and the bytes of their payloads and metadata.
+
+    Raises InvalidRequest and RecordTooLarge; of several messages, it names the one by its place, from 0.
+    """
+    payloads: list[bytes] = []
+    types: list[str | None] = []
+    metadata: list[str | None] = []
+    size = 0
+    for i, message in enumerate(messages):
+        try:
+            payload, kind = _payload(message)
+            text = _metadata(message.metadata, message.user_id)
+            names = (("key", message.key), ("group", message.group), ("dedupe_id", message.dedupe_id))
+            for field, given in names:
+                if given is not None and "\0" in given:
+                    raise InvalidRequest(f"{field} has a NUL character (U+0000), which can't be stored.")
+            weight = len(payload) + (0 if text is None else len(text.encode()))
+            if weight > MAX_RECORD_BYTES:
+                raise RecordTooLarge(f"Payload and metadata are {weight} bytes; {MAX_RECORD_BYTES} are the most.")
+        except (InvalidRequest, RecordTooLarge) as error:
+            if len(messages) == 1:
+                raise
+            raise type(error)(f"Message {i}: {error.message}") from None
+        payloads.append(payload)
+        types.append(kind)
+        metadata.append(text)
+        size += weight
+    batch = Batch.of(
+        payloads,
+        metadata=metadata,
+        content_types=types,
+        delays_ms=[_ms(message.delay_seconds) for message in messages],
+        ttls_ms=[_ms(message.ttl_seconds) for message in messages],
+        **options.columns_of(messages),
+    )
+    return batch, size
+
+
+def _payload(message: Enqueued) -> tuple[bytes, str | None]:
+    """The bytes, and their type as a job has it."""
+    if not message.payload:
+        raise InvalidRequest("topic and payload are required.")
+    asked = None if message.content_type is None else check_type(message.content_type)
+    if message.encoding is not None:
+        payload = of_base64(message.payload)
+        return payload, kept(payload, asked or BYTES)
+    payload = message.payload.encode()
+    return payload, kept(payload, asked or type_of(message.payload))
+
+
+def _metadata(metadata: dict[str, str] | None, user_id: str | None) -> str | None:
+    if user_id is not None:
+        metadata = {**(metadata or {}), USER_KEY: user_id}
+    if metadata is None:
+        return None
+    text = encode(metadata)
+    if len(text) > MAX_META_BYTES:
+        raise InvalidRequest(f"metadata is longer than {MAX_META_BYTES} bytes.")
+    if has_nul(text):
+        raise InvalidRequest("metadata has a NUL character (U+0000), which can't be stored.")
+    return text.decode()
+
+
+def _ms(seconds: float | None) -> int | None:
+    """In whole ms, but never so few that they mean none."""
+    return None if seconds is None else max(round(seconds * 1000), seconds > 0)

@@ -1,0 +1,212 @@
+"""POST /api/messages/:id/ack, /nack and /extend, and /api/messages/ack: what holders do with their messages.
+
+Who knows the id holds the message, as long as its visibility timeout has not ended; with a lease_id, that one only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.base.keys import Scope
+from app.base.log import TOPIC
+from app.errors import BatchTooLarge, InvalidRequest, NotFound
+from app.features.queue import messages_claim as claims
+from app.http import direct
+from app.http.body import read_json
+from app.http.bounds import MAX_ERROR_BYTES, MAX_SEQS
+from app.http.context import context_of
+from app.http.fields import check_text, encode, lease_of
+from app.http.messages.bodies import (
+    AckBatchAnswer,
+    AckBatchBody,
+    MessageAck,
+    MessageExtend,
+    MessageExtended,
+    MessageNack,
+    MessageNacked,
+)
+from app.http.messages.errors import operation
+from app.http.messages.ids import job_of, no_message
+from app.http.messages.places import Place, first_place, later_places
+from app.http.messages.show import time_of
+from app.http.openapi import path
+from app.http.results import beside, progress_of, result_of
+from app.http.traced import settled, settles
+from app.kernel.claim.consumer import Return
+from app.kernel.model import Held, Seq
+from app.kernel.topics.backoff import MOST_REFUNDS
+from app.kernel.topics.config import Policy
+
+router = direct.router("messages")
+
+ID: Final = {**path("id", "The message's id.", {"type": "string"}), "example": "00000001-0000-8000-8000-000000000001"}
+ERRORS: Final = [400, 401, 403, 404, 413, 415, 503]
+
+_ack_body = msgspec.json.Decoder(MessageAck)
+_ack_batch_body = msgspec.json.Decoder(AckBatchBody)
+_nack_body = msgspec.json.Decoder(MessageNack)
+_extend_body = msgspec.json.Decoder(MessageExtend)
+
+Settle = Callable[[Policy, Held], Awaitable[bool]]
+
+
+def _operation(body: type[msgspec.Struct], answers: dict[int, type[msgspec.Struct] | None]) -> dict[str, Any]:
+    return operation(parameters=[ID], body=body, body_required=False, answers=answers, errors=ERRORS)
+
+
+@router.post(
+    "/api/messages/{id}/ack",
+    status_code=204,
+    response_class=Response,
+    openapi_extra=_operation(MessageAck, {204: None}),
+)
+async def ack(request: Request) -> Response:
+    """Complete a message: it is gone then, and its result is kept. 404 if the caller does not hold it any more."""
+    context = context_of(request)
+    key = context.access.check(request, Scope.WRITE, consumes=True, confines=True)
+    body = await read_json(request, _ack_body, context.settings.max_body_bytes, empty=b"{}")
+    result = result_of(body.result)
+    results = [] if result is None else [result]
+    settlements = context.engine.settlements
+
+    async def settle(policy: Policy, held: Held) -> bool:
+        return bool(await settlements.ack(policy, [held], results))
+
+    await _settle(request, "ack", key, body.lease_id, settle)
+    return Response(status_code=204)
+
+
+@router.post(
+    "/api/messages/{id}/nack",
+    status_code=204,
+    response_class=Response,
+    openapi_extra=_operation(MessageNack, {200: MessageNacked, 204: None}),
+)
+async def nack(request: Request) -> Response:
+    """Return a message to its topic; one that has had its last delivery goes to the dead letters, or fails. With
+    `refund` the answer is a 200, which says whether the delivery was given back. 404 if the caller does not hold it any
+    more."""
+    context = context_of(request)
+    key = context.access.check(request, Scope.WRITE, consumes=True, confines=True)
+    body = await read_json(request, _nack_body, context.settings.max_body_bytes, empty=b"{}")
+    error = None if body.error is None else check_text(body.error, "error", MAX_ERROR_BYTES)
+    delay_ms = None if body.delay_seconds is None else round(body.delay_seconds * 1000)
+    back = Return(delay_ms, error, MOST_REFUNDS if body.refund else 0)
+    settlements = context.engine.settlements
+    refunded: set[int] = set()
+
+    async def settle(policy: Policy, held: Held) -> bool:
+        return bool(await settlements.nack(policy, [held], [back], refunded))
+
+    await _settle(request, "nack", key, body.lease_id, settle)
+    if not body.refund:
+        return Response(status_code=204)
+    answer = encode({"id": request.path_params["id"].lower(), "refunded": bool(refunded)})
+    return Response(answer, media_type="application/json")
+
+
+@router.post(
+    "/api/messages/{id}/extend",
+    response_class=Response,
+    openapi_extra=_operation(MessageExtend, {200: MessageExtended}),
+)
+async def extend(request: Request) -> Response:
+    """Hide a message for so long from now: the heartbeat of long work, which may say how far it is. 404 if the caller
+    does not hold it any more."""
+    context = context_of(request)
+    key = context.access.check(request, Scope.WRITE, consumes=True, confines=True)
+    body = await read_json(request, _extend_body, context.settings.max_body_bytes, empty=b"{}")
+    progress = [] if body.progress is None else [progress_of(body.progress)]
+    settlements = context.engine.settlements
+    until: list[int] = []
+    cancelled: set[int] = set()
+
+    async def settle(policy: Policy, held: Held) -> bool:
+        lease_ms = claims.lease_of(policy, body.visibility_timeout_seconds)
+        until.extend((await settlements.extend(policy, [held], lease_ms, progress, cancelled)).values())
+        return bool(until)
+
+    await _settle(request, None, key, body.lease_id, settle)
+    shown = b'{"id":%b,"visibility_timeout":"%b"%b}' % (
+        encode(request.path_params["id"].lower()),
+        time_of(until[0]),
+        b',"cancelled":true' if cancelled else b"",
+    )
+    return Response(shown, media_type="application/json")
+
+
+@router.post(
+    "/api/messages/ack",
+    response_class=Response,
+    openapi_extra=operation(body=AckBatchBody, answers={200: AckBatchAnswer}, errors=[400, 401, 403, 413, 415, 503]),
+)
+async def ack_batch(request: Request) -> Response:
+    """Complete messages, of any topics: each for itself. Those that the caller does not hold are skipped."""
+    context = context_of(request)
+    key = context.access.check(request, Scope.WRITE, consumes=True, confines=True)
+    body = await read_json(request, _ack_batch_body, context.settings.max_body_bytes)
+    if len(body.ids) > MAX_SEQS:
+        raise BatchTooLarge(f"At most {MAX_SEQS} ids a call.")
+    if body.lease_ids is not None and len(body.lease_ids) != len(body.ids):
+        raise InvalidRequest(f"lease_ids has {len(body.lease_ids)} entries for {len(body.ids)} ids.")
+    leases = [lease_of(token) for token in body.lease_ids or [""] * len(body.ids)]
+    results = [result_of(one) for one in beside(body.results, "results", len(body.ids), "ids")]
+    jobs: dict[int, tuple[int, Seq]] = {}
+    for i, message_id in enumerate(body.ids):
+        try:
+            jobs[i] = job_of(message_id)
+        except NotFound:
+            continue
+    settlements = context.engine.settlements
+
+    async def settle(places: dict[int, Place]) -> set[int]:
+        by_topic: dict[int, list[int]] = {}
+        for i, (policy, _) in places.items():
+            by_topic.setdefault(policy.topic.id, []).append(i)
+
+        async def of_topic(members: Sequence[int]) -> set[int]:
+            held = [Held(places[i][1], leases[i], None) for i in members]
+            given = [results[i] for i in members] if results else []
+            return {members[n] for n in await settlements.ack(places[members[0]][0], held, given)}
+
+        done = await asyncio.gather(*map(of_topic, by_topic.values()))
+        return set().union(*done)
+
+    topics = await context.names.of_all({topic_id for topic_id, _ in jobs.values()})
+    first = {i: await first_place(context, key, job) for i, job in jobs.items() if job[0] in topics}
+    names = {place[0].topic.name for place in first.values() if place is not None}
+    settles(request, next(iter(names)) if len(names) == 1 else None, "ack", [seq for _, seq in jobs.values()])
+    acked = await settle({i: place for i, place in first.items() if place is not None})
+    left = [i for i in jobs if i not in acked]
+    if left:
+        later = await later_places(context, key, [jobs[i] for i in left])
+        acked |= await settle({left[n]: place for n, place in later.items()})
+    settled(request, len(acked))
+    skipped = [message_id for i, message_id in enumerate(body.ids) if i not in acked]
+    return Response(encode({"acked": len(acked), "skipped": skipped}), media_type="application/json")
+
+
+async def _settle(request: Request, verb: str | None, key: Any, token: str | None, settle: Settle) -> None:
+    """Do this to the message in the path; to the dead letter that it may be, too. With a `verb` it is traced. Raises
+    NotFound where its caller does not hold it."""
+    context = context_of(request)
+    message_id: str = request.path_params["id"]
+    lease = lease_of(token or "")
+    job = job_of(message_id)
+    place = await first_place(context, key, job)
+    if place is not None:
+        request.scope[TOPIC] = place[0].topic.name
+        if verb is not None:
+            settles(request, place[0].topic.name, verb, job[1:])
+    if place is None or not await settle(place[0], Held(place[1], lease, None)):
+        place = (await later_places(context, key, [job])).get(0)
+        if place is None or not await settle(place[0], Held(place[1], lease, None)):
+            raise no_message(message_id)
+    if verb is not None:
+        settled(request, 1)

@@ -1,0 +1,190 @@
+"""POST /v0/topics/:topic/ack, /nack, /fail and /extend: what holders do with their leases."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.base.keys import Key, Scope
+from app.errors import InvalidRequest
+from app.http import direct, tenancy
+from app.http.body import read_json
+from app.http.bounds import DAY_MS, MAX_ERROR_BYTES
+from app.http.context import Context, context_of
+from app.http.fields import check_text, encode, topic_in
+from app.http.openapi import TOPIC, operation
+from app.http.results import beside, progress_of, result_of
+from app.http.traced import settled, settles
+from app.http.v0 import counts
+from app.http.v0.counts import COUNTS
+from app.http.v0.fields import answer, fsync_since, held_by, leases_of
+from app.http.v0.settlement_bodies import (
+    AckAnswer,
+    AckBody,
+    ExtendAnswer,
+    ExtendBody,
+    FailAnswer,
+    FailBody,
+    NackAnswer,
+    NackBody,
+)
+from app.kernel.claim.consumer import Return
+from app.kernel.topics.backoff import MOST_REFUNDS
+from app.kernel.topics.config import Policy, check_name, clamp_lease
+
+router = direct.router("jobs")
+
+_ack_body = msgspec.json.Decoder(AckBody)
+_nack_body = msgspec.json.Decoder(NackBody)
+_fail_body = msgspec.json.Decoder(FailBody)
+_extend_body = msgspec.json.Decoder(ExtendBody)
+
+
+def _operation(body: type[msgspec.Struct], done: type[msgspec.Struct], *parameters: dict[str, Any]) -> dict[str, Any]:
+    errors = [400, 401, 403, 404, 409, 413, 415, 503]
+    return operation(parameters=[TOPIC, *parameters], body=body, answers={200: done}, errors=errors)
+
+
+@router.post("/v0/topics/{topic}/ack", response_class=Response, openapi_extra=_operation(AckBody, AckAnswer, COUNTS))
+async def ack(request: Request) -> Response:
+    """Complete jobs: the ack is the delete. Safe to repeat; a job that was completed with a result under the same lease
+    counts as acked again."""
+    began = time.perf_counter()
+    context, name, key = _open(request)
+    body = await read_json(request, _ack_body, context.settings.max_body_bytes)
+    counted = counts.wanted(request)
+    check_name(name)
+    held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
+    results = [result_of(one) for one in beside(body.results, "results", len(held), "seqs")]
+    policy = await context.policies.queue(name)
+    settles(request, name, "ack", body.seqs)
+    sent = time.perf_counter()
+    own = await tenancy.own(context, key, policy.topic, body.seqs)
+    if own is None:
+        done = await context.engine.settlements.ack(policy, held, results)
+    else:
+        given = [results[i] for i in own] if results else []
+        done = {own[i] for i in await context.engine.settlements.ack(policy, [held[i] for i in own], given)}
+    settled(request, len(done))
+    timings = fsync_since(sent) if policy.config.durable else b""
+    left = await counts.both(context, key, policy) if counted else b""
+    return answer(_settled(policy, b"acked", body.seqs, done) + left, began, timings)
+
+
+@router.post("/v0/topics/{topic}/nack", response_class=Response, openapi_extra=_operation(NackBody, NackAnswer, COUNTS))
+async def nack(request: Request) -> Response:
+    """Return jobs to the queue: after `delay_ms`, else as the topic's backoff says, else at once; a job that has had
+    its last delivery goes out instead."""
+    began = time.perf_counter()
+    context, name, key = _open(request)
+    body = await read_json(request, _nack_body, context.settings.max_body_bytes)
+    counted = counts.wanted(request)
+    check_name(name)
+    held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
+    returns = _returns(body)
+    policy = await context.policies.queue(name)
+    settles(request, name, "nack", body.seqs)
+    mine = await _mine(context, key, policy, body.seqs)
+    refunded: set[int] = set()
+    settlements = context.engine.settlements
+    back = await settlements.nack(policy, [held[i] for i in mine], [returns[i] for i in mine], refunded)
+    done = {mine[i] for i in back}
+    settled(request, len(done))
+    fields = _settled(policy, b"nacked", body.seqs, done)
+    if counted:
+        fields += await counts.both(context, key, policy)
+    if body.refund:
+        fields += b',"refunded":%b' % encode([body.seqs[mine[i]] for i in sorted(refunded)])
+    return answer(fields, began)
+
+
+@router.post("/v0/topics/{topic}/fail", response_class=Response, openapi_extra=_operation(FailBody, FailAnswer, COUNTS))
+async def fail(request: Request) -> Response:
+    """Take jobs out at once, whatever is left of their deliveries: to the dead letters, or as failed."""
+    began = time.perf_counter()
+    context, name, key = _open(request)
+    body = await read_json(request, _fail_body, context.settings.max_body_bytes)
+    counted = counts.wanted(request)
+    check_name(name)
+    held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
+    errors = _errors(body)
+    policy = await context.policies.queue(name)
+    settles(request, name, "fail", body.seqs)
+    mine = await _mine(context, key, policy, body.seqs)
+    out = await context.engine.settlements.fail(policy, [held[i] for i in mine], [errors[i] for i in mine])
+    done = {mine[i] for i in out}
+    settled(request, len(done))
+    left = await counts.both(context, key, policy) if counted else b""
+    return answer(_settled(policy, b"failed", body.seqs, done) + left, began)
+
+
+@router.post("/v0/topics/{topic}/extend", response_class=Response, openapi_extra=_operation(ExtendBody, ExtendAnswer))
+async def extend(request: Request) -> Response:
+    """Set leases to end `lease_ms` from now: the heartbeat of a long job, which may say how far it is."""
+    began = time.perf_counter()
+    context, name, key = _open(request)
+    body = await read_json(request, _extend_body, context.settings.max_body_bytes)
+    check_name(name)
+    held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
+    progress = [progress_of(one) for one in beside(body.progress, "progress", len(held), "seqs")]
+    policy = await context.policies.queue(name)
+    lease_ms, own = clamp_lease(body.lease_ms), await tenancy.own(context, key, policy.topic, body.seqs)
+    cancelled: set[int] = set()
+    if own is None:
+        done = await context.engine.settlements.extend(policy, held, lease_ms, progress, cancelled)
+    else:
+        mine: set[int] = set()
+        said = [progress[i] for i in own] if progress else []
+        extended = await context.engine.settlements.extend(policy, [held[i] for i in own], lease_ms, said, mine)
+        done = {own[i]: deadline for i, deadline in extended.items()}
+        cancelled = {own[i] for i in mine}
+    fields = b'"topic":"%b","extended":%d,"skipped":%b,"deadlines":%b,"cancelled":%b' % (
+        name.encode(),
+        len(done),
+        encode([seq for i, seq in enumerate(body.seqs) if i not in done]),
+        encode({str(body.seqs[i]): deadline for i, deadline in done.items()}),
+        encode([body.seqs[i] for i in sorted(cancelled)]),
+    )
+    return answer(fields, began)
+
+
+def _open(request: Request) -> tuple[Context, str, Key | None]:
+    context = context_of(request)
+    name = topic_in(request)
+    return context, name, context.access.check(request, Scope.WRITE, name, consumes=True, confines=True)
+
+
+async def _mine(context: Context, key: Key | None, policy: Policy, seqs: list[int]) -> Sequence[int]:
+    """The places in `seqs` that a key may know of, ascending."""
+    own = await tenancy.own(context, key, policy.topic, seqs)
+    return range(len(seqs)) if own is None else own
+
+
+def _returns(body: NackBody) -> list[Return]:
+    delay = None if body.delay_ms is None else min(body.delay_ms, DAY_MS)
+    refunds = MOST_REFUNDS if body.refund else 0
+    if body.errors is None:
+        return [Return(delay, None, refunds)] * len(body.seqs)
+    return [Return(delay, error, refunds) for error in _errors(body)]
+
+
+def _errors(body: NackBody | FailBody) -> list[str | None]:
+    if body.errors is None:
+        return [None] * len(body.seqs)
+    if len(body.errors) != len(body.seqs):
+        raise InvalidRequest(f"errors has {len(body.errors)} entries for {len(body.seqs)} seqs.")
+    return [error and check_text(error, "an error", MAX_ERROR_BYTES) for error in body.errors]
+
+
+def _settled(policy: Policy, verb: bytes, seqs: list[int], done: set[int]) -> bytes:
+    return b'"topic":"%b","%b":%d,"skipped":%b' % (
+        policy.topic.name.encode(),
+        verb,
+        len(done),
+        encode([seq for i, seq in enumerate(seqs) if i not in done]),
+    )

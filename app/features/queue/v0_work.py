@@ -1,0 +1,171 @@
+"""GET /v0/topics/:topic/work: jobs pushed over SSE."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Send
+
+from app.errors import InvalidRequest, Unavailable
+from app.features.queue.v0_claim import NEEDED, claimer_of
+from app.http import direct, tenancy
+from app.http.bounds import MAX_NAMED, MAX_NODE_BYTES, NO_NUL
+from app.http.context import context_of
+from app.http.fields import check_tenants, encode, topic_in
+from app.http.openapi import TOPIC, events, operation, query
+from app.http.sse import ADVICE_SECONDS, HEARTBEAT, EventStream, close, error_frame, must_accept_events, one_line, push
+from app.http.traced import Call, traced
+from app.http.v0.fields import check_node, job_fields
+from app.http.v0.frames import WORK
+from app.kernel.claim.streams import Stream, Streams
+from app.kernel.model import Job
+from app.kernel.topics.config import check_name
+
+router = direct.router("jobs")
+
+HEARTBEAT_SECONDS: Final = 15.0
+
+
+_WHOLE = {"type": "integer", "minimum": 0}
+_FRAMES = """retry: 2000
+
+: hb
+
+id: 2
+event: job
+data: {"topic":"mail","$seq":2,"lease_id":"lease_f1f7a4489402c569c2ac7aac8f2607b2","deadline":1795225663015,\
+"$ts":1795225632925,"deliveries":2,"token":"mail:2:lease_f1f7a4489402c569c2ac7aac8f2607b2","data":"two"}
+
+event: error
+data: {"code":503,"error":"shutting_down","message":"The service is stopping. Connect again.","topic":"mail"}
+
+"""
+_described = operation(
+    parameters=[
+        TOPIC,
+        query(
+            "node",
+            f"Who the jobs are leased to. At most {MAX_NODE_BYTES} bytes of UTF-8.",
+            {"type": "string", "minLength": 1, "maxLength": MAX_NODE_BYTES, "pattern": NO_NUL},
+            required=True,
+        ),
+        query("max", "Most jobs in flight on this stream, clamped to 1 to 1000.", {**_WHOLE, "default": 1}),
+        query("lease_ms", "Length of the leases in ms, clamped to 100 to 86400000; the topic's if absent.", _WHOLE),
+        query(
+            "tenants",
+            f"Only jobs of these tenants, 1 to {MAX_NAMED}; the parameter may be repeated. Absent: of all.",
+            {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": NO_NUL}},
+        ),
+        query("token", "The API key, for browsers' EventSource only.", {"type": "string"}),
+    ],
+    answers={},
+    errors=[400, 401, 403, 404, 406, 409, 429, 503],
+)
+_described["responses"]["200"] = events(
+    "First `retry: 2000` and a comment, then an event `job` for each job: a claimed job's fields, and `topic`. A "
+    "comment after 15 s without another frame. An event `error` with code 429 is advice, and the stream goes on; one "
+    "with 401 (the key is good no more), 409 (the topic was deleted or made anew) or 503 (the service stops) is the "
+    "last.",
+    _FRAMES,
+    WORK,
+)
+
+
+@router.get("/v0/topics/{topic}/work", response_class=Response, openapi_extra=_described)
+async def work(request: Request) -> Response:
+    """Jobs as server-sent events: up to `max` are leased to this connection at a time, more follow as they are
+    settled. When the connection ends, what was not settled is released at once."""
+    context = context_of(request)
+    name = topic_in(request)
+    key = context.access.check(request, NEEDED, name, consumes=True, query_token=True, confines=True)
+    must_accept_events(request.headers.get("accept"))
+    check_name(name)
+    given = request.query_params
+    node = check_node(given.get("node", ""))
+    if "\0" in node:
+        raise InvalidRequest("node has a NUL character.")
+    named = check_tenants(given.getlist("tenants")) if "tenants" in given else None
+    tenants = tenancy.claimed_by(key, named)
+    most, lease_ms = _whole(given.get("max"), "max"), _whole(given.get("lease_ms"), "lease_ms")
+    policy = await context.policies.queue(name)
+    context.engine.reads.note(policy.topic.id)
+    context.quota.take_stream(request.scope, key)
+    streams = context.engine.streams
+    stream = streams.open(claimer_of(policy, node, most, lease_ms, tenants))
+    return WorkStream(streams, stream, context.access.watch(key, stream.end), traced(request))
+
+
+class WorkStream(EventStream):
+    """Sends a stream's jobs until the client leaves or the stream must end; then releases what is left."""
+
+    def __init__(self, streams: Streams, stream: Stream, left: Callable[[], None], traced: Call | None) -> None:
+        super().__init__()
+        self._streams = streams
+        self._stream = stream
+        self._left = left
+        self._traced = traced
+
+    async def _release(self) -> None:
+        self._left()
+        await self._streams.close(self._stream)
+
+    async def _serve(self, send: Send, leaving: asyncio.Future[None]) -> None:
+        stream, topic = self._stream, self._stream.claimer.policy.topic.name
+        sent = self._streams.sent
+        sent["heartbeat"].add()
+        quiet_since = time.monotonic()
+        coming = None
+        try:
+            while not leaving.done():
+                if coming is None:
+                    coming = asyncio.ensure_future(self._streams.next(stream))
+                patience = quiet_since + HEARTBEAT_SECONDS - time.monotonic()
+                events: list[asyncio.Future[Any]] = [coming, leaving, stream.ended]
+                await asyncio.wait(events, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+                if stream.ended.done():
+                    error = stream.ended.result()
+                    sent["error"].add()
+                    await close(send, error_frame(error, topic=topic))
+                    return
+                if coming.done():
+                    finished, coming = coming, None
+                    try:
+                        jobs = finished.result()
+                    except Unavailable as error:  # advice: the stream goes on
+                        await push(send, error_frame(error, 429, topic=topic))
+                        sent["error"].add()
+                        await asyncio.wait(events[1:], timeout=ADVICE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                        continue
+                    began = time.time_ns()
+                    await push(send, *(_frame(topic, job) for job in jobs))
+                    if self._traced is not None:
+                        self._traced.pushed(topic, jobs, began)
+                    sent["job"].add(len(jobs))
+                    del finished, jobs  # with their payloads: the next may be hours away
+                    quiet_since = time.monotonic()
+                elif time.monotonic() - quiet_since >= HEARTBEAT_SECONDS:
+                    await push(send, HEARTBEAT)
+                    sent["heartbeat"].add()
+                    quiet_since = time.monotonic()
+        finally:
+            if coming is not None:
+                coming.cancel()
+                await asyncio.gather(coming, return_exceptions=True)
+
+
+def _frame(topic: str, job: Job) -> bytes:
+    fields = one_line(job_fields(topic, job))
+    return b'id: %d\nevent: job\ndata: {"topic":%b,%b}\n\n' % (job.seq, encode(topic), fields)
+
+
+def _whole(text: str | None, field: str) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 1000):
+        raise InvalidRequest(f"{field} must be a whole number, 0 or more.")
+    return int(text)

@@ -1,0 +1,1 @@
+"""How topics are doing: overview, history, what to scale by."""

@@ -1,0 +1,143 @@
+"""/admin/: what hurts, the worst first, and how the server is. Next to nothing where all is well."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.base.db import horizon
+from app.base.keys import covers
+from app.base.metrics import catalogue
+from app.base.outages import UNREACHABLE
+from app.base.times import duration
+from app.errors import HoldfastError
+from app.features.dead_letters.failures import SILENCE
+from app.features.dead_letters.largest import largest_failures
+from app.features.jobs import links as again
+from app.features.stats import overview
+from app.features.stats.overview import Overview, Seen, Sort, View
+from app.http.context import Context, context_of
+from app.kernel.counts.levels import Levels
+from app.kernel.counts.triage import Code, Level
+from app.pages.permissions import SEE, SEE_SERVER, allows, must_be_allowed
+from app.pages.render import page
+
+MOST: Final = 50  # topics that are listed
+EXPLAINED: Final = 3  # of them, those whose commonest error is looked for
+OLD_SECONDS: Final = 120.0  # what was seen longer ago says nothing of now
+PATIENCE_SECONDS: Final = 1.0  # for each of these
+_FAILS: Final = {Code.DEAD_LETTERS, Code.FAILING}
+
+
+class Hurt(msgspec.Struct, frozen=True):
+    """A topic that is not well. `error`: what most of what failed within the hour has in common, "" for not known, and
+    `cluster`, the kind that it is."""
+
+    seen: Seen
+    level: str
+    error: str
+    cluster: str
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """Something about the server, in a word or two. `level` as of a trouble, "" for neither good nor bad."""
+
+    name: str
+    value: str
+    level: str = ""
+    href: str = ""
+
+
+async def show(request: Request) -> Response:
+    """The page. Raises Unavailable."""
+    context = context_of(request)
+    key = must_be_allowed(request, SEE)
+    view = await context.core(Overview).read()
+    may_see = covers(key)
+    seen = [one for one in view.topics if may_see(one.name)]
+    troubled, more = overview.page([one for one in seen if one.troubles], Sort.WORST, "", MOST)
+    hurts = [await _hurt(context, request, one, n < EXPLAINED) for n, one in enumerate(troubled)]
+    facts = await _facts(context, whole=allows(request, SEE_SERVER))
+    levels = {hurt.level for hurt in hurts} | {fact.level for fact in facts}
+    return page(
+        request,
+        "home.html",
+        title="Home",
+        hurts=hurts,
+        fails=_FAILS,
+        more=more,
+        hurting=sum(hurt.level != Level.NOTE.value for hurt in hurts),
+        facts=facts,
+        well=not levels & {Level.BAD.value, Level.WATCH.value},
+        unknown=_unknown(view),
+        topics=len(seen),
+        first_job=again.first(request),
+        guarded=context.access.directory.guarded,
+        age_ms=None if view.age is None else round(view.age * 1000),
+        jobs=sum(one.looked.count for one in seen if one.looked.is_queue),
+        done=sum(sum(one.minutes.completed) for one in seen if one.minutes is not None) if view.told else None,
+    )
+
+
+def _unknown(view: View) -> list[str]:
+    """What would have to be known to say that all is well."""
+    found = []
+    if view.age is None:
+        found.append("Topics have not been looked at yet.")
+    elif view.age > OLD_SECONDS:
+        found.append(f"Topics were last looked at {duration(view.age * 1000)} ago.")
+    elif view.unseen:
+        unseen = "1 topic is" if view.unseen == 1 else f"{view.unseen:,} topics are"
+        found.append(f"{unseen} not looked at: HOLDFAST_METRICS_TOPICS says how many may be.")
+    if view.age is not None and not view.told:
+        found.append("What became of jobs lately could not be read in time.")
+    return found
+
+
+async def _hurt(context: Context, request: Request, seen: Seen, explain: bool) -> Hurt:
+    error = cluster = ""
+    policy, dead = seen.policy, seen.policy.config.dead_letter
+    if explain and any(one.code in _FAILS for one in seen.troubles) and (dead is None or allows(request, SEE, dead)):
+        # What it says is worth no wait, and no page that fails for want of it.
+        with contextlib.suppress(HoldfastError, *UNREACHABLE):
+            found = await largest_failures(context, policy, PATIENCE_SECONDS, lately=True)
+            for one in found.clusters[:1] if found is not None else ():
+                error, cluster = one.title or SILENCE, one.cluster
+    return Hurt(seen, seen.troubles[0].level.value, error, cluster)
+
+
+async def _facts(context: Context, *, whole: bool) -> list[Fact]:
+    merged = await context.engine.metrics.merged()
+
+    def level(family: catalogue.Family, missing: float | None = None) -> float | None:
+        return next(iter(merged.levels.get(family.name, {}).values()), missing)
+
+    facts = [Fact("PostgreSQL", "answers") if context.core(Levels).up else Fact("PostgreSQL", "is away", "bad")]
+    redis = level(catalogue.REDIS)
+    facts.append(Fact("Redis", "is not used") if redis is None else _redis(bool(redis)))
+    if whole:
+        facts.append(await _horizon(context))
+    versions = sorted({version for version, _ in merged.levels.get(catalogue.BUILD.name, {})})
+    processes = int(level(catalogue.PROCESSES, 1) or 1)
+    mixed = len(versions) > 1
+    facts.append(Fact("Processes", f"{processes}, version {' and '.join(versions)}", "watch" if mixed else ""))
+    return facts
+
+
+def _redis(connected: bool) -> Fact:
+    return Fact("Redis", "is connected") if connected else Fact("Redis", "is away: changes spread slower", "watch")
+
+
+async def _horizon(context: Context) -> Fact:
+    href = "/admin/horizon"
+    try:
+        found = await horizon.read(context.pools.rest)
+    except UNREACHABLE:
+        return Fact("Horizon", "not known", "watch", href)
+    if found.level is horizon.Level.OK:
+        return Fact("Horizon", "nothing holds it back", "", href)
+    return Fact("Horizon", found.verdict, found.level.value, href)

@@ -1,0 +1,264 @@
+"""A topic's settings as texts of a form, both ways, and what differs between two configurations.
+
+What there is to set, what it means and its bounds come from where it is declared: app/kernel/topics/settings.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from app.base.times import exact_length, typed_length
+from app.errors import InvalidRequest
+from app.kernel.topics.config import Defaults, Policy, in_effect
+from app.kernel.topics.declared import Declared, Part
+from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.settings import DECLARED, FIELDS, Chosen, Config, OnExhausted, TopicType
+
+PARTS: Final = {part.value: tuple(name for name, one in DECLARED.items() if one.setting.part is part) for part in Part}
+SETTINGS: Final = tuple(name for names in PARTS.values() for name in names)
+_CHANGED: Final = (*SETTINGS, "priority", "auto_priority")  # elsewhere, of those that pages don't have
+_OF_SERVICE: Final = set(Defaults.__struct_fields__)  # that a queue may leave to it
+_BY_RETRIES: Final = {"max_retries", "dlq_threshold"}
+_BY_DELIVERIES: Final = {"max_deliveries", "on_exhausted"}
+_WHOLE: Final = re.compile(r"-?[0-9]{1,30}\Z")
+
+
+class Source(Enum):
+    """Where a value comes from."""
+
+    SET = "set here"
+    DEFAULT = "default"
+    SERVICE = "default of the service"
+    TYPE = "fixed by its type"
+    FOLLOWS = "follows from others"
+
+
+class Kind(Enum):
+    """What a setting is typed as."""
+
+    NUMBER = "number"
+    LENGTH = "length of time"
+    CHOICE = "choice"
+    TEXT = "text"
+    JSON = "json"
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """A setting as the page shows it. `typed` is what stands in its field: "" leaves it to `default`; `value` is what
+    is in effect, `error` what is wrong with what was typed. `fixed`: it can't be set here."""
+
+    name: str
+    about: str
+    kind: Kind
+    choices: tuple[str, ...]
+    typed: str
+    value: str
+    default: str
+    source: Source
+    fixed: bool
+    error: str = ""
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A setting that is to be another, or was made one."""
+
+    name: str
+    before: str
+    after: str
+
+
+class Edit(msgspec.Struct, frozen=True):
+    """What somebody wants a configuration to be, and what is wrong with it, by setting: then `now` does not count."""
+
+    now: Chosen
+    errors: dict[str, str]
+
+
+def parts(
+    policy: Policy, defaults: Defaults, typed: Mapping[str, str], errors: Mapping[str, str]
+) -> dict[str, list[Setting]]:
+    """All settings, part by part; with what was `typed` in place of what is stored."""
+    default = _default(policy, defaults)
+    return {
+        title: [_setting(name, policy, default, typed.get(name), errors.get(name, "")) for name in names]
+        for title, names in PARTS.items()
+    }
+
+
+def edited(name: str, was: Chosen, typed: Mapping[str, str]) -> Edit:
+    """What a configuration becomes by what was typed into the fields of some settings, without blanks around it."""
+    values, errors = dict[str, Any](), dict[str, str]()
+    for setting in SETTINGS:
+        if setting in typed and _held(setting, was) is None:
+            try:
+                values[setting] = _parsed(setting, typed[setting])
+            except ValueError as error:
+                errors[setting] = f"{error}."
+    if "dead_letter" in values and _held("on_exhausted", was) is None and was.on_exhausted is _usual_exit(was):
+        values.setdefault("on_exhausted", None)  # as it follows from that
+    asked = {one: _plain(getattr(was, one)) for one in Asked.__struct_fields__ if one in FIELDS}
+    try:
+        full = resolve(name, Asked(**asked | {one: values[one] for one in values.keys() - _BY_RETRIES}))
+    except InvalidRequest as error:  # all that it refuses is about that
+        errors.setdefault("dead_letter", error.message)
+    if errors:
+        return Edit(was, errors)
+    left = {one for one in values.keys() & _left(was) if values[one] is None} | (values.keys() & _BY_RETRIES)
+    return Edit(replace(was, **{one: values[one] if one in left else getattr(full, one) for one in values}), errors)
+
+
+def undone(was: Chosen, detail: str) -> Chosen | None:
+    """A configuration with the values from before a change, of which this is the trail's detail; None: it has none."""
+    changed = msgspec.json.decode(detail, type=dict[str, Any])
+    before = {name: changed[name]["from"] for name in _CHANGED if name != "type" and "from" in changed.get(name, ())}
+    if not before:
+        return None
+    try:
+        return msgspec.convert(msgspec.to_builtins(was) | before, Chosen)
+    except msgspec.ValidationError:  # another version's
+        return None
+
+
+def differences(was: Chosen, now: Chosen, defaults: Defaults) -> list[Change]:
+    """What is another in `now`."""
+    return [
+        Change(name, _told(name, was, defaults), _told(name, now, defaults))
+        for name in _CHANGED
+        if getattr(was, name) != getattr(now, name)
+    ]
+
+
+def recorded(detail: str) -> list[Change]:
+    """What changed by an entry of the audit trail."""
+    changed = msgspec.json.decode(detail, type=dict[str, Any])
+    return [
+        Change(name, _text(name, one["from"]) or "–", _text(name, one["to"]) or "–")
+        for name, one in changed.items()
+        if isinstance(one, dict) and one.keys() >= {"from", "to"} and name != "configured"
+    ]
+
+
+def typed_of(was: Chosen, fields: Mapping[str, str]) -> dict[str, str]:
+    """What was typed into fields of settings, and did not stand there."""
+    typed = {name: fields[name].replace("\r\n", "\n").strip() for name in SETTINGS if name in fields}
+    return {name: text for name, text in typed.items() if text != _text(name, getattr(was, name))}
+
+
+def _setting(name: str, policy: Policy, default: Config, typed: str | None = None, error: str = "") -> Setting:
+    chosen, one = policy.chosen, DECLARED[name]
+    value, usual, held = getattr(policy.config, name), getattr(default, name), _held(name, chosen)
+    if name in _left(chosen):
+        source = Source.SERVICE if getattr(chosen, name) is None else Source.SET
+        if name == "dlq_threshold" and chosen.dlq_threshold is None and chosen.max_retries is not None:
+            source = Source.FOLLOWS
+    else:
+        source = Source.DEFAULT if value == usual else Source.SET
+    return Setting(
+        name,
+        one.about,
+        _kind(one),
+        _choices(one),
+        _text(name, getattr(chosen, name)) if typed is None else typed,
+        _read(name, value),
+        _read(name, usual),
+        held or source,
+        held is not None,
+        error,
+    )
+
+
+def _default(policy: Policy, defaults: Defaults) -> Config:
+    """What is in effect where every field is empty."""
+    name, chosen = policy.topic.name, policy.chosen
+    if chosen.type is TopicType.LOG:
+        return resolve(name, Asked())
+    nothing = Chosen(type=chosen.type, max_deliveries=None if chosen.max_deliveries is None else 0)
+    threshold = in_effect(name, replace(nothing, max_retries=chosen.max_retries), defaults).dlq_threshold
+    return replace(in_effect(name, nothing, defaults), dlq_threshold=threshold)
+
+
+def _left(chosen: Chosen) -> set[str]:
+    return _OF_SERVICE if chosen.type is TopicType.QUEUE else set()
+
+
+def _held(name: str, chosen: Chosen) -> Source | None:
+    """Why a setting can't be set here; None: it can."""
+    if name == "type" or (chosen.type is TopicType.LOG and not DECLARED[name].setting.logs):
+        return Source.TYPE
+    return Source.FOLLOWS if name in (_BY_DELIVERIES if chosen.max_deliveries is None else _BY_RETRIES) else None
+
+
+def _kind(one: Declared) -> Kind:
+    if _choices(one):
+        return Kind.CHOICE
+    if one.is_length:
+        return Kind.LENGTH
+    return {int: Kind.NUMBER, str: Kind.TEXT}.get(one.type, Kind.JSON)
+
+
+def _choices(one: Declared) -> tuple[str, ...]:
+    return ("true", "false") if one.type is bool else one.words
+
+
+def _parsed(name: str, text: str) -> Any:
+    """What was typed, as the API takes it; None for "". Raises ValueError, which says what is wrong."""
+    value: Any
+    one = DECLARED[name]
+    kind = _kind(one)
+    if not text:
+        return None
+    if "\0" in text:
+        raise ValueError("It has a NUL character")
+    if kind is Kind.LENGTH:
+        value = typed_length(text)
+        if value is None:
+            raise ValueError('This is a length of time, such as "30 s", "5 min" or "1500 ms"')
+    elif kind is Kind.NUMBER:
+        if _WHOLE.match(text) is None:
+            raise ValueError("This is a whole number")
+        value = int(text)
+    elif kind is Kind.JSON:
+        try:
+            value = msgspec.json.decode(text)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise ValueError(f"This is JSON: {error}") from None
+    else:
+        value = text == "true" if one.type is bool and text in _choices(one) else text
+    return msgspec.convert(value, one.takes)  # what it raises is a ValueError
+
+
+def _usual_exit(chosen: Chosen) -> OnExhausted:
+    return OnExhausted.REDELIVER if chosen.dead_letter is None else OnExhausted.DEAD_LETTER
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else value
+
+
+def _read(name: str, value: Any) -> str:
+    """A value as it is read."""
+    return _text(name, value) or "none"
+
+
+def _text(name: str, value: Any) -> str:
+    """A value as it is typed: a length of time with its unit."""
+    value = _plain(value)
+    if isinstance(value, int) and name in DECLARED and DECLARED[name].is_length:
+        return exact_length(value)
+    if value is None or isinstance(value, str):
+        return value or ""
+    encoded = msgspec.json.encode(value)
+    return msgspec.json.format(encoded, indent=1 if isinstance(value, dict | msgspec.Struct) else 0).decode()
+
+
+def _told(name: str, chosen: Chosen, defaults: Defaults) -> str:
+    value = getattr(chosen, name)
+    if value is None and name in _left(chosen):
+        return f"default of the service: {_read(name, getattr(in_effect('', chosen, defaults), name))}"
+    return _read(name, value)

@@ -1,0 +1,257 @@
+"""/admin/topics/{topic}/config: a topic's settings, what a change would change, and what was changed before."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from app.base.outages import TOO_SLOW
+from app.errors import Forbidden, InvalidRequest, NotFound, TopicNotFound
+from app.features.topics import config_form as settings
+from app.features.topics import configs
+from app.features.topics.config_form import Change, Edit
+from app.http.context import Context, context_of
+from app.kernel.audit import trail
+from app.kernel.audit.trail import Entry
+from app.kernel.topics import hooks, store
+from app.kernel.topics.config import Policy, check_name
+from app.kernel.topics.settings import BIGINT_MAX, Chosen, TopicType
+from app.pages.frame import tabs
+from app.pages.permissions import CONFIGURE, allows
+from app.pages.render import page
+from app.pages.session import fields_of
+
+PAST: Final = 20  # changes of a page
+SECONDS: Final = 3  # that looking for them may take
+_MEANWHILE: Final = "Somebody else has changed this meanwhile."
+_KEPT: Final = "What you have typed is kept, the rest is as it is now."
+_UNSAVED: Final = "Nothing is saved yet."
+_ID: Final = re.compile(r"[0-9]{1,18}\Z")
+_chosen: Final = msgspec.json.Decoder(Chosen)
+
+
+class Past(msgspec.Struct, frozen=True):
+    """An entry of the audit trail on a topic. `undo`: its values can be put back; `own`: it is of who looks."""
+
+    id: int
+    at_ms: int
+    who: str
+    action: str
+    changes: list[Change]
+    undo: bool
+    own: bool
+
+
+class _ChangedMeanwhileError(Exception):
+    """What is stored is not what the form was made from."""
+
+
+async def show(request: Request) -> Response:
+    """The settings and their history. Raises InvalidRequest, TopicNotFound, Unavailable."""
+    return await _form(request, await _policy(request))
+
+
+async def review(request: Request) -> Response:
+    """What would change, to be confirmed; or the form again, with what is wrong, or for who goes back to it."""
+    policy, fields = await _policy(request), await fields_of(request)
+    was = _was(fields)
+    typed = settings.typed_of(was, fields)
+    edit = _checked(request, policy, was, settings.edited(policy.topic.name, was, typed))
+    if was != policy.chosen:
+        return await _form(request, policy, 409, typed=typed, errors=edit.errors, message=f"{_MEANWHILE} {_KEPT}")
+    if edit.errors:
+        return await _form(request, policy, 422, typed=typed, errors=edit.errors, message=_UNSAVED)
+    if "again" in fields:
+        return await _form(request, policy, typed=typed)
+    if edit.now == was:
+        return await _form(request, policy, message="Nothing differs from what is stored.")
+    return _difference(request, policy, edit.now, typed)
+
+
+async def undo(request: Request) -> Response:
+    """What would change if the values from before an entry of the trail were put back, to be confirmed."""
+    return await _undoing(request, await _policy(request), request.path_params["entry"])
+
+
+async def save(request: Request) -> Response:
+    """Store what was confirmed, unless somebody has changed the topic since."""
+    policy, fields = await _policy(request), await fields_of(request)
+    name, was, entry = policy.topic.name, _was(fields), fields.get("undo", "")
+    typed = settings.typed_of(was, fields)
+    edit = Edit(await _undone(request, name, entry, was), {}) if entry else settings.edited(name, was, typed)
+    edit = _checked(request, policy, was, edit)
+    if edit.errors:
+        return await _form(request, policy, 422, typed=typed, errors=edit.errors, message=_UNSAVED)
+    try:
+        await _store(request, name, was, edit.now)
+    except _ChangedMeanwhileError:
+        policy = await _policy(request)
+        if entry:
+            return await _undoing(request, policy, entry, 409, f"{_MEANWHILE} This is what undoing would do now.")
+        return await _form(request, policy, 409, typed=typed, message=f"{_MEANWHILE} {_UNSAVED} {_KEPT}")
+    return RedirectResponse(f"/admin/topics/{name}/config?saved=1", 303)
+
+
+async def _store(request: Request, name: str, was: Chosen, now: Chosen) -> None:
+    hook, secret = hooks.concealed(now.webhook)  # which was checked
+
+    def change(stored: Chosen | None) -> Chosen:
+        if stored is None:
+            raise TopicNotFound(name)
+        if stored != was:
+            raise _ChangedMeanwhileError
+        return replace(now, webhook=hook, configured=True)
+
+    await configs.amend(request, name, change, secret=secret)
+
+
+def _checked(request: Request, policy: Policy, was: Chosen, edit: Edit) -> Edit:
+    """The edit, with what the service, or the key of who asks, is against."""
+    errors, now = dict(edit.errors), edit.now
+    try:
+        if now.dead_letter != was.dead_letter:
+            configs.check_dead_letter(request, now.dead_letter)
+    except (InvalidRequest, Forbidden) as error:
+        errors["dead_letter"] = error.message
+    try:
+        if now.webhook != was.webhook:
+            hook, secret = configs.check_hook(request, policy.topic.name, now.webhook)
+            if secret is None:
+                hooks.check_mask(hook, was.webhook)
+    except InvalidRequest as error:
+        errors["webhook"] = error.message
+    return replace(edit, errors=errors)
+
+
+async def _form(
+    request: Request,
+    policy: Policy,
+    status: int = 200,
+    *,
+    typed: Mapping[str, str] | None = None,
+    errors: Mapping[str, str] | None = None,
+    message: str = "",
+) -> Response:
+    """The settings, with what was typed in place of what is stored."""
+    name, given = policy.topic.name, request.query_params
+    may_change = allows(request, CONFIGURE, name)
+    past = await _past(request, name, given.get("before", "")) if may_change else []
+    latest = past[0] if past and "saved" in given else None
+    return page(
+        request,
+        "config.html",
+        status,
+        title=f"Config of {name}",
+        topic=name,
+        tabs=tabs(request, name, is_log=policy.config.type is TopicType.LOG),
+        parts=settings.parts(policy, context_of(request).policies.defaults, typed or {}, errors or {}),
+        was=_shown(policy),
+        may_change=may_change,
+        message=message,
+        saved=latest if latest and latest.own and latest.undo else None,
+        past=None if past is None else past[:PAST],
+        older=past[PAST - 1].id if past and len(past) > PAST else None,
+        newest="before" not in given,
+    )
+
+
+async def _undoing(request: Request, policy: Policy, entry: str, status: int = 200, message: str = "") -> Response:
+    now = await _undone(request, policy.topic.name, entry, policy.chosen)
+    if now == policy.chosen:
+        return await _form(request, policy, message="Nothing is left of that change.")
+    return _difference(request, policy, now, {"undo": entry}, status=status, message=message)
+
+
+def _difference(
+    request: Request,
+    policy: Policy,
+    now: Chosen,
+    fields: Mapping[str, str],
+    *,
+    status: int = 200,
+    message: str = "",
+) -> Response:
+    """What would change. `fields`: what is sent to save it."""
+    name = policy.topic.name
+    shown = replace(now, webhook=hooks.concealed(now.webhook)[0])
+    return page(
+        request,
+        "config_diff.html",
+        status,
+        title=f"Config of {name}",
+        topic=name,
+        tabs=tabs(request, name, is_log=policy.config.type is TopicType.LOG),
+        changes=settings.differences(policy.chosen, shown, context_of(request).policies.defaults),
+        fields={**fields, "was": _shown(policy)},
+        undoes="undo" in fields,
+        message=message,
+    )
+
+
+async def _policy(request: Request) -> Policy:
+    """What is stored, not what this process remembers. Raises InvalidRequest, TopicNotFound."""
+    context, name = context_of(request), check_name(request.path_params["topic"])
+    policy = await store.get(context.pools.rest, name, context.policies.defaults)
+    if policy is None:
+        raise TopicNotFound(name)
+    return policy
+
+
+async def _past(request: Request, name: str, before: str) -> list[Past] | None:
+    """Changes of a topic, the newest first, and one more than are shown; None where they can't be had in time."""
+    if before and _ID.match(before) is None:
+        raise InvalidRequest("before is the id of an entry.")
+    context = context_of(request)
+    own = context.access.actor(request).id
+    try:
+        found = await _read(context, name, int(before or BIGINT_MAX), PAST + 1)
+    except TOO_SLOW:
+        return None
+    return [_shown_past(one, own) for one in found]
+
+
+def _shown_past(one: Entry, own: str) -> Past:
+    undo = one.action == "topic.changed" and settings.undone(Chosen(), one.detail) is not None
+    return Past(
+        one.id,
+        round(one.at.timestamp() * 1000),
+        one.actor_name or one.actor,
+        one.action.partition(".")[2],
+        settings.recorded(one.detail),
+        undo,
+        one.actor == own,
+    )
+
+
+async def _undone(request: Request, name: str, entry: str, was: Chosen) -> Chosen:
+    """A configuration with the values from before an entry of the trail. Raises NotFound."""
+    found = await _read(context_of(request), name, int(entry) + 1, 1) if _ID.match(entry) else []
+    now = settings.undone(was, found[0].detail) if found and found[0].id == int(entry) else None
+    if now is None:
+        raise NotFound("There is no such change of this topic that could be undone.")
+    return now
+
+
+async def _read(context: Context, name: str, before: int, limit: int) -> list[Entry]:
+    async with context.pools.rest.acquire() as db, db.transaction(readonly=True):
+        await db.execute(f"SET LOCAL statement_timeout = '{SECONDS}s'")
+        # A name has no "$", which ends one here: of topics, this one's alone.
+        return await trail.page(db, before, limit, subject=name, prefixes=[f"{name}$"])
+
+
+def _shown(policy: Policy) -> str:
+    """What a form was made from, as it says itself."""
+    return msgspec.json.encode(policy.chosen).decode()
+
+
+def _was(fields: Mapping[str, str]) -> Chosen:
+    try:
+        return _chosen.decode(fields.get("was", ""))
+    except msgspec.DecodeError:
+        raise InvalidRequest("This form is of another version: load the page again.") from None

@@ -1,0 +1,107 @@
+"""/admin/topics: every topic with what it holds and what became of its jobs; and what the palette finds."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlencode
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.base.keys import covers
+from app.errors import InvalidRequest
+from app.features.jobs import links as again
+from app.features.saved_views import page as saved
+from app.features.saved_views import requests as saved_views
+from app.features.stats import overview
+from app.features.stats.overview import Overview, Seen, Sort
+from app.http.context import context_of
+from app.kernel.topics import store
+from app.pages.frame import side
+from app.pages.permissions import SEE, must_be_allowed
+from app.pages.render import page
+
+MOST: Final = 50
+FOUND: Final = 12
+RATE_MINUTES: Final = 5  # of minutes that are told, a rate is taken from so many
+_UNTOLD: Final = 2  # minutes at the end of which not all is known yet
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A topic as the list shows it; rates are jobs a minute, None where they are not known."""
+
+    seen: Seen
+    came: float | None
+    went: float | None
+
+
+async def show(request: Request) -> Response:
+    """A page of topics. What is asked for stands in the address. Raises InvalidRequest, Unavailable."""
+    given = request.query_params
+    wanted, after = given.get("q", "").strip(), given.get("after", "")
+    try:
+        sort = Sort(given.get("sort", Sort.NAME.value))
+    except ValueError:
+        raise InvalidRequest(f"sort is one of {', '.join(Sort)}.") from None
+    view = await context_of(request).engine.core(Overview).read()
+    may_see = covers(must_be_allowed(request, SEE))
+    mine = [one for one in view.topics if may_see(one.name)]
+    chosen = [one for one in mine if wanted.lower() in one.name.lower()]
+    shown, more = overview.page(chosen, sort, after, MOST)
+    state = {"q": wanted, "sort": "" if sort is Sort.NAME else sort.value}
+    return page(
+        request,
+        "topics.html",
+        title="Topics",
+        rows=[_row(one) for one in shown],
+        wanted=wanted,
+        sort=sort.value,
+        kept=await saved.of(request, _address(**state), worth=any(state.values())),
+        here=_address(**state, after=after),
+        sorts={one.value: _address(**(state | {"sort": "" if one is Sort.NAME else one.value})) for one in Sort},
+        first=_address(**state) if after else "",
+        following=_address(**state, after=shown[-1].name) if more else "",
+        count=len(chosen),
+        any=bool(mine),
+        first_job=again.first(request),
+        guarded=context_of(request).access.directory.guarded,
+        truncated=view.unseen,
+        age_ms=None if view.age is None else round(view.age * 1000),
+    )
+
+
+async def find(request: Request) -> Response:
+    """Pages and topics that have what was typed in their names; of topics that were not looked at, at the beginning."""
+    context = context_of(request)
+    wanted = request.query_params.get("q", "").strip()
+    if "\0" in wanted:
+        raise InvalidRequest("What is looked for has no NUL character.")
+    key = must_be_allowed(request, SEE)
+    allowed = () if key is None else key.prefixes
+    first = await store.page(context.pools.rest, wanted, "", FOUND, defaults=context.policies.defaults, allowed=allowed)
+    known = (await context.core(Overview).read()).topics
+    may_see = covers(key)
+    names = [one.topic.name for one in first if may_see(one.topic.name)]
+    names += [one.name for one in known if wanted.lower() in one.name.lower() and may_see(one.name)]
+    return page(
+        request,
+        "found.html",
+        title="Found",
+        views=[one for one in await saved_views.every(request) if wanted.lower() in one.name.lower()][:FOUND],
+        pages=[(one.word, one.href) for one in side(request) if wanted.lower() in one.word.lower()],
+        topics=list(dict.fromkeys(names))[:FOUND],
+    )
+
+
+def _row(seen: Seen) -> Row:
+    if seen.minutes is None:
+        return Row(seen, None, None)
+    told = slice(-RATE_MINUTES - _UNTOLD, -_UNTOLD)
+    came, went = sum(seen.minutes.enqueued[told]), sum(seen.minutes.completed[told])
+    return Row(seen, came / RATE_MINUTES, went / RATE_MINUTES)
+
+
+def _address(**query: str) -> str:
+    given = {name: value for name, value in query.items() if value}
+    return "/admin/topics" + (f"?{urlencode(given)}" if given else "")

@@ -1,0 +1,245 @@
+"""/admin/topics/{topic}: what a topic holds, how it went, why jobs wait; pause and resume; leases
+that are taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from app.base.outages import TOO_SLOW
+from app.base.times import EPOCH
+from app.errors import InvalidRequest, NotFound, TopicNotFound
+from app.features.dead_letters.failures import SILENCE, Failures
+from app.features.dead_letters.largest import largest_failures
+from app.features.explain.explain import Explain
+from app.features.jobs.requests import Leases, release
+from app.features.stats import rows as stats
+from app.features.stats.rows import Held, Step
+from app.features.topics import panels as around
+from app.features.topics.control import hold
+from app.http.context import Context, context_of
+from app.kernel.audit.trail import Action
+from app.kernel.counts import triage
+from app.kernel.counts.levels import Levels
+from app.kernel.logs import log
+from app.kernel.model import Connection
+from app.kernel.topics import control, store
+from app.kernel.topics.config import Policy, check_name
+from app.kernel.topics.settings import TopicType
+from app.pages.frame import tabs
+from app.pages.permissions import CHANGE_JOBS, CONTROL, SEE, allows
+from app.pages.render import page
+from app.pages.session import fields_of
+
+CLUSTERS: Final = 5  # that are shown
+BOUND: Final = 10_001  # due jobs that are counted one by one
+SECONDS: Final = 3  # that the reading of minutes may take, and that a page waits for either reading
+
+
+class Span(msgspec.Struct, frozen=True):
+    """How much time curves show, in steps of what length."""
+
+    title: str
+    steps: int
+    step: timedelta
+
+
+SPANS: Final = {
+    "1h": Span("hour", 60, timedelta(minutes=1)),
+    "6h": Span("6 hours", 72, timedelta(minutes=5)),
+    "24h": Span("day", 96, timedelta(minutes=15)),
+    "7d": Span("week", 84, timedelta(hours=2)),
+}
+
+
+class Chart(msgspec.Struct, frozen=True):
+    """Curves, as static/charts.js takes them. `nothing`: what to say in their place, "" where there are any."""
+
+    title: str
+    data: dict[str, object]
+    nothing: str = ""
+
+
+async def show(request: Request) -> Response:
+    """The page. Raises InvalidRequest, TopicNotFound, Unavailable."""
+    context, name = context_of(request), check_name(request.path_params["topic"])
+    over = request.query_params.get("over", "1h")
+    if over not in SPANS:
+        raise InvalidRequest(f"over is one of {', '.join(SPANS)}.")
+    # Not from the cache: who has just paused it wants to see that.
+    policy = await store.get(context.pools.rest, name, context.policies.defaults)
+    if policy is None:
+        raise TopicNotFound(name)
+    if policy.config.type is TopicType.LOG:
+        states = await log.states(context.pools.rest, [(policy.topic, policy.config.ttl_ms)], BOUND)
+        return page(
+            request, "log.html", title=name, topic=name, tabs=tabs(request, name, is_log=True), log=states.get(name)
+        )
+    # One after the other: whoever has many pages open must not have all of the pool.
+    holding = await context.core(Levels).look_at(policy)
+    charts = await _charts(context, policy, over)
+    beside = await around.read(request, policy)
+    _, verdict = await context.core(Explain).topic(policy)
+    failures = await _failures(context, request, policy)
+    dead = policy.config.dead_letter
+    return page(
+        request,
+        "topic.html",
+        title=name,
+        topic=name,
+        tabs=tabs(request, name, failed=holding),
+        control=policy.control,
+        may_control=allows(request, CONTROL, name),
+        may_release=allows(request, CHANGE_JOBS, name),
+        over=over,
+        spans=SPANS,
+        holding=holding,
+        goal_ms=policy.config.wait_goal_ms,
+        late=await _late(context, policy, holding.waited_ms),
+        charts=charts,
+        around=beside,
+        reasons=verdict.reasons,
+        failures=None if failures is None else failures.clusters[:CLUSTERS],
+        silence=SILENCE,
+        dead_letter=dead,
+    )
+
+
+async def pause(request: Request) -> Response:
+    """Hand out no more jobs. Raises TopicNotFound, NotAQueue."""
+    return await _hold(request, control.paused(None), Action.TOPIC_PAUSED)
+
+
+async def resume(request: Request) -> Response:
+    """Hand out jobs again. Raises TopicNotFound, NotAQueue."""
+    return await _hold(request, control.resumed(None), Action.TOPIC_RESUMED)
+
+
+async def take_back(request: Request) -> Response:
+    """Take leases back: of a group's job, or all that a worker holds. Raises TopicNotFound, NotAQueue,
+    InvalidRequest, and NotFound where there are none."""
+    fields, name = await fields_of(request), check_name(request.path_params["topic"])
+    group, node = fields.get("group") or None, fields.get("node") or None
+    if node is None:
+        raise InvalidRequest("The form names no worker.")
+    policy = await context_of(request).policies.queue(name)
+    taken = await release(request, policy, Leases(group=group, tenant=fields.get("tenant", ""), node=node))
+    if not taken.released:
+        held = "job" if group is None else f"job of group {group}"
+        raise NotFound(f"There was no lease to take back: {node} holds no {held} in {name}. It may have just ended.")
+    return RedirectResponse(f"/admin/topics/{name}", 303)
+
+
+async def _hold(request: Request, change: Callable[[control.Control], control.Control], action: Action) -> Response:
+    name = check_name(request.path_params["topic"])
+    await hold(request, name, change, action)
+    return RedirectResponse(f"/admin/topics/{name}", 303)
+
+
+async def _late(context: Context, policy: Policy, oldest_ms: int | None) -> str:
+    """How bad it is that the oldest job has waited for so long, as of a trouble; "" where it is not."""
+    level = triage.lateness(oldest_ms, policy.config.wait_goal_ms)
+    if level is None:
+        return ""
+    await context.core(Levels).refresh()
+    return "" if context.core(Levels).takes_dead(policy.topic.name) else level.value
+
+
+async def _failures(context: Context, request: Request, policy: Policy) -> Failures | None:
+    """The largest clusters; None for who may not see the dead letters, or where they can't be had in time."""
+    dead = policy.config.dead_letter
+    if dead is not None and not allows(request, SEE, dead):
+        return None
+    return await largest_failures(context, policy, SECONDS)
+
+
+async def _charts(context: Context, policy: Policy, over: str) -> list[Chart] | None:
+    """The curves of a span, as of half a minute ago at most; None where they can't be had in time."""
+
+    async def read() -> list[Chart] | None:
+        try:
+            async with context.pools.rest.acquire() as db, db.transaction(readonly=True):
+                await db.execute(f"SET LOCAL statement_timeout = '{SECONDS}s'")
+                return await _read_charts(db, policy, SPANS[over])
+        except TOO_SLOW:
+            return None
+
+    return await context.engine.kept.within(("charts", policy.topic.id, over), read, SECONDS)
+
+
+async def _read_charts(db: Connection, policy: Policy, span: Span) -> list[Chart]:
+    told_to, now = await stats.told(db)
+    before = now + (EPOCH - now) % span.step
+    since = before - span.steps * span.step
+    found = await stats.read(db, policy.topic, (since, before), span.step)
+    held = await stats.depths(db, policy.topic, (since, before), span.step)
+    seconds = int(span.step.total_seconds())
+    times = range(int(since.timestamp()), int(before.timestamp()), seconds)
+    # A step of which minutes are not told yet would look like a fall.
+    told = [at for at in times if (at + seconds) * 1000 <= told_to]
+    charts = curves(told, {step.at_ms // 1000: step for step in found}, seconds)
+    return [*charts, depth(times, {one.at_ms // 1000: one for one in held})]
+
+
+def curves(times: Sequence[int], steps: dict[int, Step], seconds: int) -> list[Chart]:
+    """The curves of what became of jobs, by when steps begin."""
+
+    def rate(value: Callable[[Step], int]) -> list[float]:
+        return [round(value(steps[at]) * 60 / seconds, 2) if at in steps else 0 for at in times]
+
+    def percentile(value: Callable[[Step], int | None]) -> list[int | None]:
+        return [value(steps[at]) if at in steps else None for at in times]
+
+    flow = [
+        _line("enqueued", "ready", rate(lambda step: step.enqueued)),
+        _line("claimed", "claimed", rate(lambda step: step.wait_count)),
+        _line("completed", "in-flight", rate(lambda step: step.completed)),
+        _line("retried", "scheduled", rate(lambda step: step.retried)),
+        _line("failed", "dead", rate(lambda step: step.failed)),
+    ]
+    waits = [
+        _line("p50", "flow", percentile(lambda step: step.wait_p50_ms)),
+        _line("p95", "ready", percentile(lambda step: step.wait_p95_ms)),
+        _line("p99", "blocked", percentile(lambda step: step.wait_p99_ms)),
+    ]
+    works = [
+        _line("p50", "flow", percentile(lambda step: step.processing_p50_ms)),
+        _line("p95", "in-flight", percentile(lambda step: step.processing_p95_ms)),
+        _line("p99", "blocked", percentile(lambda step: step.processing_p99_ms)),
+    ]
+    claims = any(step.wait_count for step in steps.values())
+    acks = any(step.processing_count for step in steps.values())
+    return [
+        Chart("Jobs a minute", _data(times, "jobs", flow)),
+        Chart("Wait until a claim", _data(times, "ms", waits), "" if claims else "Nothing was claimed in this time."),
+        Chart("Processing", _data(times, "ms", works), "" if acks else "Nothing was completed in this time."),
+    ]
+
+
+def depth(times: Sequence[int], held: dict[int, Held]) -> Chart:
+    """The curves of what the queue held, by when steps begin; it is as it was at their end."""
+
+    def count(value: Callable[[Held], int]) -> list[int | None]:
+        return [value(held[at]) if at in held else None for at in times]
+
+    lines = [
+        _line("ready", "ready", count(lambda one: one.ready)),
+        _line("in flight", "in-flight", count(lambda one: one.in_flight)),
+        _line("scheduled", "scheduled", count(lambda one: one.scheduled)),
+        _line("blocked", "blocked", count(lambda one: one.blocked)),
+    ]
+    nothing = "What it holds is looked at once a minute, and was not in this time."
+    return Chart("Depth", _data(times, "jobs", lines), "" if held else nothing)
+
+
+def _data(times: Sequence[int], unit: str, lines: Sequence[dict[str, object]]) -> dict[str, object]:
+    return {"x": list(times), "unit": unit, "lines": lines}
+
+
+def _line(name: str, tone: str, y: Sequence[float | None]) -> dict[str, object]:
+    return {"name": name, "tone": tone, "y": y}

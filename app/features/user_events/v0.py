@@ -1,0 +1,367 @@
+"""/v0/users/:id/token and /v0/users/:id/events: the application's users hear of their jobs. docs/user-events.md."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection
+from typing import Annotated, Any, Final
+
+import asyncpg
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+from starlette.routing import WebSocketRoute
+from starlette.types import Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from app.base.keys import Scope
+from app.base.outages import UNREACHABLE, as_unavailable
+from app.errors import (
+    Forbidden,
+    HoldfastError,
+    InvalidRequest,
+    PayloadTooLarge,
+    ShuttingDown,
+    Unauthorized,
+    Unavailable,
+)
+from app.http import direct
+from app.http.body import read_json
+from app.http.bounds import about
+from app.http.context import Context, context_of
+from app.http.credentials import authorization, bearer, query_token
+from app.http.fields import encode, known_parameters
+from app.http.openapi import events, header, operation, path, query
+from app.http.origins import allow_origin
+from app.http.payloads import check_json
+from app.http.signin.tokens import Listens
+from app.http.sse import ADVICE_SECONDS, HEARTBEAT, EventStream, close, error_frame, must_accept_events, one_line, push
+from app.http.users import MAX_USER_ID
+from app.http.v0.bodies import Performance
+from app.http.v0.errors import render
+from app.http.v0.fields import answer
+from app.kernel.topics.settings import BIGINT_MAX, ONE_DAY_MS
+from app.kernel.user_events.rows import Event, New
+from app.kernel.user_events.users import Listener, Users
+
+router = direct.router("users' events")
+
+HEARTBEAT_SECONDS: Final = 15.0
+MAX_EVENT_BYTES: Final = 64 * 1024
+HOUR_MS: Final = 3_600_000
+# What the service itself sends.
+RESERVED: Final = frozenset({"completed", "failed", "dead_lettered", "missed", "error"})
+MISSED: Final = b"event: missed\ndata: {}\n\n"
+
+USER: Final = path(
+    "id",
+    "The user's id, the application's own.",
+    {"type": "string", "minLength": 1, "maxLength": MAX_USER_ID, "pattern": "^[^/\\u0000]*$"},
+)
+
+
+class UserTokenBody(msgspec.Struct, forbid_unknown_fields=True):
+    """For how long."""
+
+    ttl_ms: Annotated[
+        Annotated[int, Meta(ge=1_000, le=ONE_DAY_MS)] | None,
+        about("How long it is good, in whole seconds.", HOUR_MS),
+    ] = None
+
+
+class UserTokenAnswer(msgspec.Struct):
+    """A token for the stream of this user's events; expires_at in ms since 1970."""
+
+    user_id: str
+    token: str
+    expires_at: int
+    performance: Performance
+
+
+class UserEventBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What the user is to hear."""
+
+    event: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=64,
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*\Z",
+            extra_json_schema={"pattern": "^[A-Za-z0-9][A-Za-z0-9._:-]*$", "not": {"enum": sorted(RESERVED)}},
+        ),
+        about("Its name on the stream."),
+    ]
+    data: Annotated[Raw | UnsetType, about("Any JSON of up to 64 KiB; null if absent.")] = UNSET
+
+
+class UserEventAnswer(msgspec.Struct):
+    """id: the event's, on the stream; of one user, ids ascend."""
+
+    user_id: str
+    id: int
+    performance: Performance
+
+
+_token = msgspec.json.Decoder(UserTokenBody)
+_event = msgspec.json.Decoder(UserEventBody)
+
+
+@router.post(
+    "/v0/users/{id}/token",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[USER],
+        body=UserTokenBody,
+        body_required=False,
+        answers={200: UserTokenAnswer},
+        errors=[400, 401, 403, 413, 415, 503],
+    ),
+)
+async def token(request: Request) -> Response:
+    """A token for this user's browser: for the stream of their events, and for `/in` of public topics."""
+    began = time.perf_counter()
+    context = context_of(request)
+    context.access.check_server(request)
+    user_id = _user_in(request)
+    body = await read_json(request, _token, context.settings.max_body_bytes, empty=b"{}")
+    tokens = await context.access.directory.signer()
+    made, until = tokens.make_for_events(user_id, -(-(body.ttl_ms or HOUR_MS) // 1000))
+    return answer(encode({"user_id": user_id, "token": made, "expires_at": until * 1000})[1:-1], began)
+
+
+@router.post(
+    "/v0/users/{id}/events",
+    response_class=Response,
+    openapi_extra=operation(
+        parameters=[USER],
+        body=UserEventBody,
+        answers={200: UserEventAnswer},
+        errors=[400, 401, 403, 413, 415, 429, 503],
+    ),
+)
+async def send(request: Request) -> Response:
+    """Send the user an event: to the streams that are open, and for some minutes to those that come back."""
+    began = time.perf_counter()
+    context = context_of(request)
+    context.access.check(request, Scope.WRITE)
+    user_id = _user_in(request)
+    body = await read_json(request, _event, context.settings.max_body_bytes)
+    if body.event in RESERVED:
+        raise InvalidRequest(f"{body.event!r} is what the service itself sends.")
+    data = b"null" if isinstance(body.data, UnsetType) else bytes(body.data)
+    if len(data) > MAX_EVENT_BYTES:
+        raise PayloadTooLarge(f"data has at most {MAX_EVENT_BYTES} bytes.", {"max_bytes": MAX_EVENT_BYTES})
+    check_json(data)
+    new = await context.engine.users.send(New(user_id, body.event, one_line(data).decode()))
+    return answer(encode({"user_id": user_id, "id": new})[1:-1], began)
+
+
+_FRAMES = """retry: 2000
+
+: hb
+
+id: 7
+event: progress
+data: {"percent":40}
+
+id: 8
+event: completed
+data: {"topic":"mail","seq":2,"id":"00000001-0000-8000-8000-000000000002"}
+
+event: missed
+data: {}
+
+event: error
+data: {"code":401,"error":"unauthorized","message":"This token has expired: ask for another."}
+
+"""
+_AFTER = {"type": "string", "pattern": "^[0-9]{1,19}$"}
+_described = operation(
+    parameters=[
+        USER,
+        query("token", "The user's token, for browsers' EventSource.", {"type": "string"}),
+        query("last_event_id", "As Last-Event-ID, which goes first. 0: all that is kept.", _AFTER),
+        header("Last-Event-ID", "The last event that the reader has. Absent: what comes from now on.", _AFTER),
+    ],
+    answers={},
+    errors=[400, 401, 403, 406, 429, 503],
+)
+_described["responses"]["200"] = events(
+    "First `retry: 2000` and a comment, then an event for each that was sent to the user, by its name. completed, "
+    "failed and dead_lettered are jobs' ends. missed: more may have been sent since Last-Event-ID than was kept. A "
+    "comment after 15 s without another frame. An event error with code 429 is advice, and the stream goes on; one "
+    "with 401 (the token has expired) or 503 (the service stops) is the last.",
+    _FRAMES,
+)
+
+
+@router.get("/v0/users/{id}/events", response_class=Response, openapi_extra=_described)
+async def listen(request: Request) -> Response:
+    """The user's events, as server-sent events; with `Upgrade: websocket`, as messages of a WebSocket."""
+    context = context_of(request)
+    claims = await _claims(request, context, request.path_params["id"])
+    user_id = _user_in(request, {"token", "last_event_id"})
+    must_accept_events(request.headers.get("accept"))
+    listener, missed, left = await _open(request, context, user_id, claims)
+    stream = UserStream(context.engine.users, listener, left, missed=missed)
+    stream.headers.update(allow_origin(request))
+    return stream
+
+
+async def _open(
+    request: HTTPConnection, context: Context, user_id: str, claims: Listens | None
+) -> tuple[Listener, bool, Callable[[], None]]:
+    """Listen as the request asks: the listener; whether it may have missed some; what calls off that it ends with the
+    token. Raises InvalidRequest, Throttled, Unavailable."""
+    after = _after(request)
+    context.quota.take_stream(request.scope, None)
+    listener, missed = await context.engine.users.open(user_id, after)
+    if claims is None:
+        left = context.access.watch(None, listener.end)
+    else:
+        error = Unauthorized("This token has expired: ask for another.")
+        left = asyncio.get_running_loop().call_later(claims.until - time.monotonic(), listener.end, error).cancel
+    return listener, missed, left
+
+
+async def listen_by_socket(socket: WebSocket) -> None:
+    """The same over a WebSocket: each event is a text message. What the client sends is read and dropped."""
+    context = context_of(socket)
+    try:
+        claims = await _claims(socket, context, socket.path_params["id"])
+        if claims is None and "access-control-allow-origin" not in allow_origin(socket):
+            # A browser lets any page open a WebSocket, and read it.
+            context.access.check(socket, Scope(0))
+        user_id = _user_in(socket, {"token", "last_event_id"})
+        listener, missed, left = await _open(socket, context, user_id, claims)
+    except (HoldfastError, asyncpg.PostgresError, *UNREACHABLE) as error:
+        refusal = error if isinstance(error, HoldfastError) else as_unavailable(error)
+        if refusal is None:
+            raise
+        headers = {} if refusal.retry_after is None else {"retry-after": str(refusal.retry_after)}
+        await socket.send_denial_response(Response(render(refusal), refusal.status, headers, "application/json"))
+        return
+    leaving = asyncio.ensure_future(_left(socket))
+    leaving.add_done_callback(lambda _: listener.more.set())
+    try:
+        await socket.accept()
+        if missed:
+            await socket.send_text('{"event":"missed","data":{}}')
+        await _send_events(socket, context.engine.users, listener, leaving)
+    except WebSocketDisconnect:
+        pass  # the reader is gone, or as good as
+    finally:
+        leaving.cancel()
+        left()
+        context.engine.users.close(listener)
+
+
+async def _send_events(socket: WebSocket, users: Users, listener: Listener, leaving: asyncio.Future[None]) -> None:
+    while not leaving.done():
+        if (ending := listener.error) is not None:
+            await socket.send_text(_error_message(ending, ending.status))
+            await socket.close(1012 if isinstance(ending, ShuttingDown) else 1008)
+            return
+        try:
+            found = await users.next(listener, HEARTBEAT_SECONDS)
+        except Unavailable as error:  # advice: the stream goes on
+            await socket.send_text(_error_message(error, 429))
+            await asyncio.wait([leaving], timeout=ADVICE_SECONDS)
+            continue
+        for event in found:
+            await socket.send_text(f'{{"id":{event.id},"event":"{event.event}","data":{event.data}}}')
+        users.sent.add(len(found))
+
+
+async def _left(socket: WebSocket) -> None:
+    """Wait until the reader has left."""
+    while (await socket.receive())["type"] != "websocket.disconnect":
+        pass
+
+
+def _error_message(error: HoldfastError, code: int) -> str:
+    data = {"code": code, "error": error.code, "message": error.message}
+    return encode({"event": "error", "data": data}).decode()
+
+
+router.routes.append(WebSocketRoute("/v0/users/{id}/events", listen_by_socket))
+
+
+class UserStream(EventStream):
+    """Sends a user's events until the reader leaves or the stream must end."""
+
+    def __init__(self, users: Users, listener: Listener, left: Callable[[], None], *, missed: bool) -> None:
+        super().__init__()
+        self._users = users
+        self._listener = listener
+        self._left = left
+        self._missed = missed
+
+    async def _release(self) -> None:
+        self._left()
+        self._users.close(self._listener)
+
+    async def _serve(self, send: Send, leaving: asyncio.Future[None]) -> None:
+        users, listener = self._users, self._listener
+        leaving.add_done_callback(lambda _: listener.more.set())
+        if self._missed:
+            await push(send, MISSED)
+        quiet_since = time.monotonic()
+        while not leaving.done():
+            if listener.error is not None:
+                await close(send, error_frame(listener.error))
+                return
+            try:
+                found = await users.next(listener, quiet_since + HEARTBEAT_SECONDS - time.monotonic())
+            except Unavailable as error:  # advice: the stream goes on
+                await push(send, error_frame(error, 429))
+                await asyncio.wait([leaving], timeout=ADVICE_SECONDS)
+                continue
+            if found:
+                await push(send, *map(_frame, found))
+                users.sent.add(len(found))
+            elif time.monotonic() - quiet_since >= HEARTBEAT_SECONDS:
+                await push(send, HEARTBEAT)
+            else:
+                continue
+            quiet_since = time.monotonic()
+
+
+def _frame(event: Event) -> bytes:
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (event.id, event.event.encode(), event.data.encode())
+
+
+async def _claims(request: HTTPConnection, context: Context, user_id: str) -> Listens | None:
+    """What the token says that the request shows; None where none is needed. Raises Unauthorized, Forbidden."""
+    directory = context.access.directory
+    if not directory.guarded:
+        return None
+    given = bearer(authorization(request)) or query_token(request)
+    claims = (await directory.signer()).read_for_events(given) if given else None
+    if claims is None:
+        raise Unauthorized("This needs a token of POST /v0/users/<id>/token.")
+    if claims.user_id != user_id:
+        raise Forbidden("This token is for another user.")
+    return claims
+
+
+def _after(request: HTTPConnection) -> int | None:
+    given: Any = request.headers.get("last-event-id") or request.query_params.get("last_event_id")
+    if not given:
+        return None
+    if not (given.isascii() and given.isdigit() and len(given) <= 19 and int(given) <= BIGINT_MAX):
+        raise InvalidRequest("Last-Event-ID is none of this route's: those are the ids of its events.")
+    return int(given)
+
+
+def _user_in(request: HTTPConnection, parameters: Collection[str] = ()) -> str:
+    """The user that the path names; the query may have these parameters. Raises InvalidRequest."""
+    known_parameters(request, parameters)
+    user_id: str = request.path_params["id"]
+    if b"%2f" in request.scope.get("raw_path", b"").lower():
+        raise InvalidRequest("A user's id can't have a '/' here.")
+    if len(user_id) > MAX_USER_ID or "\0" in user_id:
+        raise InvalidRequest(f"A user's id has 1 to {MAX_USER_ID} characters, and no NUL.")
+    return user_id

@@ -1,0 +1,60 @@
+"""/admin/webhooks: who is told of jobs, what is still to be sent, and what was given up."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.features.dead_letters.failures import SILENCE, Failures
+from app.features.dead_letters.largest import largest_failures
+from app.features.stats.overview import Overview
+from app.features.topics.page import SECONDS
+from app.http.context import context_of
+from app.kernel import jobs as shown
+from app.kernel.counts.levels import Levels, Looked
+from app.kernel.topics import store
+from app.kernel.topics.webhook import DELIVERIES
+from app.pages.render import page
+
+MOST: Final = 200  # topics that are listed
+
+
+class Told(msgspec.Struct, frozen=True):
+    """Whom a topic tells of which ends; "" for those alone whom its records name."""
+
+    topic: str
+    url: str
+    events: str
+
+
+async def show(request: Request) -> Response:
+    """The page. Raises Unavailable."""
+    context = context_of(request)
+    policy = await store.get(context.pools.rest, DELIVERIES, context.policies.defaults)
+    holding: Looked | None = None
+    failures: Failures | None = None
+    given_up = 0
+    if policy is not None:
+        holding = await context.core(Levels).look_at(policy)
+        (statuses,) = await shown.statuses(context.pools.rest, [policy.topic])
+        given_up = statuses.failed
+        failures = await largest_failures(context, policy, SECONDS)
+    view = await context.core(Overview).read()
+    hooks = [(one.name, one.policy.config.webhook) for one in view.topics]
+    told = [Told(name, hook.url or "", ", ".join(hook.on)) for name, hook in hooks if hook is not None]
+    return page(
+        request,
+        "webhooks.html",
+        title="Webhooks",
+        topic=DELIVERIES,
+        holding=holding,
+        given_up=given_up,
+        failures=failures,
+        silence=SILENCE,
+        told=told[:MOST],
+        more=max(len(told) - MOST, 0),
+        unseen=view.unseen,
+    )

@@ -1,0 +1,197 @@
+"""Sends what is to be told: a worker of the service's own queue of deliveries, in each of its processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import secrets
+import ssl
+import time
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import msgspec
+from asyncpg.pgproto.pgproto import UUID
+
+from app import __version__
+from app.base import tasks
+from app.base.loops import Loop
+from app.base.metrics import catalogue
+from app.base.outages import UNREACHABLE
+from app.errors import HoldfastError, InvalidRequest, NotAQueue, TopicNotFound
+from app.features.webhooks import http
+from app.features.webhooks.places import Places
+from app.features.webhooks.signature import signature
+from app.features.webhooks.targets import Allowed, BlockedError
+from app.kernel.claim.claimers import Claimer
+from app.kernel.claim.consumer import Return
+from app.kernel.model import Held, Job
+from app.kernel.topics import hooks
+from app.kernel.topics.webhook import DELIVERIES, check_url
+
+if TYPE_CHECKING:
+    from app.base.db.pool import Pools
+    from app.kernel.engine import Engine
+    from app.kernel.topics.config import Policy
+
+LEASE_MS: Final = 60_000  # several times what one request may take: no heartbeats are needed
+WAIT_SECONDS: Final = 10.0
+REST_MS: Final = 30_000  # until one is looked at again whose receiver is slow; up to twice as long
+LOOK_SECONDS: Final = 5.0  # while there is nothing yet that was ever to be told
+GONE: Final = 410
+
+log = logging.getLogger(__name__)
+
+
+class _Delivery(msgspec.Struct):
+    """What `holdfast.tell` has written."""
+
+    url: str
+    topic: str
+    topic_id: int
+    body: msgspec.Raw
+
+    @property
+    def destination(self) -> str:
+        """Host and port, as the URL has them."""
+        return urlsplit(self.url).netloc.lower()
+
+
+_delivery = msgspec.json.Decoder(_Delivery)
+
+
+def _delivery_of(job: Job) -> _Delivery | None:
+    """None: somebody has changed it."""
+    try:
+        delivery = _delivery.decode(job.payload)
+        check_url(delivery.url, "url")
+    except (msgspec.DecodeError, InvalidRequest):
+        return None
+    return delivery
+
+
+class Ended(Exception):
+    """A request that was not taken, and is not sent again."""
+
+
+class Sender:
+    """Claims deliveries and sends them, as many at once as there are places. One that is not answered with 2xx is sent
+    again as the topic's backoff says, until its deliveries are spent; `secret` signs for topics that have none."""
+
+    def __init__(self, pools: Pools, engine: Engine, *, allowed: Allowed, secret: str | None) -> None:
+        self._pools = pools
+        self._engine = engine
+        self._allowed = allowed
+        self._secret = secret
+        self._node = f"webhooks:{secrets.token_hex(4)}"
+        self._loop = Loop("look for webhooks to send", self._look, LOOK_SECONDS, jitter=0.2)
+        self._sending: set[asyncio.Task[None]] = set()
+        self._places = Places()
+        self._outcomes = {
+            outcome: engine.metrics.counter(catalogue.WEBHOOKS, outcome)
+            for outcome in ("delivered", "refused", "unreachable", "blocked", "gone", "unsigned")
+        }
+        self._seconds = engine.metrics.histogram(catalogue.WEBHOOK_SECONDS)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._loop.start()
+
+    async def stop(self) -> None:
+        """Send no more. What is under way goes back at once, though it may have arrived."""
+        await self._loop.stop()
+        await tasks.end(*self._sending)
+
+    async def _look(self) -> float | None:
+        with contextlib.suppress(TopicNotFound, NotAQueue):
+            await self._send_some(await self._engine.policies.queue(DELIVERIES))
+            return 0.0
+        return None
+
+    async def _send_some(self, policy: Policy) -> None:
+        room = self._places.free
+        if room == 0:
+            await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
+            return
+        later: list[Job] = []
+        for job in await self._engine.claims.claim(Claimer(policy, self._node, room, LEASE_MS), WAIT_SECONDS):
+            delivery = _delivery_of(job)
+            if delivery is None:
+                await self._engine.settlements.fail(policy, self._held(job), ["it is no delivery"])
+            elif self._places.take(delivery.destination):
+                task = asyncio.create_task(self._send(policy, job, delivery))
+                self._sending.add(task)
+                task.add_done_callback(self._sending.discard)
+            else:
+                later.append(job)
+        if later:
+            # Their receivers are slow, and have enough to do. That is no try.
+            returns = [Return(delay_ms=int(REST_MS * random.uniform(1, 2)), refunds=None) for _ in later]  # noqa: S311
+            await self._engine.settlements.nack(policy, self._held(*later), returns)
+
+    def _held(self, *jobs: Job) -> list[Held]:
+        return [Held(job.seq, UUID(job.lease), self._node) for job in jobs]
+
+    async def _send(self, policy: Policy, job: Job, delivery: _Delivery) -> None:
+        settlements, held = self._engine.settlements, self._held(job)
+        began = time.monotonic()
+        try:
+            try:
+                error = await self._told(policy, job, delivery)
+            except Ended as ended:
+                await settlements.fail(policy, held, [str(ended)])
+                return
+            if error is None:
+                await settlements.ack(policy, held)
+            else:
+                await settlements.nack(policy, held, [Return(delay_ms=None, error=error)])
+        except asyncio.CancelledError:
+            with contextlib.suppress(Exception):
+                await settlements.give_back(policy, self._node, [job])
+            raise
+        except (*UNREACHABLE, HoldfastError) as error:
+            log.warning("a webhook's delivery waits for its deadline: %r", error)
+        except Exception:
+            log.exception("a webhook's delivery waits for its deadline")
+        finally:
+            self._places.leave(delivery.destination, time.monotonic() - began)
+
+    async def _told(self, policy: Policy, job: Job, delivery: _Delivery) -> str | None:
+        """Send it once: None if it was taken, else why not. Raises Ended."""
+        secret = await hooks.secret_of(self._pools.rest, delivery.topic, delivery.topic_id) or self._secret
+        if secret is None:
+            raise self._ended("unsigned", "there is no secret any more to sign with")
+        body, identity, now = bytes(delivery.body), f"msg_{policy.topic.id}_{job.seq}", int(time.time())
+        headers = {
+            "content-type": "application/json",
+            "user-agent": f"Holdfast/{__version__}",
+            "webhook-id": identity,
+            "webhook-timestamp": str(now),
+            "webhook-signature": signature(secret, identity, now, body),
+        }
+        began = time.monotonic()
+        try:
+            status = await http.post(delivery.url, headers, body, self._allowed)
+        except BlockedError as error:
+            raise self._ended("blocked", str(error)) from None
+        except TimeoutError:
+            error_text = f"no answer within {http.TIMEOUT_SECONDS:.0f} s"
+        except (http.AnswerError, ssl.SSLError, OSError, UnicodeError) as error:
+            error_text = f"{type(error).__name__}: {error}"
+        else:
+            self._seconds.observe(time.monotonic() - began)
+            if 200 <= status < 300:
+                self._outcomes["delivered"].add()
+                return None
+            if status == GONE:
+                raise self._ended("gone", "HTTP 410: it is not to be told any more")
+            self._outcomes["refused"].add()
+            return f"HTTP {status}" + (": redirects are not followed" if 300 <= status < 400 else "")
+        self._outcomes["unreachable"].add()
+        return error_text
+
+    def _ended(self, outcome: str, why: str) -> Ended:
+        self._outcomes[outcome].add()
+        return Ended(why)

@@ -1,0 +1,1 @@
+"""How routes are served: who calls, what a request says, how each dialect writes."""

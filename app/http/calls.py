@@ -1,0 +1,168 @@
+"""The application, which counts its calls: how many, by verb and how they ended, and how long they took; and which
+gives each an id, by which its lines in the log are found."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from time import perf_counter
+from typing import Any, Final
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
+
+from app.base import log
+from app.base.metrics import catalogue
+from app.base.metrics.numbers import Counter, Histogram, Numbers
+
+OK: Final = "ok"
+LEFT: Final = "client_left"
+ACCESS: Final = logging.getLogger("app.access")
+_VERB: Final = "holdfast.verb"
+# Modules whose functions are verbs by themselves; the others' are named with their module.
+_VERBS: Final = {"claims", "diffs", "enqueues", "settlements", "records", "watches", "work"}
+# By module of the routes that do not say by themselves what they are counted as: dialect, and name.
+_NAMED: Final = {
+    "app.http.direct": ("none", "direct"),
+    "app.features.health.health": ("none", "health"),
+    "app.features.ingest.routes": ("none", "ingest"),
+    "app.features.health.messages": ("messages", "about"),
+    "app.features.archive.messages": ("messages", "archive"),
+    "app.features.jobs.messages_by_key": ("messages", "by_key"),
+    "app.features.queue.messages_claim": ("messages", "claims"),
+    "app.features.queue.messages_enqueue": ("messages", "enqueues"),
+    "app.features.people.messages_grants": ("messages", "grants"),
+    "app.features.jobs.messages_list": ("messages", "lists"),
+    "app.features.people.messages_login": ("messages", "login"),
+    "app.features.dead_letters.messages_purge": ("messages", "purges"),
+    "app.features.upkeep.messages": ("messages", "reapers"),
+    "app.features.dead_letters.messages_requeue": ("messages", "requeue"),
+    "app.features.queue.messages_settle": ("messages", "settlements"),
+    "app.features.topics.messages": ("messages", "topic_configs"),
+    "app.features.schemas.messages": ("messages", "topic_schemas"),
+    "app.features.people.messages_users": ("messages", "users"),
+    "app.features.health.metrics": ("none", "metrics"),
+    "app.features.database.v0": ("v0", "admin"),
+    "app.features.audit.v0": ("v0", "audit"),
+    "app.features.jobs.v0_cancel": ("v0", "cancels"),
+    "app.features.queue.v0_claim": ("v0", "claims"),
+    "app.features.topics.v0_control": ("v0", "controls"),
+    "app.features.logs.v0_delete": ("v0", "deletions"),
+    "app.features.logs.v0_diff": ("v0", "diffs"),
+    "app.features.explain.v0": ("v0", "explain"),
+    "app.features.dead_letters.v0_failures": ("v0", "failures"),
+    "app.features.jobs.v0": ("v0", "jobs"),
+    "app.features.people.v0": ("v0", "keys"),
+    "app.features.stats.v0_overview": ("v0", "overview"),
+    "app.features.upkeep.v0": ("v0", "reapers"),
+    "app.features.queue.v0_append": ("v0", "records"),
+    "app.features.jobs.v0_release": ("v0", "releases"),
+    "app.features.dead_letters.v0_requeue": ("v0", "requeue"),
+    "app.features.results.v0": ("v0", "results"),
+    "app.features.saved_views.v0": ("v0", "saved_views"),
+    "app.features.stats.v0_scale": ("v0", "scale"),
+    "app.features.queue.v0_settle": ("v0", "settlements"),
+    "app.features.stats.v0": ("v0", "stats"),
+    "app.features.stats.v0_history": ("v0", "stats_history"),
+    "app.features.topics.v0": ("v0", "topics"),
+    "app.features.user_events.v0": ("v0", "user_events"),
+    "app.features.logs.v0_watch": ("v0", "watches"),
+    "app.features.queue.v0_work": ("v0", "work"),
+}
+_RENAMED: Final = {"append": "enqueue", "enqueue_batch": "enqueue", "dequeue": "claim", "ack_batch": "ack"}
+_UNTIMED: Final = {"watch", "work", "user_events_listen", "live_stream"}  # as long as their clients like
+
+
+class Service(FastAPI):
+    """FastAPI, with one await less than its own way to the routes and a count around it. Each answer has the id of its
+    request in X-Request-Id. `access_log`: each request has a line in the log when it has ended."""
+
+    def __init__(self, numbers: Numbers, *, access_log: bool = False, **options: Any) -> None:
+        super().__init__(**options)
+        self._numbers = numbers
+        self._access_log = access_log
+        # By endpoint, another verb's name, and error code.
+        self._counted: dict[tuple[Any, str | None, str | None], tuple[Counter, Histogram | None]] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve, and count. FastAPI's own adds a root path and telemetry, which this service has none of."""
+        if scope["type"] != "http":
+            await super().__call__(scope, receive, send)
+            return
+        began = perf_counter()
+        scope["app"] = self
+        if self.middleware_stack is None:
+            self.middleware_stack = self.build_middleware_stack()
+        named = (log.REQUEST_ID, log.request_id(scope["headers"]))
+        scope[log.ID] = named[1]
+
+        def answer(message: Message) -> Awaitable[None]:
+            if message["type"] == "http.response.start":
+                scope[log.STATUS] = message["status"]
+                message["headers"] = [*message["headers"], named]  # a new list: the old one may be another's, too
+            return send(message)
+
+        task = asyncio.current_task()
+        log.UNDER_WAY[task] = scope
+        failed = True
+        try:
+            await self.middleware_stack(scope, receive, answer)
+            failed = False
+        finally:
+            took = perf_counter() - began
+            self._count(scope, took)
+            if self._access_log:
+                self._tell(scope, took)
+            if failed:  # the server logs that in a moment, in this same task
+                asyncio.get_running_loop().call_soon(log.UNDER_WAY.pop, task, None)
+            else:
+                log.UNDER_WAY.pop(task, None)
+
+    def _tell(self, scope: Scope, took: float) -> None:
+        scope[log.MILLISECONDS] = round(took * 1000, 3)
+        where = log.route_of(scope) or "an unknown path"
+        status = scope.get(log.STATUS, "no answer")
+        ACCESS.info("%s %s: %s in %.1f ms", scope["method"], where, status, took * 1000)
+
+    def _count(self, scope: Scope, took: float) -> None:
+        key = (scope.get("endpoint"), scope.get(_VERB), scope.get(log.CODE))
+        counted = self._counted.get(key)
+        if counted is None:
+            counted = self._counted[key] = self._numbers_of(*key)
+        calls, seconds = counted
+        calls.add()
+        if seconds is not None:
+            seconds.observe(took)
+
+    def _numbers_of(self, endpoint: Any, verb: str | None, code: str | None) -> tuple[Counter, Histogram | None]:
+        dialect, name = _named(endpoint)
+        verb, numbers = verb or name, self._numbers
+        calls = numbers.counter(catalogue.CALLS, dialect, verb, code or OK)
+        return calls, None if verb in _UNTIMED else numbers.histogram(catalogue.CALL_SECONDS, dialect, verb)
+
+
+def _named(endpoint: Any) -> tuple[str, str]:
+    """The dialect and verb of a route's function; of None or a mounted application, for a path that nothing is at,
+    none."""
+    counted_as: tuple[str, str] | None = getattr(endpoint, "counted_as", None)
+    if counted_as is not None:
+        return counted_as
+    if not hasattr(endpoint, "__name__"):
+        return "none", "none"
+    dialect, module = _NAMED.get(endpoint.__module__) or ("pages", endpoint.__module__.rpartition(".")[2])
+    verb = _RENAMED.get(endpoint.__name__, endpoint.__name__)
+    if module not in _VERBS and verb != module:
+        verb = f"{module}_{verb}"
+    return dialect, verb
+
+
+def count_as(request: Request, verb: str) -> None:
+    """Count this call as another verb than its route's."""
+    request.scope[_VERB] = verb
+
+
+def ended_with(request: Request, code: str) -> None:
+    """Count this call as one that was answered with an error's code."""
+    request.scope[log.CODE] = code

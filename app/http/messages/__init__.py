@@ -1,0 +1,1 @@
+"""How the messages dialect reads and writes."""

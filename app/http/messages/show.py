@@ -1,0 +1,139 @@
+"""A message as JSON: put together by hand where it is claimed, since that is most of what a dequeue costs here."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET
+
+from app.base.times import rfc3339
+from app.http.fields import encode, history
+from app.http.messages.bodies import MessageProgress
+from app.http.payloads import to_base64
+from app.http.sight import WHY
+from app.kernel.forms import Form, form_of, is_utf8
+from app.kernel.ids import id_of
+from app.kernel.jobs import Shown, Status
+from app.kernel.model import Job
+from app.kernel.settle.results import Progress
+from app.kernel.topics.config import Policy
+
+_strings = msgspec.json.Decoder(dict[str, str])
+_values = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def claimed(policy: Policy, job: Job, *, base64: bool) -> bytes:
+    """A message that its caller holds now."""
+    rest = job.rest
+    topic = policy.topic
+    return (
+        b'{"id":"%b","topic":"%b"%b,%b,"metadata":%b,"status":"processing","retry_count":%d,%b"max_retries":%d%b,"lease_id":"lease_%b","token":"%b:%d:lease_%b","visibility_timeout":"%b","created_at":"%b"%b%b%b}'
+        % (
+            id_of(rest.first_topic_id or topic.id, rest.first_seq or job.seq).encode(),
+            topic.name.encode(),
+            _names(job),
+            _payload(job.payload, job.content_type, base64=base64),
+            _metadata(job.metadata),
+            job.deliveries - 1,
+            history(job.deliveries - 1, job.crashes, job.original_crashes),
+            policy.max_retries if rest.max_deliveries is None else rest.max_deliveries,
+            b"" if rest.last_error is None else b',"last_error":%b' % encode(rest.last_error),
+            lease := job.lease.encode(),
+            topic.name.encode(),
+            job.seq,
+            lease,
+            time_of(job.deadline_ms),
+            time_of(job.created_ms),
+            b"" if rest.expires_ms is None else b',"expires_at":"%b"' % time_of(rest.expires_ms),
+            _origin(job.original_topic, job.original_crashes),
+            b"" if rest.dlq_moved_ms is None else b',"dlq_moved_at":"%b"' % time_of(rest.dlq_moved_ms),
+        )
+    )
+
+
+def shown(policy: Policy, job: Shown, *, base64: bool) -> bytes:
+    """A message that somebody looks at. Who holds it is nobody else's business: its lease's id is not shown."""
+    held = job.status is Status.PROCESSING
+    return (
+        b'{"id":"%b","topic":"%b"%b,%b,"status":"%b","retry_count":%d,%b"max_retries":%d,"priority":%d%b%b,"created_at":"%b","updated_at":"%b"%b%b%b%b}'
+        % (
+            id_of(job.first_topic_id or job.topic_id, job.first_seq or job.seq).encode(),
+            job.topic.encode(),
+            _names(job),
+            _content(job, base64=base64),
+            job.status.value.encode(),
+            job.deliveries - held,
+            history(job.deliveries - held, job.crashes, job.original_crashes),
+            policy.max_retries if job.max_deliveries is None else job.max_deliveries,
+            job.priority,
+            b"" if job.last_error is None else b',"last_error":%b' % encode(job.last_error),
+            b',"visibility_timeout":"%b"%b' % (time_of(job.visible_ms), _progress(job)) if held else b"",
+            time_of(job.created_ms),
+            time_of(job.updated_ms),
+            b',"cancelled":true' * job.cancelled,
+            b"" if job.expires_ms is None else b',"expires_at":"%b"' % time_of(job.expires_ms),
+            _origin(job.original_topic, job.original_crashes),
+            b"" if job.dlq_moved_ms is None else b',"dlq_moved_at":"%b"' % time_of(job.dlq_moved_ms),
+        )
+    )
+
+
+def _content(job: Shown, *, base64: bool) -> bytes:
+    if job.hidden:
+        return b'"hidden":%b' % encode(WHY)
+    return b'%b,"metadata":%b' % (_payload(job.payload, job.content_type, base64=base64), _metadata(job.metadata))
+
+
+def progress_of(said: Progress) -> MessageProgress:
+    """How far the work is."""
+    return MessageProgress(said.percent, time_of(said.at_ms).decode(), UNSET if said.note is None else said.note)
+
+
+def time_of(ms: int) -> bytes:
+    """A time in ms since 1970, as RFC 3339 has it."""
+    return rfc3339(ms).encode()
+
+
+def _origin(topic: str | None, crashes: int | None) -> bytes:
+    if topic is None:
+        return b""
+    shown = b',"original_topic":"%b"' % topic.encode()
+    return shown + b',"original_crashes":%d' % crashes if crashes else shown
+
+
+def _progress(job: Shown) -> bytes:
+    if job.percent is None:
+        return b""
+    return b',"progress":%b' % encode(progress_of(Progress(job.percent, job.note, job.progress_ms or 0)))
+
+
+def _names(job: Job | Shown) -> bytes:
+    """What it has of key, group and tenant."""
+    shown = b"" if job.key is None else b',"key":%b' % encode(job.key)
+    if job.group is not None:
+        shown += b',"group":%b' % encode(job.group)
+    return shown + b',"tenant":%b' % encode(job.tenant) if job.tenant else shown
+
+
+def _payload(payload: bytes, content_type: str | None, *, base64: bool) -> bytes:
+    """Its fields: text as it is, JSON too; other bytes as base64, and all where that is asked for."""
+    kind = b"" if content_type is None else b',"content_type":%b' % encode(content_type)
+    if base64 or form_of(content_type) is Form.BYTES or not is_utf8(payload):
+        return b'"payload":"%b","encoding":"base64"%b' % (to_base64(payload), kind)
+    return b'"payload":%b%b' % (encode(payload.decode()), kind)
+
+
+def _metadata(text: str | None) -> bytes:
+    """An object of strings; what is none is shown as its JSON."""
+    if text is None:
+        return b"{}"
+    try:
+        _strings.decode(text)
+    except msgspec.ValidationError:
+        values = _values.decode(text)
+        return encode({name: _string(bytes(value)) for name, value in values.items()})
+    return text.encode()
+
+
+def _string(value: bytes) -> str:
+    text = value.decode()
+    return msgspec.json.decode(value, type=str) if text.startswith('"') else text

@@ -1,0 +1,144 @@
+"""What callers hold of a process at a time: requests, streams, bytes of bodies. docs/semantics.md, section 22.
+
+A process counts for itself, so that counting costs no round trip: with several workers, each has these bounds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from starlette.types import ASGIApp, Receive, Send
+from starlette.types import Scope as AsgiScope
+
+from app.errors import Throttled
+
+if TYPE_CHECKING:
+    from app.base.keys import Key
+    from app.settings import Settings
+
+HELD: Final = "holdfast.held"  # in a request's scope, if it holds anything
+SMALL_BYTES: Final = 16 * 1024  # a body up to this size is not counted: connections bound how many there are
+
+Who = str | bytes  # a key as it is counted: its id, else its digest. Both of a rotated key's secrets are one
+
+
+class Held:
+    """What one request holds; given back by the Gate when the request has ended, however that was."""
+
+    __slots__ = ("body_bytes", "request_of", "stream", "stream_of")
+
+    def __init__(self) -> None:
+        self.request_of: Who | None = None
+        self.stream = False
+        self.stream_of: Who | None = None
+        self.body_bytes = 0
+
+
+class Quota:
+    """The bounds, and what is held now. Nothing here waits: what would exceed a bound is refused."""
+
+    def __init__(self, settings: Settings) -> None:
+        # 0 is none. Read on every request that has a key.
+        self.requests_per_key = settings.max_requests_per_key
+        self._max_streams = settings.max_streams
+        self._streams_per_key = settings.max_streams_per_key
+        self._max_bytes = settings.max_buffered_bytes
+        self._requests: Counter[Who] = Counter()
+        self._streams_of: Counter[Who] = Counter()
+        self.streams = 0  # open now
+        self.body_bytes = 0  # counted now
+
+    def requests(self, key: Key) -> int:
+        """How many requests of a key are under way, where they are counted."""
+        return self._requests[_who(key)]
+
+    def take_request(self, scope: AsgiScope, key: Key) -> None:
+        """Count a request to its key, once. Raises Throttled."""
+        held = _held(scope)
+        if held.request_of is not None or held.stream:
+            return
+        who = _who(key)
+        if self._requests[who] >= self.requests_per_key:
+            raise _throttled("This key has too many requests under way", "requests_per_key", self.requests_per_key)
+        self._requests[who] += 1
+        held.request_of = who
+
+    def take_stream(self, scope: AsgiScope, key: Key | None) -> None:
+        """Count a request as an open stream from now on, and no more as a request. Raises Throttled."""
+        held = _held(scope)
+        if self.streams >= self._max_streams:
+            raise _throttled("Too many streams are open", "streams", self._max_streams)
+        if key is not None:
+            who = _who(key)
+            if self._streams_per_key and self._streams_of[who] >= self._streams_per_key:
+                raise _throttled("This key has too many streams open", "streams_per_key", self._streams_per_key)
+            self._streams_of[who] += 1
+            held.stream_of = who
+        self.streams += 1
+        held.stream = True
+        if held.request_of is not None:
+            _less(self._requests, held.request_of)
+            held.request_of = None
+
+    def must_have_room(self, size: int) -> None:
+        """Refuse a body of so many bytes that would not fit now. Raises Throttled."""
+        if self.body_bytes + size > self._max_bytes:
+            raise _throttled("Too many bytes of bodies are held", "buffered_bytes", self._max_bytes)
+
+    def take_bytes(self, scope: AsgiScope, size: int) -> None:
+        """Count so many more bytes of a request's body, until its end. Raises Throttled."""
+        self.must_have_room(size)
+        self.add_bytes(scope, size)
+
+    def add_bytes(self, scope: AsgiScope, size: int) -> None:
+        """Count so many more bytes of a request's body or answer, until its end, whether they fit or not."""
+        self.body_bytes += size
+        _held(scope).body_bytes += size
+
+    def give_back(self, held: Held) -> None:
+        """A request has ended."""
+        self.body_bytes -= held.body_bytes
+        self.streams -= held.stream
+        if held.request_of is not None:
+            _less(self._requests, held.request_of)
+        if held.stream_of is not None:
+            _less(self._streams_of, held.stream_of)
+
+
+class Gate:
+    """Round every request: what it took of the quota goes back at its end. Takes nothing itself."""
+
+    def __init__(self, app: ASGIApp, quota: Quota) -> None:
+        self._app = app
+        self._quota = quota
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            if HELD in scope:
+                self._quota.give_back(scope[HELD])
+
+
+def _held(scope: AsgiScope) -> Held:
+    held: Held | None = scope.get(HELD)
+    if held is None:
+        held = scope[HELD] = Held()
+    return held
+
+
+def _who(key: Key) -> Who:
+    return key.id or key.digest
+
+
+def _less(counts: Counter[Who], who: Who) -> None:
+    """One less; a key that holds nothing is not kept."""
+    if counts[who] == 1:
+        del counts[who]
+    else:
+        counts[who] -= 1
+
+
+def _throttled(what: str, limit: str, most: int) -> Throttled:
+    return Throttled(f"{what}; {most} are the most.", {"limit": limit, "max": most})

@@ -1,0 +1,170 @@
+"""A route, declared once: the check of who calls, the reading of the body, the count of the call, its description and
+the tests' table of who may do what come from the declaration."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.base.keys import Key, Scope
+from app.http import openapi
+from app.http.body import read_json
+from app.http.context import Context, context_of
+from app.http.direct import Direct
+from app.http.fields import known_parameters, topic_in
+from app.kernel.topics.config import Policy, check_name
+
+# With another status than the first; a response as it is; None: no body.
+Given = msgspec.Struct | tuple[int, msgspec.Struct] | Response | None
+
+_ANY: Final = frozenset({400, 401, 403, 503})
+_OF_BODIES: Final = frozenset({413, 415})
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A request whose key may do what its route does. `key` is None where everything is open; `topic` is the one that
+    the path names, "" where it names none. `began`: when it came, by time.perf_counter."""
+
+    request: Request
+    context: Context
+    key: Key | None
+    topic: str = ""
+    began: float = 0.0
+
+    async def queue(self) -> Policy:
+        """The queue that the path names. Raises TopicNotFound, NotAQueue."""
+        return await self.context.policies.queue(check_name(self.topic))
+
+
+class Dialect(msgspec.Struct, frozen=True):
+    """How one dialect writes. `error`: the shape of its errors. `gives`: what an answer looks like once written.
+    `strict`: a parameter of the query that a route does not have is refused."""
+
+    name: str
+    error: type[msgspec.Struct]
+    write: Callable[[msgspec.Struct, int, float], Response]  # an answer, its status, and when the call began
+    gives: Callable[[type[msgspec.Struct]], type[msgspec.Struct]]
+    strict: bool = False
+
+
+class _What(msgspec.Struct, frozen=True):
+    method: str
+    path: str
+    do: Callable[..., Awaitable[Given]]
+    gives: Mapping[int, type[msgspec.Struct] | None]
+
+
+class Route(_What, frozen=True, kw_only=True):
+    """`do` gets the call, and the body where the route `takes` one; its docstring is the route's description.
+
+    gives: answers by status, the usual one first. refuses: with what, beside what any call may meet: 404 where the path
+    names something, 413 and 415 where there is a body. parameters: of the query, and of the path but for {topic}, as
+    OpenAPI has them. empty: what no body stands for; b"": there must be one. verb: what the call is counted as, instead
+    of the feature's name and the function's. described: changes the route's description, where it is of another form.
+
+    Who may call: a key with this `scope`, for the topic in the path if there is one; None: anybody. server: for every
+    topic, as it is about the whole server. consumes, confines, query_token: as Access.check has them. own_check: `do`
+    checks more than the scope, so it checks all; its call has no key. hot: `do` gets the request alone, and does
+    everything by itself: for enqueue, claim and ack, which are to cost no more than they must.
+    """
+
+    dialect: Dialect
+    scope: Scope | None
+    server: bool = False
+    consumes: bool = False
+    confines: bool = False
+    query_token: bool = False
+    own_check: bool = False
+    hot: bool = False
+    takes: type[msgspec.Struct] | None = None
+    empty: bytes = b""
+    parameters: Sequence[dict[str, Any]] = ()
+    refuses: frozenset[int] = frozenset()
+    verb: str | None = None
+    described: Callable[[dict[str, Any]], None] | None = None
+
+    def mounted(self, feature: str) -> Direct:
+        """The route as the application has it, named and counted as its feature's."""
+        usual = next(iter(self.gives))
+        described = openapi.operation(
+            parameters=[*([openapi.TOPIC] if "{topic}" in self.path else ()), *self.parameters],
+            body=self.takes or (),
+            body_required=not self.empty,
+            answers={
+                status: None if answer is None else self.dialect.gives(answer) for status, answer in self.gives.items()
+            },
+            errors=sorted(self._refusals()),
+            open_to_all=self.scope is None,
+            error=self.dialect.error,
+        )
+        if self.described is not None:
+            self.described(described)
+        return Direct(
+            self.path,
+            self._endpoint(feature, usual),
+            methods=[self.method],
+            tags=[feature if self.dialect.name == "v0" else self.dialect.name],
+            status_code=usual,
+            response_class=Response,
+            openapi_extra=described,
+        )
+
+    def _refusals(self) -> frozenset[int]:
+        named = frozenset({404}) if "{" in self.path else frozenset()
+        of_keys = frozenset() if self.scope is None else _ANY
+        return of_keys | self.refuses | named | (_OF_BODIES if self.takes else frozenset())
+
+    def _let_in(self, request: Request, began: float) -> Call:
+        """Refuse who may not call this. Raises Unauthorized, Forbidden, Throttled."""
+        context = context_of(request)
+        topic = topic_in(request) if "topic" in request.path_params else ""
+        if self.scope is None or self.own_check:
+            return Call(request, context, None, topic, began)
+        if self.server:
+            return Call(request, context, context.access.check_server(request), topic, began)
+        key = context.access.check(
+            request,
+            self.scope,
+            topic or None,
+            consumes=self.consumes,
+            confines=self.confines,
+            query_token=self.query_token,
+        )
+        return Call(request, context, key, topic, began)
+
+    def _endpoint(self, feature: str, usual: int) -> Callable[..., Any]:
+        if self.hot:
+            return self._named(self.do, feature)
+        decoder = None if self.takes is None else msgspec.json.Decoder(self.takes)
+        names = {one["name"] for one in self.parameters if one["in"] == "query"} if self.dialect.strict else None
+
+        async def endpoint(request: Request) -> Response:
+            began = time.perf_counter()
+            call = self._let_in(request, began)
+            if names is not None:
+                known_parameters(request, names)
+            if decoder is None:
+                given = await self.do(call)
+            else:
+                most = call.context.settings.max_body_bytes
+                given = await self.do(call, await read_json(request, decoder, most, empty=self.empty))
+            if given is None:
+                return Response(status_code=usual)
+            if isinstance(given, Response):
+                return given
+            status, answer = given if isinstance(given, tuple) else (usual, given)
+            return self.dialect.write(answer, status, began)
+
+        # Not functools.wraps: FastAPI would look for parameters of what is wrapped.
+        endpoint.__name__, endpoint.__doc__ = self.do.__name__, self.do.__doc__
+        return self._named(endpoint, feature)
+
+    def _named(self, endpoint: Callable[..., Any], feature: str) -> Callable[..., Any]:
+        verb = self.verb or f"{feature}_{self.do.__name__}"
+        endpoint.counted_as = self.dialect.name, verb  # type: ignore[attr-defined]
+        return endpoint

@@ -1,0 +1,149 @@
+"""What a user may do: grants of actions on patterns of topics, and how a key with scopes and prefixes says the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final, assert_never
+
+from app.base.keys import END, Key, Scope
+from app.errors import Forbidden, InvalidRequest
+
+NOTHING: Final = Scope(0)
+EVERYTHING: Final = "*"
+PATTERN: Final = r"^(\*|[A-Za-z0-9][A-Za-z0-9._:-]{0,252}\.\*|[A-Za-z0-9][A-Za-z0-9._:-]{0,254})$"
+_PATTERN: Final = re.compile(PATTERN.replace("$", r"\Z"))
+
+
+class Right(Enum):
+    """What a grant is of. WRITE includes CONSUME: to take jobs and to settle them."""
+
+    READ = "read"
+    WRITE = "write"
+    CONSUME = "consume"
+    ADMIN = "admin"
+
+    @property
+    def scopes(self) -> Scope:
+        """Those that a key needs to do as much, and so to grant it."""
+        match self:
+            case Right.READ:
+                return Scope.READ
+            case Right.WRITE | Right.CONSUME:
+                return Scope.READ | Scope.WRITE  # a claim shows jobs
+            case Right.ADMIN:
+                return Scope.ADMIN | Scope.DELETE
+            case _:
+                assert_never(self)
+
+
+class NotGranted(Forbidden):
+    """A user has no such grant, of whatever topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserKey(Key):
+    """What a user may do of what one request needs: a key to the topics for which they are granted all of it.
+
+    `epoch`: of the password that they signed in with; `asked` and `consumes`: what the request needs; `sight`: how the
+    names of those topics begin whose payloads they may see, "" for all.
+    """
+
+    epoch: int = 0
+    asked: Scope = NOTHING
+    consumes: bool = False
+    sight: tuple[str, ...] = ("",)
+
+    def sees_payloads(self, topic: str) -> bool:
+        """Whether they may see what is in the jobs of a topic."""
+        return (topic + END).startswith(self.sight)
+
+    def sees_payloads_below(self, starts: Iterable[str]) -> bool:
+        """Whether they may see what is in the jobs of all topics whose names begin so; "" is how every one does."""
+        return all(start.startswith(self.sight) for start in starts)
+
+
+class User:
+    """A user as a process knows them; never another one, but made anew with each load."""
+
+    def __init__(
+        self, user_id: str, name: str, epoch: int, *, is_admin: bool, grants: Iterable[tuple[Right, str, bool]]
+    ):
+        """`grants`: of an action in the topics of a pattern, and whether it hides payloads. Such a one lets take no
+        jobs."""
+        self.id = user_id
+        self.name = name
+        self.epoch = epoch
+        self.is_admin = is_admin
+        starts: dict[Right, set[str]] = {right: set() for right in Right}
+        sight, takes = set[str](), set[str]()
+        grants = frozenset(grants)
+        self.rights = is_admin, grants  # equal for those who may do the same
+        for right, pattern, hides in grants:
+            start = _start(pattern)
+            starts[right].add(start)
+            if not hides:
+                sight.add(start)
+                if right in {Right.WRITE, Right.CONSUME}:
+                    takes.add(start)
+        self._consume = takes
+        self._sight = ("",) if is_admin else tuple(sorted(sight))
+        admin = starts[Right.ADMIN]
+        self._starts = {
+            Scope.READ: starts[Right.READ],
+            Scope.WRITE: starts[Right.WRITE],
+            Scope.DELETE: admin,
+            Scope.ADMIN: admin,
+        }
+        self._keys: dict[tuple[Scope, bool], UserKey] = {}
+
+    def key(self, scopes: Scope, *, consumes: bool = False, until: float | None = None) -> UserKey:
+        """The key for a request that needs these scopes; where it `consumes`, a grant of write or consume is enough.
+
+        `until`: as a key's. Raises NotGranted where there is no topic for which the user has all of it.
+        """
+        key = self._keys.get((scopes, consumes))
+        if key is None:
+            key = self._keys[scopes, consumes] = self._made(scopes, consumes)
+        return key if until is None else replace(key, until=until)
+
+    def _made(self, scopes: Scope, consumes: bool) -> UserKey:
+        if self.is_admin:
+            return self._key(Scope.ALL, (), scopes, consumes)
+        reach = {""}
+        for granted in [self._consume] if consumes else [self._starts[scope] for scope in scopes]:
+            reach = {max(a, b, key=len) for a in reach for b in granted if a.startswith(b) or b.startswith(a)}
+        if not reach:
+            words = "consume" if consumes else "+".join(scopes.words)
+            raise NotGranted(f"Nothing that is granted to this user allows this: it needs {words}.")
+        may = scopes
+        for scope, starts in self._starts.items():
+            if all(one.startswith(tuple(starts)) for one in reach):
+                may |= scope
+        return self._key(may, _prefixes(reach), scopes, consumes)
+
+    def _key(self, may: Scope, prefixes: tuple[str, ...], asked: Scope, consumes: bool) -> UserKey:
+        return UserKey(b"", may, prefixes, self.id, self.name, None, self.epoch, asked, consumes, self._sight)
+
+
+def check_pattern(text: str) -> str:
+    """The pattern, if it is `*`, a start with `.*` behind it, or a topic's name. Raises InvalidRequest."""
+    if _PATTERN.match(text) is None:
+        raise InvalidRequest(
+            "topic_pattern must be *, or a start of names and .* (such as mail.*), or a topic's name.",
+            {"field": "topic_pattern"},
+        )
+    return text
+
+
+def _start(pattern: str) -> str:
+    """The pattern as a key's prefix; "" is every topic's."""
+    if pattern == EVERYTHING:
+        return ""
+    return pattern[:-1] if pattern.endswith(".*") else pattern + END
+
+
+def _prefixes(reach: set[str]) -> tuple[str, ...]:
+    return () if "" in reach else tuple(sorted(reach))

@@ -1,0 +1,183 @@
+"""How users show who they are: a password for a token, a token, or the password with each request."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from app.base.fresh import Fresh
+from app.base.keys import Key, digest_of
+from app.errors import Unauthorized
+from app.http.signin import users
+from app.http.signin.limiter import Limiter
+from app.http.signin.tokens import SECONDS, Claims, Tokens
+
+if TYPE_CHECKING:
+    from app.base.db.pool import Pool
+    from app.http.signin.directory import Directory
+    from app.http.signin.passwords import Passwords
+    from app.http.signin.people import User
+
+REMEMBER_SECONDS: Final = 60.0  # how long a password that was right needs no look at its hash
+MOST_REMEMBERED: Final = 10_000  # tokens, and passwords
+
+
+class _Verified(msgspec.Struct, frozen=True):
+    user_id: str
+    epoch: int
+    until: float
+
+
+class Sessions:
+    """Checks tokens and passwords against the users that the process knows.
+
+    Neither is kept: of a token its digest, of a password one under a key that is the process's own.
+    """
+
+    def __init__(self, pool: Pool, directory: Directory, passwords: Passwords, *, seconds: int = SECONDS) -> None:
+        """`seconds`: how long a new token is good."""
+        self._pool = pool
+        self._directory = directory
+        self.passwords = passwords
+        self._limiter = Limiter(pool)
+        self._seconds = seconds
+        self._key = secrets.token_bytes(32)
+        self._tokens: dict[bytes, tuple[Tokens, Claims]] = {}
+        # A wrong password is never remembered.
+        self._right: Fresh[bytes, _Verified | None] = Fresh(
+            REMEMBER_SECONDS, most=MOST_REMEMBERED, until=lambda verified: 0.0 if verified is None else verified.until
+        )
+
+    async def login(self, name: str, password: str, address: str) -> str:
+        """A token for the user of this name and password. Raises Unauthorized, TooManyTries, Unavailable."""
+        await self._limiter.take(name, address)
+        verified = await self._verify(name, password)
+        user = None if verified is None else await self._user(verified, name)
+        if user is None:
+            raise Unauthorized("invalid credentials")
+        await self._limiter.succeeded(name, address)
+        return self.token_for(user)
+
+    async def open(self, name: str, secret: str, address: str) -> str:
+        """A session of the admin pages: for a user by name and password, or without a name for an API key.
+
+        Raises Unauthorized, TooManyTries, Unavailable.
+        """
+        await self._limiter.take(name, address)
+        if name:
+            verified = await self._verify(name, secret)
+            user = None if verified is None else await self._user(verified, name)
+            if user is not None:
+                await self._limiter.succeeded(name, address)
+                return (await self._directory.signer()).make_for_pages(user)
+        else:
+            digest = digest_of(secret.encode())
+            if self._directory.find(digest) is None:
+                await self._directory.look_again()
+            if (key := self._directory.find(digest)) is not None:
+                await self._limiter.succeeded(name, address)
+                return (await self._directory.signer()).make_for_pages(key)
+        raise Unauthorized("Name and password don't match." if name else "There is no such API key.")
+
+    async def by_session(self, session: bytes) -> tuple[User | Key, float] | None:
+        """Whose session of the admin pages this is, and until when it is good; None for what is none that counts here,
+        one that is over too: whoever shows it can sign in again."""
+        tokens = await self._directory.signer()
+        try:
+            visits = tokens.read_for_pages(session)
+        except Unauthorized:
+            return None
+        if visits is None:
+            return None
+        if visits.seal:
+            key = self._directory.key(visits.owner_id, lambda one: hmac.compare_digest(tokens.seal(one), visits.seal))
+            return None if key is None else (key, visits.until)
+        user = self._directory.user(visits.owner_id)
+        return None if user is None or user.epoch != visits.epoch else (user, visits.until)
+
+    async def proof(self, session: bytes) -> str:
+        """What a form of this session has to send along."""
+        return (await self._directory.signer()).proof(session)
+
+    def token_for(self, user: User) -> str:
+        """A new token for a user that the directory has."""
+        tokens = self._directory.tokens
+        assert tokens is not None, "loaded with the first user"
+        return tokens.make(user, self._seconds)
+
+    def by_token(self, token: bytes) -> tuple[User, float] | None:
+        """Whose token this is, and until when it is good; None for what is none that counts here.
+
+        Raises Unauthorized for one that has expired.
+        """
+        tokens = self._directory.tokens
+        if tokens is None:
+            return None
+        digest = digest_of(token)
+        known = self._tokens.get(digest)
+        if known is None or known[0] is not tokens or time.monotonic() >= known[1].until:
+            claims = tokens.read(token)
+            if claims is None:
+                return None
+            known = self._tokens[digest] = (tokens, claims)
+            if len(self._tokens) > MOST_REMEMBERED:
+                del self._tokens[next(iter(self._tokens))]
+        claims = known[1]
+        user = self._directory.user(claims.user_id)
+        return None if user is None or user.epoch != claims.epoch else (user, claims.until)
+
+    def by_password(self, name: str, password: str) -> User | None:
+        """The user, if the password was found to be right a moment ago."""
+        verified = self._right.known(self._digest(name, password))
+        if verified is None:
+            return None
+        user = self._directory.user(verified.user_id)
+        return user if user is not None and (user.epoch, user.name) == (verified.epoch, name) else None
+
+    async def knows_by_now(self, name: str, password: str, address: str) -> bool:
+        """Look whether the password is right, and remember it if it is. Only wrong ones count as tries.
+
+        Raises TooManyTries, Unavailable.
+        """
+        digest = self._digest(name, password)
+        if self._right.known(digest) is not None:
+            self._right.forget(digest)  # of a user who was changed since
+        verified = await self._right.get(digest, partial(self._try, name, password, address))
+        return verified is not None and await self._user(verified, name) is not None
+
+    async def _try(self, name: str, password: str, address: str) -> _Verified | None:
+        await self._limiter.take(name, address)
+        try:
+            verified = await self._verify(name, password)
+        except BaseException:
+            await self._limiter.give_back(name, address)
+            raise
+        if verified is not None:
+            await self._limiter.succeeded(name, address)
+        return verified
+
+    async def _verify(self, name: str, password: str) -> _Verified | None:
+        """Whose password this is. Takes as long where there is no user of this name."""
+        found = await users.find(self._pool, name)
+        until = time.monotonic() + REMEMBER_SECONDS
+        if not await self.passwords.matches(None if found is None else found.password_hash, password):
+            return None
+        assert found is not None
+        return _Verified(found.id, found.epoch, until)
+
+    async def _user(self, verified: _Verified, name: str) -> User | None:
+        """As the directory has them, which may have to look: they may have been made elsewhere a moment ago."""
+        user = self._directory.user(verified.user_id)
+        if user is None or (user.epoch, user.name) != (verified.epoch, name):
+            await self._directory.reload()
+            user = self._directory.user(verified.user_id)
+        return user if user is not None and user.epoch == verified.epoch else None
+
+    def _digest(self, name: str, password: str) -> bytes:
+        return hmac.digest(self._key, b"%b\0%b" % (name.encode(), password.encode()), hashlib.sha256)

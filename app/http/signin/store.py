@@ -1,0 +1,206 @@
+"""Keys in PostgreSQL: made, listed, rotated, revoked, each with its entry in the audit trail."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from app.base.db import sql
+from app.base.keys import HIDDEN, Key, Scope, digest_of, scopes_of
+from app.errors import Forbidden, InvalidRequest, KeyNotLive, NotFound, Throttled, Unauthorized
+from app.kernel.audit import trail
+from app.kernel.audit.trail import Action, Actor
+from app.kernel.model import Connection
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from app.base.db.pool import Pool
+
+_LOCK = sql.load(__package__, "lock")
+_COUNT = sql.load(__package__, "count")
+_INSERT = sql.load(__package__, "insert")
+_GET = sql.load(__package__, "get")
+_PAGE = sql.load(__package__, "page")
+_ROTATE = sql.load(__package__, "rotate")
+_REVOKE = sql.load(__package__, "revoke")
+
+MOST_KEYS: Final = 10_000  # live ones: every process holds all of them
+MOST_PREFIXES: Final = 100
+MOST_NAME_BYTES: Final = 128
+MAX_TENANT: Final = 128  # characters
+NEWEST: Final = (datetime.max.replace(tzinfo=UTC), "")  # a place before all keys
+_ID: Final = re.compile(r"key_[0-9a-f]{16}\Z")
+_PREFIX: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}\Z")
+
+
+class State(Enum):
+    LIVE = "live"
+    EXPIRED = "expired"
+    REVOKED = "revoked"
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A key as it is listed. `old_until`: how long the secret before the last rotation is good; None if it is not."""
+
+    id: str
+    name: str
+    scopes: Scope
+    prefixes: tuple[str, ...]
+    tenant: str | None
+    hides_payloads: bool
+    created_at: datetime
+    created_by: str
+    rotated_at: datetime | None
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    old_until: datetime | None
+    state: State
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What a new key is to be. No prefixes: every topic. `expires_in_ms`: None for never. `tenant`: whose jobs it is
+    for; None for all. `hides_payloads`: it sees jobs, and not what is in them."""
+
+    name: str
+    scopes: Scope
+    prefixes: tuple[str, ...] = ()
+    expires_in_ms: int | None = None
+    tenant: str | None = None
+    hides_payloads: bool = False
+
+
+class Changer(msgspec.Struct, frozen=True):
+    """Who changes keys or users. `key`: the one shown, or what a user may do, beyond which nothing may be granted or
+    touched; None for the operator at the command line, and for anybody where no sign-in is needed yet."""
+
+    actor: Actor
+    key: Key | None = None
+
+    @property
+    def in_the_open(self) -> bool:
+        return self.actor.id == trail.OPEN
+
+    def reaches(self, scopes: Scope, prefixes: Sequence[str], *, hides_payloads: bool) -> bool:
+        """Whether a key with these is within what the changer may do itself."""
+        return self.key is None or self.key.may_grant(scopes, prefixes, hides_payloads=hides_payloads)
+
+
+async def create(pool: Pool, asked: Asked, by: Changer) -> tuple[Kept, str]:
+    """Make a key: as it is listed, and its secret, which nobody can ask for again.
+
+    Raises InvalidRequest; Forbidden for more than the maker may do; Unauthorized where sign-in is needed by now;
+    Throttled where MOST_KEYS are live.
+    """
+    _check(asked)
+    if not by.reaches(asked.scopes, asked.prefixes, hides_payloads=asked.hides_payloads):
+        raise Forbidden("This key can't make one that may do more than itself.")
+    key_id, secret = f"key_{secrets.token_hex(8)}", _new_secret()
+    scopes, prefixes = asked.scopes.words, list(asked.prefixes)
+    async with pool.acquire() as db, db.transaction():
+        await db.execute(_LOCK)
+        count = await db.fetchrow(_COUNT)
+        assert count is not None
+        if by.in_the_open:
+            if count["kept"]:
+                raise needs_sign_in()
+            if Scope.ADMIN not in asked.scopes or asked.prefixes or asked.hides_payloads:
+                raise InvalidRequest(
+                    "The first key must have the scope admin and no prefixes, and see payloads: from then on every "
+                    "route needs a key, and only such a one can make the others."
+                )
+        if count["live"] >= MOST_KEYS:
+            raise Throttled(f"At most {MOST_KEYS} keys can be live.", {"limit": "max_keys", "max": MOST_KEYS})
+        digest, expires, maker = digest_of(secret.encode()), asked.expires_in_ms, by.actor.id
+        limits = asked.tenant, asked.hides_payloads
+        await db.execute(_INSERT, key_id, asked.name, digest, scopes, prefixes, expires, maker, *limits)
+        detail = {"name": asked.name, "scopes": scopes, "prefixes": prefixes, "expires_in_ms": expires}
+        if asked.tenant is not None:
+            detail["tenant"] = asked.tenant
+        if asked.hides_payloads:
+            detail["payloads"] = HIDDEN
+        await trail.record(db, by.actor, Action.KEY_MADE, key_id, detail)
+        return await get(db, key_id, by), secret
+
+
+async def get(db: Connection, key_id: str, by: Changer) -> Kept:
+    """A key. Raises NotFound, also for one beyond the changer's reach."""
+    row = await db.fetchrow(_GET, key_id) if _ID.match(key_id) else None
+    kept = None if row is None else _kept(row)
+    if kept is None or not by.reaches(kept.scopes, kept.prefixes, hides_payloads=kept.hides_payloads):
+        raise NotFound("There is no such key.", {"id": key_id[:100]})
+    return kept
+
+
+async def page(db: Connection, before: tuple[datetime, str], limit: int, by: Changer) -> list[Kept]:
+    """Up to `limit` keys within the changer's reach that were made before one, the newest first."""
+    scopes, prefixes = (Scope.ALL, ()) if by.key is None else (by.key.scopes, by.key.prefixes)
+    sees = by.key is None or by.key.sees_payloads_below(prefixes or ("",))
+    return [_kept(row) for row in await db.fetch(_PAGE, *before, limit, scopes.words, list(prefixes), sees)]
+
+
+async def rotate(pool: Pool, key_id: str, grace_ms: int, by: Changer) -> tuple[Kept, str]:
+    """Give a key another secret: as it is listed, and the secret. The one before is good for `grace_ms` more, and the
+    one before that no more at all. Raises NotFound, KeyNotLive, Unauthorized where sign-in is needed by now."""
+    secret = _new_secret()
+    async with pool.acquire() as db, db.transaction():
+        kept = await get(db, key_id, by)
+        if by.in_the_open:
+            raise needs_sign_in()
+        if await db.fetchval(_ROTATE, key_id, digest_of(secret.encode()), grace_ms) is None:
+            state = State.REVOKED if kept.revoked_at else State.EXPIRED
+            raise KeyNotLive(f"This key is {state.value}: make another one.", {"id": key_id, "state": state.value})
+        await trail.record(db, by.actor, Action.KEY_ROTATED, key_id, {"name": kept.name, "grace_ms": grace_ms})
+        return await get(db, key_id, by), secret
+
+
+async def revoke(pool: Pool, key_id: str, by: Changer) -> Kept:
+    """Revoke a key for good; again changes nothing. Raises NotFound, Unauthorized where sign-in is needed by now."""
+    async with pool.acquire() as db, db.transaction():
+        kept = await get(db, key_id, by)
+        if by.in_the_open:
+            raise needs_sign_in()
+        if await db.fetchval(_REVOKE, key_id) is not None:
+            await trail.record(db, by.actor, Action.KEY_REVOKED, key_id, {"name": kept.name})
+        return await get(db, key_id, by)
+
+
+def _check(asked: Asked) -> None:
+    if not asked.name or len(asked.name.encode()) > MOST_NAME_BYTES or not asked.name.isprintable():
+        raise _wrong("name", f"name must be 1 to {MOST_NAME_BYTES} bytes of text on one line.")
+    if not asked.scopes:
+        raise _wrong("scopes", "scopes must name at least one of read, write, delete and admin.")
+    if asked.tenant is not None:
+        if not 1 <= len(asked.tenant) <= MAX_TENANT or "\0" in asked.tenant:
+            raise _wrong("tenant", f"tenant must be 1 to {MAX_TENANT} characters without NUL.")
+        if asked.scopes & (Scope.ADMIN | Scope.DELETE):
+            raise _wrong("tenant", "A key for one tenant can read and write only.")
+    if len(asked.prefixes) > MOST_PREFIXES:
+        raise _wrong("prefixes", f"At most {MOST_PREFIXES} prefixes a key.")
+    for prefix in asked.prefixes:
+        if _PREFIX.match(prefix) is None:
+            raise _wrong("prefixes", f"{prefix[:300]!r} is not how a topic's name can start.")
+
+
+def _wrong(field: str, message: str) -> InvalidRequest:
+    return InvalidRequest(message, {"field": field})
+
+
+def _new_secret() -> str:
+    return f"hf_{secrets.token_urlsafe(32)}"
+
+
+def needs_sign_in() -> Unauthorized:
+    """The refusal of who came while all was open, and is late."""
+    return Unauthorized("Sign-in is needed by now: an API key, or a user's name and password.")
+
+
+def _kept(row: asyncpg.Record) -> Kept:
+    scopes, state = scopes_of(row["scopes"]), State(row["state"])
+    return Kept(**{**dict(row), "scopes": scopes, "prefixes": tuple(row["prefixes"]), "state": state})

@@ -1,0 +1,277 @@
+"""Users and grants in PostgreSQL: made, listed, changed, deleted, each with its entry in the audit trail."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+import msgspec
+
+from app.base.db import sql
+from app.base.keys import HIDDEN, Scope
+from app.errors import AlreadyExists, Forbidden, InvalidRequest, NotFound, Throttled
+from app.http.signin.people import Right, check_pattern
+from app.http.signin.store import Changer, needs_sign_in
+from app.kernel.audit import trail
+from app.kernel.audit.trail import Action
+from app.kernel.model import Connection
+
+if TYPE_CHECKING:
+    from app.base.db.pool import Pool
+
+_LOCK = sql.load(__package__, "lock")
+_COUNT = sql.load(__package__, "count")
+_FIND = sql.load(__package__, "find_user")
+_INSERT = sql.load(__package__, "insert_user")
+_GET = sql.load(__package__, "get_user")
+_LOCK_USER = sql.load(__package__, "lock_user")
+_PAGE = sql.load(__package__, "page_users")
+_UPDATE = sql.load(__package__, "update_user")
+_DELETE = sql.load(__package__, "delete_user")
+_GRANTS = sql.load(__package__, "grants")
+_INSERT_GRANT = sql.load(__package__, "insert_grant")
+_DELETE_GRANT = sql.load(__package__, "delete_grant")
+
+MOST_USERS: Final = 10_000  # every process holds all of them
+MOST_GRANTS: Final = 100  # of a user
+MOST_NAME_BYTES: Final = 128
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
+
+
+class Account(msgspec.Struct, frozen=True):
+    """A user as they are listed."""
+
+    id: str
+    username: str
+    is_admin: bool
+    created_at: datetime
+    updated_at: datetime
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """An action that a user may do in the topics of a pattern. `hides_payloads`: without seeing what is in jobs, unless
+    another grant lets them."""
+
+    id: str
+    user_id: str
+    action: Right
+    topic_pattern: str
+    hides_payloads: bool
+    created_at: datetime
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A user who wants to sign in."""
+
+    id: str
+    epoch: int
+    password_hash: str
+
+
+async def find(db: Connection, name: str) -> Found | None:
+    """The user of this name; None if there is none."""
+    row = None if "\0" in name else await db.fetchrow(_FIND, name)
+    return None if row is None else Found(**row)
+
+
+async def create(pool: Pool, name: str, password_hash: str, by: Changer, *, is_admin: bool) -> Account:
+    """Make a user, who may do nothing yet unless they are an admin.
+
+    Raises InvalidRequest; Forbidden for more than the maker may do; AlreadyExists; Unauthorized where sign-in is needed
+    by now; Throttled where there are MOST_USERS.
+    """
+    check_name(name)
+    if is_admin:
+        _must_reach(by, Scope.ALL, hides_payloads=False)
+    user_id = str(uuid.uuid4())
+    async with pool.acquire() as db, db.transaction():
+        await db.execute(_LOCK)
+        count = await db.fetchrow(_COUNT)
+        assert count is not None
+        if by.in_the_open:
+            if count["kept"]:
+                raise needs_sign_in()
+            if not is_admin:
+                raise InvalidRequest(
+                    "The first user must be an admin: from then on every route needs sign-in, and only an admin can "
+                    "make the others."
+                )
+        if count["users"] >= MOST_USERS:
+            raise Throttled(f"There can be {MOST_USERS} users at most.", {"limit": "max_users", "max": MOST_USERS})
+        if await db.fetchval(_INSERT, user_id, name, password_hash, is_admin, by.actor.id) is None:
+            raise _taken(name)
+        await trail.record(db, by.actor, Action.USER_MADE, user_id, {"username": name, "is_admin": is_admin})
+        return await get(db, user_id)
+
+
+async def get(db: Connection, user_id: str) -> Account:
+    """A user. Raises NotFound."""
+    row = await db.fetchrow(_GET, user_id) if _UUID.match(user_id) else None
+    if row is None:
+        raise _no_user(user_id)
+    return Account(**row)
+
+
+async def page(db: Connection, after: str, limit: int) -> list[Account]:
+    """Up to `limit` users whose names come after one, by name."""
+    return [Account(**row) for row in await db.fetch(_PAGE, after, limit)]
+
+
+async def change(
+    pool: Pool,
+    user_id: str,
+    by: Changer,
+    *,
+    name: str | None = None,
+    password_hash: str | None = None,
+    is_admin: bool | None = None,
+) -> Account:
+    """Change what is given; another password ends all tokens of the one before.
+
+    Raises NotFound; InvalidRequest; Forbidden where the user may do more than the changer, or would; AlreadyExists.
+    """
+    if name is not None:
+        check_name(name)
+    async with pool.acquire() as db, db.transaction():
+        account = await _held(db, user_id, by)
+        if is_admin:
+            _must_reach(by, Scope.ALL, hides_payloads=False)
+        if is_admin is False and account.is_admin and _is_self(by, account):
+            raise InvalidRequest("An admin stays one until another admin says otherwise.")
+        try:
+            async with db.transaction():
+                await db.execute(_UPDATE, account.id, name, password_hash, is_admin)
+        except asyncpg.UniqueViolationError:
+            raise _taken(name or "") from None
+        after = await get(db, account.id)
+        changes = trail.changes(_fields(account), _fields(after))
+        if password_hash is not None:
+            changes |= {"password": "changed"}  # that it was, and nothing of it
+        if changes:
+            detail = {"username": account.username, **changes}
+            await trail.record(db, by.actor, Action.USER_CHANGED, account.id, detail)
+        return after
+
+
+async def delete(pool: Pool, user_id: str, by: Changer) -> None:
+    """Delete a user with their grants. Raises NotFound; InvalidRequest for oneself; Forbidden as `change`."""
+    async with pool.acquire() as db, db.transaction():
+        account = await _held(db, user_id, by)
+        if _is_self(by, account):
+            raise InvalidRequest("Nobody deletes themselves.")
+        await db.execute(_DELETE, account.id)
+        await trail.record(db, by.actor, Action.USER_DELETED, account.id, {"username": account.username})
+
+
+async def grants(db: Connection, user_id: str) -> list[Grant]:
+    """What is granted to a user, by action and pattern. Raises NotFound."""
+    account = await get(db, user_id)
+    return [_grant(row) for row in await db.fetch(_GRANTS, account.id)]
+
+
+async def grant(
+    pool: Pool, user_id: str, right: Right, pattern: str, by: Changer, *, hides_payloads: bool = False
+) -> Grant:
+    """Grant a user an action in the topics of a pattern.
+
+    Raises NotFound; InvalidRequest; AlreadyExists; Forbidden for more than the changer may do; Throttled.
+    """
+    check_pattern(pattern)
+    if hides_payloads and right is Right.CONSUME:
+        raise InvalidRequest("Who takes jobs sees their payloads: consume can't hide them.", {"field": "payloads"})
+    async with pool.acquire() as db, db.transaction():
+        account = await _held(db, user_id, by)
+        _must_reach(by, right.scopes, hides_payloads=hides_payloads)
+        if len(await db.fetch(_GRANTS, account.id)) >= MOST_GRANTS:
+            raise Throttled(f"A user has {MOST_GRANTS} grants at most.", {"limit": "max_grants", "max": MOST_GRANTS})
+        given = str(uuid.uuid4()), account.id, right.value, pattern, by.actor.id, hides_payloads
+        row = await db.fetchrow(_INSERT_GRANT, *given)
+        if row is None:
+            raise AlreadyExists(f"This user has the grant of {right.value} on {pattern} already.")
+        made = _grant(row)
+        await trail.record(db, by.actor, Action.GRANT_MADE, account.id, _detail(account, made))
+        return made
+
+
+async def revoke(pool: Pool, user_id: str, grant_id: str, by: Changer) -> None:
+    """Take a grant back. Raises NotFound; Forbidden as `change`."""
+    async with pool.acquire() as db, db.transaction():
+        account = await _held(db, user_id, by)
+        row = await db.fetchrow(_DELETE_GRANT, grant_id, account.id) if _UUID.match(grant_id) else None
+        if row is None:
+            raise NotFound(f"This user has no grant {grant_id[:80]!r}.")
+        await trail.record(db, by.actor, Action.GRANT_REVOKED, account.id, _detail(account, _grant(row)))
+
+
+def check_name(name: str) -> str:
+    """The name, if a user can have it. Raises InvalidRequest. A colon would end it in HTTP Basic."""
+    if not name or len(name.encode()) > MOST_NAME_BYTES or not name.isprintable() or ":" in name:
+        raise InvalidRequest(
+            f"username must be 1 to {MOST_NAME_BYTES} bytes of text on one line, without a colon.",
+            {"field": "username"},
+        )
+    return name
+
+
+async def _held(db: Connection, user_id: str, by: Changer) -> Account:
+    """A user, to be changed by who may do all that they may: a password given to them is a way in."""
+    row = await db.fetchrow(_LOCK_USER, user_id) if _UUID.match(user_id) else None
+    if row is None:
+        raise _no_user(user_id)
+    if by.in_the_open:
+        raise needs_sign_in()
+    account = Account(**row)
+    granted = [] if by.key is None else [_grant(row) for row in await db.fetch(_GRANTS, account.id)]
+    if account.is_admin:
+        _must_reach(by, Scope.ALL, hides_payloads=False)
+    else:
+        scopes = _scopes(one.action for one in granted)
+        _must_reach(by, scopes, hides_payloads=all(one.hides_payloads for one in granted))
+    return account
+
+
+def _scopes(rights: Iterable[Right]) -> Scope:
+    scopes = Scope(0)
+    for right in rights:
+        scopes |= right.scopes
+    return scopes
+
+
+def _must_reach(by: Changer, scopes: Scope, *, hides_payloads: bool) -> None:
+    if not by.reaches(scopes, (), hides_payloads=hides_payloads):
+        raise Forbidden("Nobody can grant more than they may do, nor change a user who may do more.")
+
+
+def _is_self(by: Changer, account: Account) -> bool:
+    return by.key is not None and by.key.id == account.id
+
+
+def _fields(account: Account) -> dict[str, object]:
+    return {"username": account.username, "is_admin": account.is_admin}
+
+
+def _detail(account: Account, made: Grant) -> dict[str, object]:
+    detail: dict[str, object] = {
+        "username": account.username,
+        "action": made.action.value,
+        "topic_pattern": made.topic_pattern,
+    }
+    if made.hides_payloads:
+        detail["payloads"] = HIDDEN
+    return detail
+
+
+def _grant(row: asyncpg.Record) -> Grant:
+    return Grant(**{**dict(row), "action": Right(row["action"])})
+
+
+def _taken(name: str) -> AlreadyExists:
+    return AlreadyExists(f"There is a user {name!r} already.", {"field": "username"})
+
+
+def _no_user(user_id: str) -> NotFound:
+    return NotFound(f"There is no user {user_id[:80]!r}.")

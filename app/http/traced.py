@@ -1,0 +1,215 @@
+"""What of a request becomes a span. Each function does nothing but look into the request while traces are off.
+docs/operations/tracing.md says which spans there are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.base import log
+from app.http.bounds import MAX_META_BYTES, MAX_META_KEYS, MAX_RECORD_BYTES
+from app.http.fields import encode
+
+if TYPE_CHECKING:
+    from app.base import traces
+    from app.kernel.model import Batch, Job
+
+_CALL: Final = "holdfast.traced"
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class Traced:
+    """The application with spans around it. It is not there while traces are off."""
+
+    def __init__(self, app: ASGIApp, spans: traces.Spans) -> None:
+        self._app, self._spans = app, spans
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve; then end what the routes began."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        call = scope[_CALL] = Call(self._spans, scope["headers"])
+        try:
+            await self._app(scope, receive, send)
+        except BaseException as error:
+            call.end(type(error).__name__)
+            raise
+        call.end(scope.get(log.CODE))
+
+
+class Call:
+    """A request, as far as it is traced: a route says what it does as soon as it knows."""
+
+    def __init__(self, spans: traces.Spans, headers: traces.Headers) -> None:
+        self._spans = spans
+        self._headers = headers
+        self._began = time.time_ns()
+        self._span: Any = None  # or what app.base.traces began
+        self._claimed: str | None = None  # the topic of a claim, whose span is made at its end
+
+    def sends(self, topic: str, batch: Batch) -> int:
+        """A batch is about to go in: its span begins, and records without a context of their own get this one. By how
+        many bytes that makes their metadata longer."""
+        about: dict[str, str | int] = {
+            "messaging.operation.name": "enqueue",
+            "messaging.batch.message_count": len(batch),
+        }
+        about |= _tenant(batch.owners())
+        self._span = self._begin("send", topic, about)
+        return carry(batch, self._spans.carrier_of(self._span))
+
+    def sent(self, seqs: Sequence[int]) -> None:
+        """What the records became."""
+        if self._span is not None and len(seqs) == 1:
+            self._span.set_attribute("messaging.message.id", str(seqs[0]))
+
+    def claims(self, topic: str) -> None:
+        """A claim begins. It has a span if it finds jobs, or fails."""
+        self._claimed = topic
+
+    def claimed(self, topic: str, jobs: Sequence[Job], began_ns: int | None = None) -> None:
+        """What a claim found. Its span links to those that enqueued it, and is no child of theirs."""
+        if not jobs:
+            self._claimed = None
+            return
+        about: dict[str, str | int] = {"messaging.operation.name": "claim", "messaging.batch.message_count": len(jobs)}
+        about |= _tenant({job.tenant for job in jobs})
+        if len(jobs) == 1:
+            about["messaging.message.id"] = str(jobs[0].seq)
+        metadata = (job.metadata for job in jobs)
+        self._claimed = None
+        self._span = self._begin("receive", topic, about, metadata, began_ns)
+
+    def pushed(self, topic: str, jobs: Sequence[Job], began_ns: int) -> None:
+        """As `claimed`, of a stream: a span for each time that jobs are pushed."""
+        self.claimed(topic, jobs, began_ns)
+        self.end(None)
+
+    def settles(self, topic: str | None, verb: str, seqs: Sequence[int]) -> None:
+        """Jobs are about to be settled; those of several topics, with None."""
+        about: dict[str, str | int] = {
+            "messaging.operation.name": verb,
+            "messaging.batch.message_count": len(seqs),
+        }
+        if len(seqs) == 1:
+            about["messaging.message.id"] = str(seqs[0])
+        self._span = self._begin("settle", topic, about)
+
+    def settled(self, count: int) -> None:
+        """How many were settled: the caller held the others no more."""
+        if self._span is not None:
+            self._span.set_attribute("holdfast.settled_count", count)
+
+    def end(self, error: str | None) -> None:
+        """The request has been answered, with this error or none."""
+        if self._span is None and self._claimed is not None and error is not None:
+            about: dict[str, str | int] = {"messaging.operation.name": "claim"}
+            self._span = self._begin("receive", self._claimed, about)
+        if self._span is not None:
+            self._spans.end(self._span, error)
+            self._span = None
+
+    def _begin(
+        self,
+        operation: traces.Operation,
+        topic: str | None,
+        about: dict[str, str | int],
+        metadata: Iterable[str | None] = (),
+        began_ns: int | None = None,
+    ) -> Any:
+        return self._spans.begin(
+            operation,
+            topic,
+            headers=self._headers,
+            began_ns=began_ns or self._began,
+            attributes=about,
+            metadata=metadata,
+        )
+
+
+def traced(request: Request) -> Call | None:
+    """The request's call; None while traces are off."""
+    call: Call | None = request.scope.get(_CALL)
+    return call
+
+
+def sends(request: Request, topic: str, batch: Batch) -> int:
+    """See Call.sends."""
+    call: Call | None = request.scope.get(_CALL)
+    return 0 if call is None else call.sends(topic, batch)
+
+
+def sent(request: Request, seqs: Sequence[int]) -> None:
+    """See Call.sent."""
+    call: Call | None = request.scope.get(_CALL)
+    if call is not None:
+        call.sent(seqs)
+
+
+def claims(request: Request, topic: str) -> None:
+    """See Call.claims."""
+    call: Call | None = request.scope.get(_CALL)
+    if call is not None:
+        call.claims(topic)
+
+
+def claimed(request: Request, topic: str, jobs: Sequence[Job]) -> None:
+    """See Call.claimed."""
+    call: Call | None = request.scope.get(_CALL)
+    if call is not None:
+        call.claimed(topic, jobs)
+
+
+def settles(request: Request, topic: str | None, verb: str, seqs: Sequence[int]) -> None:
+    """See Call.settles."""
+    call: Call | None = request.scope.get(_CALL)
+    if call is not None:
+        call.settles(topic, verb, seqs)
+
+
+def settled(request: Request, count: int) -> None:
+    """See Call.settled."""
+    call: Call | None = request.scope.get(_CALL)
+    if call is not None:
+        call.settled(count)
+
+
+def carry(batch: Batch, carrier: dict[str, str]) -> int:
+    """Give each record that has no context of its own this one, in its metadata, and say how many bytes that took. A
+    record whose metadata would be more than is allowed goes without."""
+    if not carrier:
+        return 0
+    alone = encode(carrier).decode()
+    before = [*batch.metadata, *[None] * (len(batch) - len(batch.metadata))]
+    after = [
+        _carrying(text, alone, len(carrier), len(payload)) for text, payload in zip(before, batch.payloads, strict=True)
+    ]
+    batch.metadata = after
+    return sum(map(_bytes, after)) - sum(map(_bytes, before))
+
+
+def _carrying(text: str | None, alone: str, names: int, beside: int) -> str | None:
+    if text is None:
+        with_it = alone
+    else:
+        own = _object.decode(text)
+        if "traceparent" in own or len(own) + names > MAX_META_KEYS:
+            return text
+        with_it = f"{alone[:-1]},{text.strip()[1:]}" if own else alone
+    size = _bytes(with_it)
+    return text if size > MAX_META_BYTES or size + beside > MAX_RECORD_BYTES else with_it
+
+
+def _bytes(text: str | None) -> int:
+    return 0 if text is None else len(text.encode())
+
+
+def _tenant(names: set[str]) -> dict[str, str | int]:
+    """Whose jobs these are, where they are all one's."""
+    return {"holdfast.tenant": next(iter(names))} if len(names) == 1 and "" not in names else {}

@@ -1,0 +1,1 @@
+"""How the v0 dialect reads and writes."""

@@ -1,0 +1,34 @@
+"""How the v0 dialect writes what a route gives: with the performance block, which tells how long it took."""
+
+from __future__ import annotations
+
+import functools
+from typing import Final
+
+import msgspec
+from starlette.responses import Response
+
+from app.http.fields import encode
+from app.http.openapi import ErrorAnswer
+from app.http.route import Dialect
+from app.http.v0.bodies import Performance
+from app.http.v0.fields import answer
+
+
+def _write(given: msgspec.Struct, status: int, began: float) -> Response:
+    return answer(encode(given)[1:-1], began, status=status)
+
+
+@functools.cache
+def _timed(struct: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    return msgspec.defstruct(
+        struct.__name__,
+        [("performance", Performance)],
+        bases=(struct,),
+        module=struct.__module__,
+        namespace={"__doc__": struct.__doc__},
+        kw_only=True,
+    )
+
+
+V0: Final = Dialect("v0", ErrorAnswer, _write, _timed, strict=True)

@@ -1,0 +1,1 @@
+"""The queue itself, on PostgreSQL; knows nothing of HTTP."""

@@ -1,0 +1,252 @@
+"""Claims: callers that arrive together are one cohort and share one statement. docs/semantics.md, sections 4 and 16."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec.structs import replace
+
+from app.errors import TopicNotFound
+from app.kernel.batching import GroupCommit
+from app.kernel.claim.claimers import MAX_CLAIM, Claimer
+from app.kernel.claim.consumer import MAX_BYTES
+from app.kernel.claim.passes import MAX_SLOTS, Passes
+from app.kernel.claim.tagged import Tagged
+from app.kernel.model import Job, Lane
+from app.kernel.topics.config import Policy
+
+if TYPE_CHECKING:
+    from app.kernel.settle.exits import Exits
+    from app.kernel.settle.settlements import Settlements
+    from app.kernel.shared import Shared
+
+log = logging.getLogger(__name__)
+
+# None: there may be jobs, behind spent ones that are being taken out, or behind the bytes of others. Ask again.
+Answer: TypeAlias = "list[Job] | None"
+
+
+class Claims:
+    """One cohort in flight for each topic, and for each set of tenants and tags that is named."""
+
+    def __init__(self, shared: Shared, exits: Exits, settlements: Settlements) -> None:
+        self._shared = shared
+        self._settlements = settlements
+        self._passes = Passes(shared, exits)
+        self._tagged = Tagged(shared, exits)
+        self._stopping = False
+        self._returns: set[asyncio.Task[None]] = set()
+        # Without a window the first come takes what it asked for, and a statement has as many slots as one caller
+        # may ask for; with one, the whole cohort shares, however much it asks for.
+        self._greedy = self._group(window=0)
+        self._even = self._group(window=1)
+
+    def _group(self, *, window: int) -> GroupCommit[Claimer, Answer]:
+        return GroupCommit(
+            self._commit,
+            max_waiting=self._shared.max_waiting,
+            most=MAX_SLOTS if window else MAX_CLAIM,
+            weight=lambda claimer: 1 if window else claimer.max,
+            left=self._give_back,
+            window=(lambda claimer: claimer.policy.config.claim_jitter_ms / 1000) if window else None,
+        )
+
+    async def claim(self, claimer: Claimer, wait_seconds: float = 0) -> list[Job]:
+        """Lease up to `claimer.max` jobs, in claim order; wait up to `wait_seconds` for the first.
+
+        Nothing is the answer only where nothing was claimable: jobs that are spent are taken out, however many stand
+        in front of one that is not, and however long that takes.
+        Cancelling it is leaving: what was claimed for this caller goes back at once and counts as no delivery.
+        Raises Unavailable, and what the database refuses.
+        """
+        until = time.monotonic() + wait_seconds
+        mark, jobs = await self._ask(claimer, waits=wait_seconds > 0)
+        while not jobs and not self._stopping and (left := until - time.monotonic()) > 0:
+            if not await self._park(claimer, mark, left) or self._stopping:
+                break
+            mark, jobs = await self._ask(claimer, waits=True)
+        return jobs
+
+    async def claim_in_order(self, claimers: Sequence[Claimer], wait_seconds: float = 0) -> list[list[Job]]:
+        """Lease up to `claimers[0].max` jobs in all, from one topic after the other; wait up to `wait_seconds` for the
+        first. What each claimer got, in the order of `claimers`.
+
+        Cancelling it gives back all that was claimed. Raises as `claim` does, but only where nothing was claimed.
+        """
+        until = time.monotonic() + wait_seconds
+        marks, found = await self._ask_in_order(claimers, waits=wait_seconds > 0)
+        while not any(found) and not self._stopping and (left := until - time.monotonic()) > 0:
+            woken = await self._park_at_all(claimers, marks, left)
+            if not woken or self._stopping:
+                break
+            marks, found = await self._ask_in_order(claimers, waits=True)
+            # A topic that was not asked has work for somebody else.
+            self._pass_on(claimers[place] for place in woken if place >= len(marks))
+        return found
+
+    async def _ask(self, claimer: Claimer, *, waits: bool) -> tuple[int, list[Job]]:
+        """Claim once: the mark for `Waiters.park`, and the jobs. A caller that waits anyway is not asked for where
+        nothing has come since somebody found nothing."""
+        waiters, topic = self._shared.waiters, claimer.policy.topic
+        group = self._even if claimer.policy.config.claim_jitter_ms > 0 else self._greedy
+        share: list[Job] | None = None
+        while share is None:
+            mark = waiters.mark(topic.id, claimer.tenants, claimer.tags)
+            if waits and waiters.is_quiet(topic.id):
+                return mark, []
+            share = await self._submit(group, claimer)
+            if self._stopping:
+                share = share or []
+        # Where it was tokens that lacked, there may be jobs; nor do jobs of some tenants or tags tell of all.
+        of_all = claimer.tenants is None and claimer.tags is None
+        if not share and of_all and not self._shared.throttle.sends_away(topic.id):
+            waiters.found_nothing(topic.id, mark)
+        return mark, share
+
+    async def _ask_in_order(self, claimers: Sequence[Claimer], *, waits: bool) -> tuple[Sequence[int], list[list[Job]]]:
+        """Claim once from each topic until there are enough jobs, or bytes of them: the marks of the topics asked, and
+        all claimers' jobs."""
+        marks: list[int] = []
+        found: list[list[Job]] = [[] for _ in claimers]
+        left, size = claimers[0].max, 0
+        try:
+            for claimer, jobs in zip(claimers, found, strict=True):
+                mark, some = await self._ask(replace(claimer, max=left), waits=waits)
+                jobs.extend(some)
+                marks.append(mark)
+                left -= len(some)
+                size += sum(len(job.payload) for job in some)
+                if not left or size >= MAX_BYTES:
+                    break
+        except BaseException as error:
+            if not any(found):
+                raise
+            if not isinstance(error, Exception):
+                for claimer, jobs in zip(claimers, found, strict=True):
+                    self._give_back(claimer, jobs)
+                raise
+            # The caller gets the jobs that were claimed: an error would strand them until their deadline.
+            log.warning("a claim of topic %s failed, after others had jobs: %r", claimer.policy.topic.name, error)
+        return marks, found
+
+    async def _park(self, claimer: Claimer, mark: int, seconds: float) -> bool:
+        return await self._shared.waiters.park(
+            claimer.policy.topic,
+            claimer.max,
+            mark,
+            seconds,
+            even=claimer.policy.config.claim_jitter_ms > 0,
+            tenants=claimer.tenants,
+            tags=claimer.tags,
+            node=claimer.node,
+        )
+
+    def _pass_on(self, claimers: Iterable[Claimer]) -> None:
+        for claimer in claimers:
+            self._shared.waiters.wake(claimer.policy.topic.id, claimer.max)
+
+    async def _park_at_all(self, claimers: Sequence[Claimer], marks: Sequence[int], seconds: float) -> list[int]:
+        """Wait until some of the topics may have work: their places. None after so many seconds."""
+        parked = [
+            asyncio.create_task(self._park(claimer, mark, seconds))
+            for claimer, mark in zip(claimers, marks, strict=True)
+        ]
+        try:
+            await asyncio.wait(parked, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self._pass_on(claimers[place] for place in _woken(parked))
+            raise
+        finally:
+            woken = _woken(parked)
+            for task in parked:
+                task.cancel()  # one that is being woken now wakes the next in line
+        return woken
+
+    async def _submit(self, group: GroupCommit[Claimer, Answer], claimer: Claimer) -> Answer:
+        future = group.submit((claimer.policy.topic.id, claimer.tenants, claimer.tags), claimer)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            # Too late to be taken out of the statement, and too early to have seen its answer.
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._give_back(claimer, future.result())
+            raise
+
+    def _give_back(self, claimer: Claimer, jobs: Answer) -> None:
+        if jobs:
+            task = asyncio.create_task(self._settlements.give_back(claimer.policy, claimer.node, jobs))
+            self._returns.add(task)
+            task.add_done_callback(self._returns.discard)
+
+    def groups(self) -> dict[str, list[GroupCommit[Any, Any]]]:
+        """Its group commits, by verb."""
+        return {"claim": [self._greedy, self._even]}
+
+    def stop(self) -> None:
+        """Send those who wait away empty-handed, and let nobody wait any more."""
+        self._stopping = True
+        self._shared.waiters.wake_all()
+
+    async def drain(self) -> None:
+        """Wait for claims under way, and for what callers who left give back."""
+        await self._greedy.drain()
+        await self._even.drain()
+        await self._tagged.drain()
+        if self._returns:
+            await asyncio.wait(self._returns)
+
+    async def _commit(self, cohort: Sequence[Claimer]) -> list[Answer | BaseException]:
+        policy, tags = await self._latest(cohort[-1].policy), cohort[-1].tags
+        passes = self._passes if tags is None else self._tagged.passes(tags)
+        shares: list[list[Job]] = [[] for _ in cohort]
+        lanes: Sequence[Lane] = await self._shared.lanes.of(self._shared.verbs(policy), policy.topic)
+        lanes = self._shared.lanes.asked(policy, lanes)
+        if not lanes:
+            self._passes.numbers.shared([0] * len(cohort))
+            return list(shares)
+        if policy.config.throughput_limit:
+            through = await self._spend(passes, policy, cohort, shares, lanes)
+        else:
+            through = await passes.fill(policy, cohort, shares, lanes, MAX_SLOTS)
+        return [share if share or through else None for share in shares]
+
+    async def _latest(self, policy: Policy) -> Policy:
+        """The topic's policy as it is known now: whoever waits came with an older one, and it may be paused by now."""
+        try:
+            latest = await self._shared.policies.get(policy.topic.name)
+        except TopicNotFound:
+            return policy
+        return latest if latest.topic.id == policy.topic.id and latest.version >= policy.version else policy
+
+    async def _spend(
+        self,
+        passes: Passes,
+        policy: Policy,
+        cohort: Sequence[Claimer],
+        shares: Sequence[list[Job]],
+        lanes: Sequence[Lane],
+    ) -> bool:
+        """Claim for the cohort as far as there are tokens; as `Passes.fill`."""
+        wanted = min(sum(claimer.max for claimer in cohort), MAX_SLOTS)
+        tokens = await self._shared.throttle.take(policy, wanted)
+        through = True
+        try:
+            if tokens:
+                through = await passes.fill(policy, cohort, shares, lanes, tokens)
+            else:
+                passes.numbers.shared([0] * len(cohort))
+        finally:
+            claimed = sum(map(len, shares))
+            await self._shared.throttle.put_back(policy, tokens - claimed)
+        if claimed == tokens < wanted:
+            short = sum(len(share) < claimer.max for claimer, share in zip(cohort, shares, strict=True))
+            self._shared.metrics.topic(policy.topic.name).throttled.add(short)
+        return through
+
+
+def _woken(parked: Sequence[asyncio.Task[bool]]) -> list[int]:
+    return [place for place, task in enumerate(parked) if task.done() and task.result()]

@@ -1,0 +1,399 @@
+"""Taking jobs out: claim, and what the holder of a lease may do with it. docs/semantics.md, sections 1 to 4.
+
+Each verb is one statement, and checks the lease in it. ack, nack and extend lock before they change: what somebody
+changed between the two comes back as picked and not done, and the verb runs again for it, or the verb of a good
+lease that met a heartbeat would be lost.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from asyncpg.pgproto.pgproto import UUID
+
+from app.base.db import sql
+from app.kernel.claim.turns import sort_keys
+from app.kernel.model import Budget, Connection, Held, Job, Lane, LeaseId, Reach, Seq, Share, Topic
+from app.kernel.settle.results import NOTHING, Ended, Keep, Progress
+from app.kernel.topics.backoff import SUSPECTED_FROM, Backoff
+
+_CLAIM = sql.load(__package__, "claim")
+_CLAIM_TAGGED = sql.load(__package__, "claim_tagged")
+_ACK = sql.load(__package__, "ack")
+_ACK_AND_RECORD = sql.load(__package__, "ack_and_record")
+_NACK = sql.load(__package__, "nack")
+_NACK_KEYED = sql.load(__package__, "nack_keyed")
+_EXTEND = sql.load(__package__, "extend")
+_HELD = sql.load(__package__, "held")
+_LEASES = sql.load(__package__, "leases")
+_LANES = sql.load(__package__, "lanes")
+
+MAX_BYTES: Final = 64 * 1024 * 1024  # of the payloads that one claim hands out, give or take the last one
+MAX_RUNS: Final = 5  # two were the most ever needed under stress
+
+
+class Slots(msgspec.Struct, frozen=True):
+    """Seats for the jobs of one claim: seat i belongs to caller `callers[i]` (from 0) and takes the i-th job."""
+
+    callers: list[int]
+    nodes: list[str]
+    leases_ms: list[int]
+
+
+class Seen(msgspec.Struct):
+    """The last job that a claim met in each part of a lane, and the first there that it met and could not lease; and
+    how many it met."""
+
+    ready: int | None = None
+    due: int | None = None
+    ready_lost: int | None = None
+    due_lost: int | None = None
+    met: int = 0
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """`jobs[i]` are those of caller i, in claim order; whether any was met that has no delivery left, or whose time to
+    live has passed. `seen` is by the lane's place; `met` counts all; `at` is now() in µs. `cut`: others were met, and
+    left for their bytes; `taken`: others were met that somebody else had locked. `waits_us`, in no order: for how long
+    jobs could have been claimed; fresh dead letters are left out. `crashes`: how many jobs' last delivery had ended by
+    its deadline; `suspects`: for how many of them that was the second time."""
+
+    jobs: list[list[Job]]
+    exhausted: bool
+    expired: bool
+    seen: dict[int, Seen]
+    met: int
+    at: int
+    cut: bool = False
+    waits_us: list[int] = msgspec.field(default_factory=list)
+    crashes: int = 0
+    suspects: int = 0
+    taken: bool = False
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.jobs))
+
+
+async def lanes(db: Connection, topic: Topic, known: Sequence[Lane] = ()) -> Sequence[Lane]:
+    """The lanes that a topic has, in claim order; those that are `known`, where there are no more."""
+    rows = await db.fetch(_LANES, topic.name, len(known))
+    return [Lane(row["tenant"], row["priority"]) for row in rows] or known
+
+
+async def claim(
+    db: Connection,
+    topic: Topic,
+    budget: Budget,
+    reaches: Sequence[Reach],
+    slots: Slots,
+    *,
+    shares: Sequence[Share] | None = None,
+    whole: bool = False,
+    by_time: bool = False,
+    most_bytes: int = MAX_BYTES,
+    tags: Sequence[str] | None = None,
+) -> Claimed:
+    """Lease up to len(slots.callers) jobs, lanes in the order given, each lane at most once; `whole`: with their
+    `rest`. None follows behind `most_bytes` of payload, so that one comes whatever it weighs.
+
+    `shares`: how far the lanes, as many of them as it says one after the other, are gone through; None: as far as there
+    are slots. `by_time`: a lane's jobs by the time since when they can be claimed, rather than due ones first; which
+    ones are next is for `reaches` to say (see turns.py). `tags`: only jobs with one of these.
+    """
+    wanted = len(slots.callers)
+    shares = [Share(len(reaches), wanted)] if shares is None else shares
+    ends = list(itertools.accumulate(share.lanes for share in shares))
+    noise = os.urandom(16 * wanted)  # no counter: after a failover that lost commits it would repeat itself
+    leases = [UUID(noise[i : i + 16]) for i in range(0, 16 * wanted, 16)]
+    rows = await db.fetch(
+        _CLAIM if tags is None else _CLAIM_TAGGED,
+        topic.name,
+        wanted,
+        [reach.lane.tenant for reach in reaches],
+        [reach.lane.priority for reach in reaches],
+        [reach.after for reach in reaches],
+        [reach.due for reach in reaches],
+        leases,
+        [caller + 1 for caller in slots.callers],
+        slots.nodes,
+        slots.leases_ms,
+        budget.ends,
+        budget.max_deliveries,
+        whole,
+        [end - share.lanes + 1 for end, share in zip(ends, shares, strict=True)],
+        ends,
+        [share.most for share in shares],
+        [reach.most_due for reach in reaches] if by_time else [],
+        most_bytes,
+        *(() if tags is None else (tags,)),
+    )
+    jobs_by_slot: dict[int, Job] = {}
+    kinds: set[str] = set()
+    crashes = suspects = 0
+    seen: dict[int, Seen] = {}
+    at: int = rows.pop()["place"]
+    waits: list[int] = []
+    places: list[tuple[int, bool, int, int, Seq]] = []
+    # RETURNING promises no order; each row says whose it is.
+    for kind, lane, due, place, slot, seq, deliveries, deadline_ms, created, *shown, rare, more in rows:
+        part = seen.get(lane - 1) or seen.setdefault(lane - 1, Seen())
+        _see(part, due=due, place=place, lost=kind in _LEFT)
+        if kind in {"leased", "again"}:
+            start = 16 * (slot - 1)
+            of = reaches[lane - 1].lane
+            columns = (*shown, more, of.tenant, of.priority, *(rare or ()))
+            lease = noise[start : start + 16].hex()
+            job = Job(seq, lease, deliveries, deadline_ms, round(created * 1000), *columns)
+            jobs_by_slot[slot] = job
+            if kind == "again":
+                crashes += 1
+                suspects += job.crashes == SUSPECTED_FROM
+            if due:
+                waits.append(at - place)
+            elif job.original_topic is None:  # else it is older than its place in this queue
+                waits.append(at - job.created_ms * 1000)
+            if by_time:
+                places.append((lane, due, place, round(created * 1_000_000), job.seq))
+        else:
+            kinds.add(kind)
+    jobs: list[list[Job]] = [[] for _ in slots.nodes]
+    for slot in sorted(jobs_by_slot):
+        jobs[slots.callers[slot - 1]].append(jobs_by_slot[slot])
+    if by_time:
+        turns = sort_keys(places)
+        for share in jobs:
+            share.sort(key=lambda job: turns[job.seq])
+    exhausted, expired, cut, taken = (kind in kinds for kind in ("exhausted", "expired", "heavy", "taken"))
+    return Claimed(jobs, exhausted, expired, seen, len(rows), at, cut, waits, crashes, suspects, taken)
+
+
+_LEFT: Final = {"lost", "heavy", "taken"}
+
+
+def _see(seen: Seen, *, due: bool, place: int, lost: bool) -> None:
+    seen.met += 1
+    if due:
+        if seen.due is None or place > seen.due:
+            seen.due = place
+        if lost and (seen.due_lost is None or place < seen.due_lost):
+            seen.due_lost = place
+    else:
+        if seen.ready is None or place > seen.ready:
+            seen.ready = place
+        if lost and (seen.ready_lost is None or place < seen.ready_lost):
+            seen.ready_lost = place
+
+
+async def ack(
+    db: Connection,
+    topic: Topic,
+    held: Sequence[Held],
+    ended: Ended | None = None,
+    *,
+    results: Sequence[str | None] = (),
+    keep: Keep = NOTHING,
+) -> set[int]:
+    """Complete jobs: the places in `held` that were its holder's. `held` must ascend by seq. Adds to `ended`.
+
+    results[i], the text of JSON, is what the holder of held[i] hands in; empty where nobody hands in any.
+    """
+    records = keep.archived or keep.told or bool(results)
+    done: set[int] = set()
+    for _ in range(MAX_RUNS):
+        places = _open(held, done)
+        of = topic.name, *_columns(held, places)
+        if records:
+            given = [results[i] for i in places] if results else []
+            row = await _one(db, _ACK_AND_RECORD, *of, given, keep.ttl_ms, keep.archived, keep.told)
+        else:
+            row = await _one(db, _ACK, *of)
+        done.update(places[i - 1] for i in row["done"])
+        if ended is not None:
+            ended.add(row)
+        if len(row["done"]) == len(row["picked"]):
+            break
+        records = True  # jobs with webhooks of their own are among those that are left
+    return done
+
+
+class Return(msgspec.Struct, frozen=True):
+    """How one job goes back: after `delay_ms` (0: at once; None: as the topic's backoff says), with the holder's error.
+
+    The delivery that ends here is given back if fewer than `refunds` of the job's were; None: in any case, which is the
+    service's own doing, and is not counted.
+    """
+
+    delay_ms: int | None = 0
+    error: str | None = None
+    refunds: int | None = 0
+
+
+class Ending(NamedTuple):
+    """A lease: whether its job was cancelled, and the deadline in ms since 1970."""
+
+    lease: LeaseId
+    cancelled: bool
+    until_ms: int = 0
+
+
+class Returned(msgspec.Struct, frozen=True):
+    """Places in `held`: returned to the queue; still held, since the job has a key; and out of deliveries, or
+    cancelled, with the lease that still holds the job. Of those that were returned: which were refunded, and all delays
+    in ms."""
+
+    done: set[int]
+    keyed: set[int]
+    spent: dict[int, Ending]
+    refunded: set[int]
+    delays_ms: list[int]
+
+
+async def nack(
+    db: Connection,
+    topic: Topic,
+    budget: Budget,
+    held: Sequence[Held],
+    returns: Sequence[Return],
+    *,
+    backoff: Backoff | None = None,
+) -> Returned:
+    """Return jobs to the queue. `held` must ascend by seq; returns[i] belongs to held[i].
+
+    What is `spent` has had its last delivery, or was cancelled: the caller takes it out (`retire`). What is `keyed`
+    takes `nack_keyed`.
+    """
+    done: set[int] = set()
+    keyed: set[int] = set()
+    spent: dict[int, Ending] = {}
+    refunded: set[int] = set()
+    delays: list[int] = []
+    policy = _policy(backoff)
+    for _ in range(MAX_RUNS):
+        places = _open(held, done | keyed | spent.keys())
+        row = await _one(
+            db,
+            _NACK,
+            topic.name,
+            *_columns(held, places),
+            _delays(returns, places, policy),
+            [returns[i].error for i in places],
+            [returns[i].refunds for i in places],
+            budget.ends,
+            budget.max_deliveries,
+            policy,
+        )
+        done.update(places[i - 1] for i in row["done"])
+        endings = map(Ending, row["leases"], row["cancelled"])
+        spent.update((places[i - 1], ending) for i, ending in zip(row["spent"], endings, strict=True))
+        keyed.update(places[i - 1] for i in row["keyed"])
+        refunded.update(places[i - 1] for i in row["refunded"])
+        delays += row["delays"]
+        if len(row["done"]) == len(row["picked"]):
+            break
+    return Returned(done, keyed, spent, refunded, delays)
+
+
+class ReturnedKeyed(NamedTuple):
+    """Places in `held`: those that were their holders'; of them, those that ended, since a newer job of their key
+    waits, and those that were refunded. And all delays, in ms, of those that did not end."""
+
+    done: set[int]
+    ended: set[int]
+    refunded: set[int]
+    delays_ms: list[int]
+
+
+async def nack_keyed(
+    db: Connection, topic: Topic, held: Sequence[Held], returns: Sequence[Return], *, backoff: Backoff | None = None
+) -> ReturnedKeyed:
+    """Return jobs that have keys. `held` must ascend by seq.
+
+    Waits for whoever writes the same keys. Raises SerializationError where it is worth a retry.
+    """
+    policy, places = _policy(backoff), _open(held, set())
+    row = await _one(
+        db,
+        _NACK_KEYED,
+        topic.name,
+        *_columns(held, places),
+        _delays(returns, places, policy),
+        [one.error for one in returns],
+        [one.refunds for one in returns],
+        policy,
+    )
+    done, ended, refunded = ({i - 1 for i in row[name]} for name in ("done", "superseded", "refunded"))
+    return ReturnedKeyed(done, ended, refunded - ended, row["delays"])
+
+
+async def extend(
+    db: Connection,
+    topic: Topic,
+    held: Sequence[Held],
+    leases_ms: Sequence[int],
+    cancelled: set[int] | None = None,
+    *,
+    progress: Sequence[Progress | None] = (),
+) -> dict[int, int]:
+    """Set deadlines to now + leases_ms[i]: place in `held` → new deadline in ms since 1970. Ascending by seq. Adds to
+    `cancelled` those whose job was cancelled. progress[i] is how far the holder of held[i] is; empty where nobody says.
+    """
+    done: dict[int, int] = {}
+    for _ in range(MAX_RUNS):
+        places = _open(held, done)
+        said = [progress[i] for i in places] if progress else []
+        how = [one and one.percent for one in said], [one and one.note for one in said]
+        row = await _one(db, _EXTEND, topic.name, *_columns(held, places), [leases_ms[i] for i in places], *how)
+        done.update((places[i - 1], deadline) for i, deadline in zip(row["done"], row["deadlines"], strict=True))
+        if cancelled is not None:
+            cancelled.update(places[i - 1] for i in row["cancelled"])
+        if len(row["done"]) == len(row["picked"]):
+            break
+    return done
+
+
+async def still_held(db: Connection, topic: Topic, leases: Sequence[tuple[int, LeaseId]]) -> set[int]:
+    """Of (seq, lease id) pairs: the places whose lease is good."""
+    places: list[int] = await db.fetchval(_HELD, topic.name, [seq for seq, _ in leases], [lease for _, lease in leases])
+    return {place - 1 for place in places}
+
+
+async def leases(db: Connection, topic: Topic, held: Sequence[Held]) -> dict[int, Ending]:
+    """Under which leases holders have jobs, and which of those were cancelled: by the places in `held` that are
+    theirs."""
+    rows = await db.fetch(_LEASES, topic.name, *_columns(held, list(range(len(held)))))
+    return {row["ord"] - 1: Ending(row["lease_id"], row["cancelled"], row["until_ms"]) for row in rows}
+
+
+def _policy(backoff: Backoff | None) -> str | None:
+    return None if backoff is None else msgspec.json.encode(backoff).decode()
+
+
+def _delays(returns: Sequence[Return], places: Sequence[int], policy: str | None) -> list[int | None]:
+    """Delays in ms; where there is no backoff, all of them."""
+    if policy is not None:
+        return [returns[i].delay_ms for i in places]
+    return [returns[i].delay_ms or 0 for i in places]
+
+
+def _open(held: Sequence[Held], settled: set[int] | dict[int, int]) -> list[int]:
+    """The places that a further run has to look at."""
+    if settled:
+        return [i for i in range(len(held)) if i not in settled]
+    # Rows are locked in this order by every verb; out of order, two batches deadlock.
+    assert all(a.seq <= b.seq for a, b in itertools.pairwise(held)), "held must ascend by seq"
+    return list(range(len(held)))
+
+
+def _columns(held: Sequence[Held], places: list[int]) -> tuple[list[int], list[LeaseId | None], list[str | None]]:
+    return [held[i].seq for i in places], [held[i].lease for i in places], [held[i].node for i in places]
+
+
+async def _one(db: Connection, query: str, *args: Any) -> Any:
+    row = await db.fetchrow(query, *args)
+    assert row is not None, "the statement answers one row always"
+    return row

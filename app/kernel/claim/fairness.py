@@ -1,0 +1,354 @@
+"""Fair shares: which tenants a claim that names none takes from, and how much. docs/semantics.md, section 5.
+
+Virtual time, as in weighted fair queueing: each job moves its tenant on by what jobs of that tenant take, over its
+weight, and the next job is that of the tenant which is furthest behind. Who has had nothing to do begins where the
+others are: idleness earns nothing, and who takes what others leave owes nothing for it.
+
+A claim does not ask all tenants, of which there may be thousands: those that had something when they were last looked
+at, the furthest behind first. The others rest. Where they are few, claims ask them too; where they are many, one read
+now and then says which of them have something (see looks.py). A claim of many jobs asks for that read before it shares
+them out, wherever it is cheap. docs/adr/0032.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import math
+import time
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from app.kernel.model import Lane, Share
+
+if TYPE_CHECKING:
+    from app.kernel.claim.consumer import Claimed
+    from app.kernel.claim.cursors import Plan
+    from app.kernel.model import Batch
+
+MOST: Final = 256  # tenants that one statement asks
+FEW: Final = 32  # and so many at least, where fewer jobs are wanted: some may have nothing by now
+GUESSES: Final = 64  # of them, most that had nothing, where others have something
+# How soon a tenant that had nothing is asked again, if nothing is heard of it. A claim that has got nothing so far does
+# not wait for that where it can ask all of them, as on a topic without tenants.
+REST_SECONDS: Final = 0.4
+LARGE: Final = 100  # jobs: worth a look who of those that rest has something, before they are shared out
+LEARNING: Final = 0.1  # what a new measurement counts, beside those before
+LEAST_MS: Final = 1.0  # what a job takes at least
+
+
+class _Tenant:
+    """What is remembered of one. `time` is its virtual time; `pace` the mean time of its jobs in ms, None if none was
+    seen; `asked` when it had nothing, 0 if it must be asked; `heard` when it was last said to have something; `due`
+    when the next of its jobs is that this process knows the time of."""
+
+    __slots__ = ("asked", "due", "heard", "lanes", "name", "pace", "time")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lanes: list[Lane] = []
+        self.time = 0.0
+        self.pace: float | None = None
+        self.asked = 0.0
+        self.heard = 0.0
+        self.due = math.inf
+
+
+class Turn(msgspec.Struct):
+    """Who is asked by one statement, and at most for how many jobs each. `open`: whoever has something may be. `looks`:
+    those who rest are too many to be asked, and it is time to look which of them have something. `large`: so much is
+    shared out that it is worth a look before."""
+
+    at: float
+    open: bool
+    tenants: list[_Tenant]
+    most: list[int] = msgspec.field(default_factory=list)
+    owed: list[int] = msgspec.field(default_factory=list)  # how many of those are due to them, whatever others leave
+    looks: bool = False
+    large: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """Theirs."""
+        return [tenant.name for tenant in self.tenants]
+
+    @property
+    def lanes(self) -> list[Lane]:
+        """Their lanes, tenant by tenant, each tenant's in claim order."""
+        return [lane for tenant in self.tenants for lane in tenant.lanes]
+
+    @property
+    def shares(self) -> list[Share]:
+        """How those are shared out."""
+        return [Share(len(tenant.lanes), most) for tenant, most in zip(self.tenants, self.most, strict=True)]
+
+
+class Tenants:
+    """The tenants of one topic, as one process knows them."""
+
+    def __init__(self) -> None:
+        self.limited = asyncio.Lock()  # held by a claim of tenants that have limits
+        self._all: dict[str, _Tenant] = {}
+        self._busy: dict[str, _Tenant] = {}  # had something when last asked, or are new
+        self._resting: dict[str, _Tenant] = {}  # had nothing; those that were asked longest ago come first
+        self._lanes: Sequence[Lane] = ()
+        self._now = 0.0  # virtual
+        self._pace = LEAST_MS
+        self._heard = 0.0
+        self._looked = 0.0  # when a look at all of them was begun
+        self._dues: list[tuple[float, str]] = []
+        self._full: set[str] = set()  # rest at their limits
+        self._freed = 0.0  # when some of those had a job less
+
+    def know(self, lanes: Sequence[Lane]) -> bool:
+        """These are the topic's lanes, in claim order. Whether there is more than one tenant."""
+        if lanes is not self._lanes:
+            self._lanes = lanes
+            for tenant in self._all.values():
+                tenant.lanes = []
+            new: list[_Tenant] = []
+            for lane in lanes:
+                known = self._all.get(lane.tenant)
+                if known is None:
+                    known = self._all[lane.tenant] = _Tenant(lane.tenant)
+                    new.append(known)
+                known.lanes.append(lane)
+            if len(new) <= MOST:
+                for tenant in new:
+                    self._wake(tenant)
+            else:
+                self._resting = {tenant.name: tenant for tenant in new} | self._resting
+                self._heard = time.monotonic()
+        return len(self._all) > 1
+
+    def heard(self, names: Collection[str] | None) -> None:
+        """Something was made claimable: of these tenants, or of who knows whom."""
+        now = time.monotonic()
+        if names is None:
+            self._heard = now
+            return
+        for name in names:
+            tenant = self._all.get(name)
+            if tenant is not None:
+                tenant.heard = now
+                self._wake(tenant)
+
+    def measured(self, names: Iterable[str], ages_ms: Iterable[float]) -> None:
+        """Jobs of these tenants took so long from claim to ack."""
+        for name, age in zip(names, ages_ms, strict=True):
+            took = max(age, LEAST_MS)
+            self._pace += LEARNING * (took - self._pace)
+            tenant = self._all.get(name)
+            if tenant is not None:
+                tenant.pace = took if tenant.pace is None else tenant.pace + LEARNING * (took - tenant.pace)
+
+    def due(self, names: Iterable[str], seconds: float) -> None:
+        """A job of each of these tenants comes due in so many seconds."""
+        at = time.monotonic() + seconds
+        for name in names:
+            tenant = self._all.get(name)
+            if tenant is not None and at < tenant.due:
+                tenant.due = at
+                heapq.heappush(self._dues, (at, name))
+
+    def freed(self) -> set[str]:
+        """A tenant with a limit has a job less under lease; which it is, is not known: those that were at theirs."""
+        self._freed = time.monotonic()
+        return set(self._full)
+
+    def turn(
+        self, wanted: int, among: Collection[str] | None = None, *, since: float = math.inf, empty: bool = True
+    ) -> Turn:
+        """Whom to ask next for so many jobs: of all tenants, or of these. Nobody: there is nothing to be had.
+
+        Who had nothing when it was asked `since` a time of the monotonic clock is not asked again: a call that began
+        then ends. `empty`: it has got no job yet.
+        """
+        at = time.monotonic()
+        self._come(at)
+        busy, resting = list(self._busy.values()), iter(self._resting.values())
+        few = among is not None or len(self._resting) <= MOST
+        if among is not None:
+            named = [self._all[name] for name in dict.fromkeys(among) if name in self._all]
+            busy = [tenant for tenant in named if tenant.name in self._busy]
+            resting = iter(sorted((one for one in named if one.name in self._resting), key=lambda one: one.asked))
+        busy = heapq.nsmallest(min(max(wanted, FEW), MOST), busy, key=lambda tenant: tenant.time)
+        large = wanted >= LARGE and among is None and bool(busy and self._resting) and self._looked < since
+        rested = max(at - REST_SECONDS, self._heard)
+        if not few:
+            # While others have something, no hint of who knows whom makes looks more frequent.
+            looks = self._looked <= (at - REST_SECONDS if busy else rested) and self._looked < since
+            return Turn(at, open=True, tenants=busy, looks=looks, large=large)
+        before = at if empty and not busy else rested
+        rest = itertools.takewhile(lambda tenant: tenant.asked <= before and tenant.asked < since, resting)
+        guesses = (tenant for tenant in rest if tenant.lanes)
+        asked = [*itertools.islice(guesses, GUESSES if busy else MOST), *busy]
+        return Turn(at, among is None, asked, large=large)
+
+    def looked(self, at: float, working: Iterable[tuple[Lane, float]]) -> list[Lane]:
+        """A look that was begun `at` found that these lanes have something, or will have in so many seconds, and no
+        others: those of tenants which were taken to have nothing. Who is not asked at all now, since it is paused, is
+        left, and so is who was found at its limit a moment ago."""
+        self._looked, woken = at, list[Lane]()
+        for lane, seconds in working:
+            tenant = self._all.get(lane.tenant)
+            if tenant is None or not tenant.lanes:
+                continue
+            if seconds > 0:
+                self.due([tenant.name], seconds)
+            elif tenant.name in self._resting and (tenant.name not in self._full or tenant.asked <= at - REST_SECONDS):
+                woken.append(lane)
+        for lane in woken:
+            self._wake(self._all[lane.tenant])
+        return woken
+
+    def several(self) -> Iterator[Sequence[Lane]]:
+        """The lanes of each tenant that has more than one, and something when last asked."""
+        return (tenant.lanes for tenant in self._busy.values() if len(tenant.lanes) > 1)
+
+    def share(self, turn: Turn, wanted: int, left: Mapping[str, int], weights: Mapping[str, int]) -> Turn:
+        """Share `wanted` jobs out among them. `left`: of whom no more may be had; who has none left, or is paused,
+        rests."""
+        may: list[_Tenant] = []
+        for tenant in turn.tenants:
+            if not tenant.lanes:
+                self._rest(tenant, turn.at)
+            elif left.get(tenant.name, 1) > 0:
+                may.append(tenant)
+            elif self._freed < turn.at:  # else it was counted before it had one less, perhaps
+                self._rest(tenant, turn.at)
+                self._full.add(tenant.name)
+        for tenant in may:
+            if tenant.name in self._resting:
+                tenant.time = max(tenant.time, self._now)
+        most = [0] * len(may)
+        queue = [(tenant.time, i) for i, tenant in enumerate(may) if tenant.name in self._busy]
+        heapq.heapify(queue)
+        spare = wanted
+        while queue and spare:
+            when, i = queue[0]
+            most[i] += 1
+            spare -= 1
+            if most[i] >= left.get(may[i].name, wanted):
+                heapq.heappop(queue)
+            else:
+                heapq.heapreplace(queue, (when + self._cost(may[i], weights), i))
+        owed = list(most)
+        # Who rests takes nothing from the others unless it has something; each of them gets its chance.
+        for i, tenant in enumerate(may):
+            if tenant.name in self._resting:
+                owed[i] = min(max(wanted // len(may), 1), left.get(tenant.name, wanted))
+            most[i] = max(owed[i], 1)
+        return Turn(turn.at, turn.open, may, most, owed)
+
+    def charge(self, given: Mapping[str, int], weights: Mapping[str, int]) -> None:
+        """These tenants were given so many jobs."""
+        for name, jobs in given.items():
+            if tenant := self._all.get(name):
+                tenant.time += jobs * self._cost(tenant, weights)
+
+    def learn(self, turn: Turn, plan: Plan, claimed: Claimed, weights: Mapping[str, int], *, full: bool) -> None:
+        """Charge the tenants for what they were given, and let those rest that had no more. `plan` is made of the turn.
+
+        `full`: the statement met as many jobs as it could seat, and went no further.
+        """
+        last = max(claimed.seen, default=-1)
+        self.charge(Counter(job.tenant for jobs in claimed.jobs for job in jobs), weights)
+        end = 0
+        for tenant, share in zip(turn.tenants, plan.shares, strict=True):
+            begin, end = end, end + share.lanes
+            if full and begin > last:
+                break  # those from here on were not asked
+            seen = [claimed.seen[i] for i in range(begin, end) if i in claimed.seen]
+            lost = any(one.ready_lost is not None or one.due_lost is not None for one in seen)
+            unseen = any(plan.reaches[i].due is None for i in range(begin, end))
+            if sum(one.met for one in seen) >= share.most or lost or (full and last < end):
+                self._wake(tenant)
+            elif not unseen:
+                self._rest(tenant, turn.at)
+        if turn.open:
+            times = [one.time for one in turn.tenants]
+            behind = [one.time for one in turn.tenants if one.name in self._busy]
+            if behind or not self._busy:
+                self._now = max(self._now, min(behind) if behind else max(times))
+
+    def _cost(self, tenant: _Tenant, weights: Mapping[str, int]) -> float:
+        return (self._pace if tenant.pace is None else tenant.pace) / weights.get(tenant.name, 1)
+
+    def _come(self, now: float) -> None:
+        """Wake those whose next job's time has come."""
+        while self._dues and self._dues[0][0] <= now:
+            tenant = self._all[heapq.heappop(self._dues)[1]]
+            if tenant.due <= now:
+                tenant.due = math.inf
+            tenant.heard = now
+            self._wake(tenant)
+
+    def _wake(self, tenant: _Tenant) -> None:
+        self._full.discard(tenant.name)
+        if tenant.name not in self._busy:
+            self._resting.pop(tenant.name, None)
+            tenant.time = max(tenant.time, self._now)
+            self._busy[tenant.name] = tenant
+
+    def _rest(self, tenant: _Tenant, at: float) -> None:
+        if max(tenant.heard, self._heard) >= at:
+            return  # something came meanwhile
+        self._busy.pop(tenant.name, None)
+        self._resting.pop(tenant.name, None)
+        self._resting[tenant.name] = tenant
+        tenant.asked = at
+
+
+class Fairness:
+    """The tenants by topic id. `followers`, by what they are for, learn what these learn from elsewhere."""
+
+    def __init__(self) -> None:
+        self._topics: dict[int, Tenants] = {}
+        self.followers: dict[Hashable, Fairness] = {}
+
+    def of(self, topic_id: int) -> Tenants:
+        """A topic's, new where there were none."""
+        tenants = self._topics.get(topic_id)
+        if tenants is None:
+            tenants = self._topics[topic_id] = Tenants()
+        return tenants
+
+    def heard(self, topic_id: int, names: Collection[str] | None = None) -> None:
+        """See Tenants.heard."""
+        tenants = self._topics.get(topic_id)
+        if tenants is not None:
+            tenants.heard(names)
+        for follower in self.followers.values():
+            follower.heard(topic_id, names)
+
+    def delayed(self, topic_id: int, batch: Batch) -> None:
+        """A batch was enqueued, some of it with delays."""
+        tenants = self._topics.get(topic_id)
+        if tenants is not None:
+            for delay, owner in itertools.zip_longest(batch.delays_ms, batch.tenants):
+                if delay:
+                    tenants.due([owner or ""], delay / 1000)
+        for follower in self.followers.values():
+            follower.delayed(topic_id, batch)
+
+    def freed(self, topic_id: int) -> set[str]:
+        """See Tenants.freed."""
+        tenants = self._topics.get(topic_id)
+        return set() if tenants is None else tenants.freed()
+
+    def measured(self, topic_id: int, names: Sequence[str], ages_ms: Sequence[float]) -> None:
+        """See Tenants.measured."""
+        tenants = self._topics.get(topic_id)
+        if tenants is not None:
+            tenants.measured(names, ages_ms)
+
+    def drop(self, topic_id: int) -> None:
+        """The topic is gone."""
+        self._topics.pop(topic_id, None)
+        for follower in self.followers.values():
+            follower.drop(topic_id)

@@ -1,0 +1,162 @@
+"""Work streams: jobs pushed to a connection, never more than it can work on at once. docs/semantics.md, section 16."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from asyncpg.pgproto.pgproto import UUID
+from msgspec.structs import replace
+
+from app.base.metrics import catalogue
+from app.base.outages import UNREACHABLE
+from app.errors import HoldfastError, NotAQueue, ShuttingDown, TopicNotFound
+from app.kernel.claim import consumer
+from app.kernel.claim.claimers import Claimer
+from app.kernel.model import Job
+
+if TYPE_CHECKING:
+    from app.kernel.claim.claims import Claims
+    from app.kernel.settle.settlements import Settlements
+    from app.kernel.shared import Shared
+
+CHECK_SECONDS: Final = 1.0  # how soon a full stream learns that a lease ended elsewhere
+RENEW_SECONDS: Final = 5.0  # how soon an idle stream learns that its topic changed elsewhere
+
+log = logging.getLogger(__name__)
+
+
+class Stream:
+    """One connection's deliveries. `leased` is what was delivered on it and not settled yet, by seq."""
+
+    def __init__(self, claimer: Claimer) -> None:
+        self.claimer = claimer
+        self.leased: dict[int, Job] = {}
+        self.room = asyncio.Event()
+        self._ended: asyncio.Future[HoldfastError] = asyncio.get_running_loop().create_future()
+
+    def end(self, error: HoldfastError) -> None:
+        """Ask the connection to say this and close."""
+        if not self._ended.done():
+            self._ended.set_result(error)
+
+    @property
+    def ended(self) -> asyncio.Future[HoldfastError]:
+        """Done, with the reason, once the stream must close."""
+        return self._ended
+
+
+class Streams:
+    """All open work streams of the process, and who was given what."""
+
+    def __init__(self, shared: Shared, claims: Claims, settlements: Settlements) -> None:
+        self._shared = shared
+        self._claims = claims
+        self._settlements = settlements
+        self._open: set[Stream] = set()
+        self._holders: dict[tuple[int, int], Stream] = {}
+        self._stopping = False
+        settlements.settled.subscribe(self._settled)
+        self.sent = {
+            event: shared.metrics.counter(catalogue.STREAM_FRAMES, event) for event in ("job", "error", "heartbeat")
+        }
+
+    def open(self, claimer: Claimer) -> Stream:
+        """Open a stream that keeps up to `claimer.max` jobs leased. Raises ShuttingDown."""
+        if self._stopping:
+            raise ShuttingDown("The service is stopping. Connect again.")
+        stream = Stream(claimer)
+        self._open.add(stream)
+        return stream
+
+    def count(self) -> int:
+        """How many are open."""
+        return len(self._open)
+
+    def stop(self) -> None:
+        """Close every stream: the service is stopping."""
+        self._stopping = True
+        for stream in self._open:
+            stream.end(ShuttingDown("The service is stopping. Connect again."))
+
+    def lost(self, topic: str) -> None:
+        """Close a topic's streams: it was deleted."""
+        for stream in self._open:
+            if stream.claimer.policy.topic.name == topic:
+                stream.end(_gone(topic))
+
+    async def next(self, stream: Stream) -> list[Job]:
+        """The stream's next jobs, at least one; waits for work and for room.
+
+        May be cancelled: what was being claimed goes back. Ends the stream when its topic is gone. Raises Unavailable,
+        after which it may be called again.
+        """
+        opened = stream.claimer
+        topic = opened.policy.topic
+        jobs: list[Job] = []
+        while not jobs:
+            stream.room.clear()
+            free = opened.max - len(stream.leased)
+            if free <= 0:
+                await self._room(stream)
+                continue
+            try:
+                policy = await self._shared.policies.queue(topic.name)
+            except (TopicNotFound, NotAQueue):
+                policy = None
+            if policy is None or policy.topic.id != topic.id:
+                stream.end(_gone(topic.name))
+                await asyncio.Event().wait()  # until the connection has heard
+                raise AssertionError("unreachable")
+            jobs = await self._claims.claim(replace(opened, policy=policy, max=free), RENEW_SECONDS)
+            for job in jobs:
+                self._settled(topic.id, [job.seq])  # whoever had it before has lost it
+                # Without what may be large: a worker may take hours.
+                stream.leased[job.seq] = replace(job, payload=b"", metadata=None, more=None)
+                self._holders[topic.id, job.seq] = stream
+        return jobs
+
+    async def close(self, stream: Stream) -> None:
+        """The connection is gone: release what was delivered on it and not settled, and nothing else."""
+        self._open.discard(stream)
+        policy, node = stream.claimer.policy, stream.claimer.node
+        jobs = list(stream.leased.values())
+        stream.leased.clear()
+        for job in jobs:
+            self._holders.pop((policy.topic.id, job.seq), None)
+        if jobs:
+            # A worker that went away has had its delivery; one that we send away has not.
+            await self._settlements.give_back(policy, node, jobs, refund=self._stopping)
+
+    async def _room(self, stream: Stream) -> None:
+        """Wait for a delivery to be settled; look now and then whether one was, elsewhere."""
+        try:
+            await asyncio.wait_for(stream.room.wait(), CHECK_SECONDS)
+        except TimeoutError:
+            topic = stream.claimer.policy.topic
+            jobs = list(stream.leased.values())
+            try:
+                held = await consumer.still_held(
+                    self._shared.pools.hot, topic, [(job.seq, UUID(job.lease)) for job in jobs]
+                )
+            except UNREACHABLE as error:
+                log.warning("can't look at leases at the moment: %r", error)
+                return
+            self._settled(topic.id, [job.seq for i, job in enumerate(jobs) if i not in held])
+
+    def _settled(self, topic_id: int, seqs: Sequence[int]) -> None:
+        if not self._holders:
+            return
+        for seq in seqs:
+            stream = self._holders.pop((topic_id, seq), None)
+            if stream is not None:
+                stream.leased.pop(seq, None)
+                stream.room.set()
+
+
+def _gone(topic: str) -> HoldfastError:
+    error = NotAQueue(topic)
+    error.message = f"Topic {topic!r} was deleted, or made anew."
+    return error

@@ -1,0 +1,139 @@
+"""How many jobs of a topic may be handed out now. docs/semantics.md, section 11; docs/adr/0022.
+
+A claim takes tokens for the seats it has before it looks for jobs, and puts back those it found no job for. No process
+keeps any in between: what one has taken and nobody used is missing to the others for the length of a statement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from app.base.outages import UNREACHABLE
+from app.kernel.claim import tokens
+from app.kernel.claim.tokens import Grant
+
+if TYPE_CHECKING:
+    from app.base.db.pool import Pools
+    from app.kernel.model import Topic
+    from app.kernel.topics.config import Policy
+
+# A topic that ran out of tokens is left alone for so long, whatever it earns: those who wait share what came meanwhile.
+LEAST_SECONDS: Final = 0.02
+# And for no longer: others may have put some back.
+MOST_SECONDS: Final = 0.5
+
+log = logging.getLogger(__name__)
+
+
+class Buckets(Protocol):
+    """Buckets that all processes share, by key, outside PostgreSQL."""
+
+    up: bool
+
+    async def take(self, key: str, wanted: int, per_second: int) -> Grant | None: ...
+    async def refill(self, key: str, per_second: int) -> float | None: ...
+    async def put_back(self, key: str, tokens: int, per_second: int) -> None: ...
+
+
+class _Closed(msgspec.Struct):
+    """A topic that has run out of tokens: until when, and whether somebody was sent away since."""
+
+    timer: asyncio.TimerHandle
+    wanted: bool = False
+
+
+class Throttle:
+    """Tokens of all topics that have a throughput_limit; those that have none are never met here.
+
+    `wake(topic id, jobs)` is called when there may be tokens again for so many jobs, and somebody was sent away.
+    """
+
+    def __init__(self, pools: Pools, wake: Callable[[int, int], None], shared: Buckets | None = None) -> None:
+        self._pools = pools
+        self._wake = wake
+        self.shared = shared
+        self._database: str | None = None
+        self._closed: dict[int, _Closed] = {}
+
+    def sends_away(self, topic_id: int) -> bool:
+        """Whether a topic has run out of tokens a moment ago, whatever jobs there are. Who asks wants to be woken."""
+        closed = self._closed.get(topic_id)
+        if closed is None:
+            return False
+        closed.wanted = True
+        return True
+
+    async def take(self, policy: Policy, wanted: int) -> int:
+        """Tokens for up to `wanted` jobs (1 or more) of a topic that has a limit. Raises asyncpg's errors.
+
+        What is not spent is to be put back.
+        """
+        topic, per_second = policy.topic, policy.config.throughput_limit
+        if self.sends_away(topic.id):
+            return 0
+        grant = None
+        if self.shared is not None and self.shared.up:
+            grant = await self.shared.take(await self._key(topic), wanted, per_second)
+        if grant is None:
+            grant = await tokens.take(self._pools.hot_async, topic, wanted, per_second)
+        if grant.tokens < wanted:
+            self._close(topic.id, grant.wait_seconds, per_second, wanted=grant.tokens == 0)
+        return grant.tokens
+
+    async def refill(self, policy: Policy) -> float:
+        """In how many seconds a topic that has a limit has a token; 0: it has one. Takes none. Raises asyncpg's
+        errors."""
+        topic, per_second = policy.topic, policy.config.throughput_limit
+        seconds = None
+        if self.shared is not None and self.shared.up:
+            seconds = await self.shared.refill(await self._key(topic), per_second)
+        return await tokens.refill(self._pools.rest, topic, per_second) if seconds is None else seconds
+
+    async def put_back(self, policy: Policy, unspent: int) -> None:
+        """Put back what no job was handed out for, wherever tokens are kept by now. Best effort."""
+        topic, per_second = policy.topic, policy.config.throughput_limit
+        if unspent <= 0 or per_second <= 0:
+            return
+        try:
+            if self.shared is not None and self.shared.up:
+                await self.shared.put_back(await self._key(topic), unspent, per_second)
+            else:
+                await tokens.put_back(self._pools.hot_async, topic, unspent, per_second)
+        except UNREACHABLE as error:
+            log.warning("%d tokens of %s are not put back: %r", unspent, topic.name, error)
+        self._open(topic.id, unspent)
+
+    def drop(self, topic_id: int) -> None:
+        """The topic is gone."""
+        closed = self._closed.pop(topic_id, None)
+        if closed is not None:
+            closed.timer.cancel()
+
+    def close(self) -> None:
+        """Wake nobody any more."""
+        for topic_id in list(self._closed):
+            self.drop(topic_id)
+
+    async def _key(self, topic: Topic) -> str:
+        if self._database is None:
+            self._database = await tokens.database(self._pools.hot_async)
+        return f"holdfast:tokens:{self._database}:{topic.id}"
+
+    def _close(self, topic_id: int, seconds: float, per_second: int, *, wanted: bool) -> None:
+        self.drop(topic_id)
+        seconds = min(max(seconds, LEAST_SECONDS), MOST_SECONDS)
+        earned = max(round(seconds * per_second), 1)
+        timer = asyncio.get_running_loop().call_later(seconds, self._open, topic_id, earned)
+        self._closed[topic_id] = _Closed(timer, wanted)
+
+    def _open(self, topic_id: int, jobs: int) -> None:
+        closed = self._closed.get(topic_id)
+        if closed is not None:
+            self.drop(topic_id)
+            if closed.wanted:
+                self._wake(topic_id, jobs)

@@ -1,0 +1,290 @@
+"""Who waits for work, and what wakes them. docs/semantics.md, section 15.
+
+Waiting costs the database nothing per waiter: a job of this process's own wakes just enough of them at once; for
+delays, leases that end and other processes' jobs, one statement looks every POLL_SECONDS, for all topics together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections import deque
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from app.base import tasks
+from app.base.loops import REST, Loop
+from app.base.outages import UNREACHABLE
+from app.base.signals import Signal
+from app.kernel.counts import inspector
+
+if TYPE_CHECKING:
+    from app.base.db.pool import Pools
+    from app.kernel.claim.cursors import Cursors
+    from app.kernel.model import Topic
+
+POLL_SECONDS: Final = 0.5
+QUIET_SECONDS: Final = 0.8  # what the last look found holds a little longer than until the next
+MOST_MARKS: Final = 50_000
+MOST_TAGS: Final = 1_000  # of a topic, that somebody has named
+
+log = logging.getLogger(__name__)
+
+
+class _Named(NamedTuple):
+    """A caller that waits for jobs of some tenants, or with some tags; None: of all, with any."""
+
+    tenants: Collection[str] | None
+    tags: Collection[str] | None
+    node: str
+
+    def wants(self, tenants: Collection[str] | None, tags: Collection[str] | None) -> bool:
+        """Whether to look again for jobs of these tenants, with these tags; None: unknown ones."""
+        if self.tags is not None:
+            return tenants != () and (tags is None or not set(self.tags).isdisjoint(tags))
+        return tenants is None or not set(self.tenants or ()).isdisjoint(tenants)
+
+
+class _Topic:
+    """A topic that is waited for: (future, jobs wanted, by whom), first come first served; those who wait for some
+    tenants or tags, who are all told; and the next look for it."""
+
+    def __init__(self, topic: Topic) -> None:
+        self.topic = topic
+        self.parked: deque[tuple[asyncio.Future[bool], int, str]] = deque()
+        self.named: dict[asyncio.Future[bool], _Named] = {}
+        self.timer: asyncio.TimerHandle | None = None
+        self.even = False  # its jobs are shared by all who want some, so all of them are woken
+
+    def nodes(self) -> list[str]:
+        """All who wait."""
+        calls = [(future, node) for future, _, node in self.parked]
+        calls += [(future, named.node) for future, named in self.named.items()]
+        return [node for future, node in calls if not future.done()]
+
+
+class Waiters:
+    """Parks callers that found nothing, by topic."""
+
+    def __init__(self, pools: Pools, cursors: Cursors) -> None:
+        self._pools = pools
+        self._cursors = cursors
+        self._topics: dict[int, _Topic] = {}
+        self._clock = itertools.count(1)
+        self._changes: dict[int, int] = {}  # when a topic was last woken for; one that is not listed: at _base
+        # The same by tenant; None: for who knows whom.
+        self._told: dict[tuple[int, str | None], int] = {}
+        # The same by tag; None: jobs with unknown tags. Only of topics where somebody has named tags.
+        self._tagged: dict[int, dict[str | None, int]] = {}
+        self._base = 0
+        self._quiet: dict[int, tuple[int, float]] = {}  # at which mark, and when, a look found nothing
+        self._loop = Loop("look for work", self._poll, POLL_SECONDS, first=POLL_SECONDS)
+        self._looks: set[asyncio.Task[None]] = set()
+        self.made: Signal[int, int] = Signal()  # topic id, and how many jobs this process has made claimable
+        self.claimable: Signal[int, Collection[str] | None] = Signal()  # topic id, and whose; None: not known
+
+    def mark(self, topic_id: int, tenants: Collection[str] | None = None, tags: Collection[str] | None = None) -> int:
+        """What to hand to `park` after a claim that found nothing: taken before that claim was made."""
+        if tags is not None:
+            told = self._tagged.setdefault(topic_id, {})
+            if len(told) > MOST_TAGS:
+                told.clear()
+            return max(told.setdefault(tag, self._base) for tag in (None, *tags))
+        if tenants is None:
+            return self._changes.get(topic_id, self._base)
+        return max(self._told.get((topic_id, name), self._base) for name in (None, *tenants))
+
+    def found_nothing(self, topic_id: int, mark: int) -> None:
+        """There was nothing to claim, as of a mark that was taken before the look."""
+        self._quiet[topic_id] = (mark, time.monotonic())
+
+    def is_quiet(self, topic_id: int) -> bool:
+        """Whether somebody has just found nothing, and nothing was heard of since: who waits anyway need not ask."""
+        mark, when = self._quiet.get(topic_id, (-1, 0.0))
+        return mark == self.mark(topic_id) and time.monotonic() < when + QUIET_SECONDS
+
+    async def park(
+        self,
+        topic: Topic,
+        wanted: int,
+        mark: int,
+        seconds: float,
+        *,
+        even: bool = False,
+        tenants: Collection[str] | None = None,
+        tags: Collection[str] | None = None,
+        node: str = "",
+    ) -> bool:
+        """Wait until there may be work, of these tenants or with these tags if any are named: True; or until `seconds`
+        have passed: False.
+
+        `even`: whoever waits for this topic is woken together, to form one cohort. `node`: who waits.
+        """
+        if mark != self.mark(topic.id, tenants, tags):
+            return True  # something came between the claim and now
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[bool] = loop.create_future()
+        waited = self._topics.get(topic.id)
+        if waited is None:
+            waited = self._topics[topic.id] = _Topic(topic)
+            self._look(waited)
+        waited.even = even
+        if tenants is None and tags is None:
+            waited.parked.append((woken, wanted, node))
+        else:
+            waited.named[woken] = _Named(tenants, tags, node)
+        self._loop.start()
+        # Not wait_for, which before Python 3.12 loses a cancellation that comes together with the result.
+        timer = loop.call_later(seconds, _give_up, woken)
+        try:
+            return await woken
+        except asyncio.CancelledError:
+            if tenants is None and tags is None and woken.done() and not woken.cancelled() and woken.result():
+                self.wake(topic.id, wanted)  # the next in line gets what this one was woken for
+            raise
+        finally:
+            waited.named.pop(woken, None)
+            timer.cancel()
+
+    def added(
+        self,
+        topic_id: int,
+        jobs: int,
+        tenants: Collection[str] | None = None,
+        tags: Collection[str | None] | None = None,
+    ) -> None:
+        """This process has made so many more jobs claimable, of these tenants and with these tags where that is known:
+        wake who wants them, here and elsewhere."""
+        if jobs:
+            self.claimable.emit(topic_id, tenants)
+            self.wake(topic_id, jobs, tenants, tags)
+            self.made.emit(topic_id, jobs)
+
+    def wake(
+        self,
+        topic_id: int,
+        jobs: int,
+        tenants: Collection[str] | None = None,
+        tags: Collection[str | None] | None = None,
+    ) -> None:
+        """There are `jobs` more to claim, of these tenants and with these tags where that is known: wake those who want
+        them, no more; but all who wait for one of the tenants or tags."""
+        if len(self._changes) + len(self._told) >= MOST_MARKS:
+            self._forget_marks()
+        now = self._changes[topic_id] = next(self._clock)
+        for name in (None,) if tenants is None else tenants:
+            self._told[topic_id, name] = now
+        told = self._tagged.get(topic_id)
+        names = None
+        if told is not None and tenants != ():
+            names = None if tags is None else {tag for tag in tags if tag is not None and tag in told}
+            told.update(dict.fromkeys((None,) if names is None else names, now))
+        waited = self._topics.get(topic_id)
+        if waited is None:
+            return
+        for future, named in waited.named.items():
+            if not future.done() and named.wants(tenants, names):
+                future.set_result(True)
+        while waited.parked and jobs > 0:
+            future, wanted, _ = waited.parked.popleft()
+            if not future.done():
+                future.set_result(True)
+                jobs -= 0 if waited.even else wanted
+
+    def wake_all(self) -> None:
+        """Let every waiter look again, for instance to find that the service is stopping."""
+        for topic_id, waited in self._topics.items():
+            self.wake(topic_id, sum(wanted for _, wanted, _ in waited.parked))
+
+    def due_in(self, topic_id: int, seconds: float) -> None:
+        """A job's time comes in so many seconds. Those later than the next poll are found by it."""
+        waited = self._topics.get(topic_id)
+        if waited is not None and seconds <= POLL_SECONDS:
+            self._look_in(waited, seconds)
+
+    def wanted(self, topic_id: int) -> bool:
+        """Whether anybody waits, or has just waited, for this topic."""
+        return topic_id in self._topics
+
+    def nodes(self, topic: str) -> list[str]:
+        """Who waits for work on a topic, once for each of their calls."""
+        return [node for waited in self._topics.values() if waited.topic.name == topic for node in waited.nodes()]
+
+    def parked(self, topic: str) -> int:
+        """How many callers wait for work on a topic."""
+        return len(self.nodes(topic))
+
+    def count(self) -> int:
+        """How many callers wait for work on any topic."""
+        return sum(len(waited.nodes()) for waited in self._topics.values())
+
+    async def close(self) -> None:
+        """Stop looking."""
+        await asyncio.gather(self._loop.stop(), tasks.end(*self._looks))
+        for waited in self._topics.values():
+            if waited.timer is not None:
+                waited.timer.cancel()
+
+    def _forget_marks(self) -> None:
+        self._changes.clear()
+        self._told.clear()
+        self._tagged.clear()
+        self._quiet.clear()
+        self._base = next(self._clock)  # a mark taken before is not taken for unchanged
+
+    def _look_in(self, waited: _Topic, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        at = loop.time() + max(seconds, 0.001)
+        if waited.timer is not None:
+            if waited.timer.when() <= at:
+                return
+            waited.timer.cancel()
+        waited.timer = loop.call_at(at, self._look, waited)
+
+    def _look(self, waited: _Topic) -> None:
+        waited.timer = None
+        task = asyncio.create_task(self._probe([waited]))
+        self._looks.add(task)
+        task.add_done_callback(self._looks.discard)
+
+    async def _poll(self) -> float | None:
+        for topic_id, waited in list(self._topics.items()):
+            while waited.parked and waited.parked[0][0].done():
+                waited.parked.popleft()
+            if not waited.parked and not waited.named and waited.timer is None:
+                del self._topics[topic_id]
+        if not self._topics:
+            self._forget_marks()
+            return REST
+        await self._probe(list(self._topics.values()))
+        return None
+
+    async def _probe(self, topics: list[_Topic]) -> None:
+        before = {waited.topic.id: self.mark(waited.topic.id) for waited in topics}
+        try:
+            lows = {waited.topic.name: self._cursors.lows(waited.topic.id) for waited in topics}
+            found = await inspector.probe(self._pools.hot, lows)
+        except UNREACHABLE as error:
+            log.warning("can't look for work at the moment: %r", error)
+            return
+        except Exception:
+            log.exception("can't look for work")  # and goes on: whoever waits must not wait for ever
+            return
+        for waited in topics:
+            probe = found.get(waited.topic.name)
+            if probe is not None:
+                self._cursors.saw_clock(waited.topic.id, probe.at)
+            if probe is not None and probe.claimable:
+                self.claimable.emit(waited.topic.id, None)
+                self.wake(waited.topic.id, 1)
+                continue
+            self.found_nothing(waited.topic.id, before[waited.topic.id])
+            if probe is not None and probe.wait_ms is not None and probe.wait_ms <= POLL_SECONDS * 1000:
+                self._look_in(waited, (probe.wait_ms + 1) / 1000)
+
+
+def _give_up(woken: asyncio.Future[bool]) -> None:
+    if not woken.done():
+        woken.set_result(False)

@@ -1,0 +1,1 @@
+"""How many jobs there are, and in which states."""

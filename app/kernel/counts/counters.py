@@ -1,0 +1,110 @@
+"""How many jobs are ready and in flight. docs/semantics.md, section 14.
+
+Counted for the answer, after what it answers: the tallies' sums, and what time alone has changed since. Where more than
+BOUND jobs wait whose time has come, or passed, or there are more than MOST_LANES lanes, these are counted at most every
+FRESH_SECONDS, and less often where that takes long; in between, what this process does itself is added.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from app.base.fresh import Fresh
+from app.base.outages import UNREACHABLE
+from app.kernel.batching import GroupCommit
+from app.kernel.counts import inspector
+from app.kernel.counts.inspector import Counts
+from app.kernel.topics.config import Policy
+
+if TYPE_CHECKING:
+    from app.base.db.pool import Pools
+    from app.kernel.claim.cursors import Cursors
+
+BOUND: Final = 10_001
+MOST_LANES: Final = 1_000  # that are looked at for every answer
+FRESH_SECONDS: Final = 0.8
+SHARE: Final = 5  # a count that takes s seconds is repeated no sooner than SHARE * s later
+PATIENCE_SECONDS: Final = 0.02  # an answer waits so long for a count that is due
+
+log = logging.getLogger(__name__)
+
+
+class _Deep(msgspec.Struct):
+    """A topic with too many due jobs to count for every answer."""
+
+    last: Counts
+    ready: int = 0  # what this process has added since
+    in_flight: int = 0
+
+    def counts(self) -> Counts:
+        """As far as they are known."""
+        ready, in_flight = max(self.last.ready + self.ready, 0), max(self.last.in_flight + self.in_flight, 0)
+        more = ready - self.last.ready + in_flight - self.last.in_flight
+        return replace(self.last, ready=ready, in_flight=in_flight, count=self.last.count + more)
+
+
+class Counters:
+    """Counts by topic. Callers that ask at the same time share a count that starts after they asked."""
+
+    def __init__(self, pools: Pools, cursors: Cursors) -> None:
+        self._pools = pools
+        self._cursors = cursors
+        self._deep: dict[int, _Deep] = {}
+        self._whole: Fresh[int, None] = Fresh(FRESH_SECONDS, share=SHARE, retry=FRESH_SECONDS)
+        # Not bounded: most who ask have done something before, and must not hear now that nothing was done.
+        self._group: GroupCommit[Policy, Counts] = GroupCommit(self._count, max_waiting=sys.maxsize, most=sys.maxsize)
+
+    async def read(self, policy: Policy) -> Counts:
+        """The topic's counts. Raises Unavailable."""
+        topic_id = policy.topic.id
+        deep = self._deep.get(topic_id)
+        if deep is None:
+            return await self._group.submit(topic_id, policy)
+        await self._recounted(policy, deep, PATIENCE_SECONDS)
+        return deep.counts()
+
+    def moved(self, topic_id: int, *, ready: int = 0, in_flight: int = 0) -> None:
+        """This process has changed the counts by so much."""
+        deep = self._deep.get(topic_id)
+        if deep is not None:
+            deep.ready += ready
+            deep.in_flight += in_flight
+
+    def drop(self, topic_id: int) -> None:
+        """The topic is gone."""
+        self._deep.pop(topic_id, None)
+        self._whole.forget(topic_id)
+
+    async def _count(self, policies: Sequence[Policy]) -> list[Counts | BaseException]:
+        policy = policies[-1]
+        lows = self._cursors.lows(policy.topic.id)
+        counts = await inspector.count(self._pools.hot, policy.topic, policy.budget, BOUND, lows)
+        if counts.looked >= BOUND or lows.known > MOST_LANES:
+            deep = self._deep[policy.topic.id] = _Deep(counts)
+            # The first answer waits a little longer for a count of the whole.
+            await self._recounted(policy, deep, FRESH_SECONDS)
+            counts = deep.counts()
+        return [counts] * len(policies)
+
+    async def _recounted(self, policy: Policy, deep: _Deep, patience: float) -> None:
+        with contextlib.suppress(*UNREACHABLE):  # it is in the log
+            await self._whole.within(policy.topic.id, partial(self._recount, policy, deep), patience)
+
+    async def _recount(self, policy: Policy, deep: _Deep) -> None:
+        lows = self._cursors.lows(policy.topic.id)
+        try:
+            deep.last = await inspector.count(self._pools.rest, policy.topic, policy.budget, None, lows)
+        except UNREACHABLE as error:
+            log.warning("can't count topic %s at the moment: %r", policy.topic.name, error)
+            raise
+        deep.ready = deep.in_flight = 0
+        if deep.last.looked < BOUND and lows.known <= MOST_LANES:
+            self.drop(policy.topic.id)  # shallow again: count exactly

@@ -1,0 +1,319 @@
+"""What is the case in a process, and what topics hold by the database: what a scrape asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+import msgspec
+
+from app.base.db import health
+from app.base.fresh import Fresh
+from app.base.metrics import catalogue
+from app.base.metrics.catalogue import Kind
+from app.base.outages import UNREACHABLE
+from app.errors import HoldfastError, TopicNotFound
+from app.kernel.counts import holders, inspector, survey, triage
+from app.kernel.counts.holders import Long, Stuck
+from app.kernel.logs import log as records
+from app.kernel.shared import Core
+from app.kernel.topics import store
+from app.kernel.topics.config import Policy
+from app.kernel.topics.settings import TopicType
+
+if TYPE_CHECKING:
+    from app.base.db.health import Sample
+    from app.base.metrics.slots import Merged
+    from app.kernel.counts.inspector import Depth
+    from app.kernel.counts.survey import Sight
+    from app.kernel.engine import Engine
+    from app.kernel.logs.log import LogState
+
+BOUND: Final = 10_001  # jobs of a topic that are looked at, of those whose time has come or passed
+FRESH_SECONDS: Final = 5.0
+SHARE: Final = 20  # a look that takes s seconds is repeated no sooner than SHARE * s later
+PATIENCE_SECONDS: Final = 2.0  # a scrape waits so long for a look
+RETRY_SECONDS: Final = 1.0
+MOST_GROUPS: Final = 20_000  # of all topics, in which jobs wait, that a look is at
+MOST_DEEP: Final = 50  # topics of a look whose jobs are counted beyond BOUND
+
+log = logging.getLogger(__name__)
+
+
+class Looked(msgspec.Struct, frozen=True):
+    """What a topic holds, as it was looked at. `count` is what is not finished, or a log's records.
+
+    `dead` is its failed jobs: those kept in it, and those in its dead-letter topic that came from it.
+    `exact`: all jobs that are due were counted. `dead_exact`: all failed jobs were.
+    `takes_dead`: dead letters of other topics come here.
+    """
+
+    is_queue: bool
+    count: int
+    bytes: int
+    ready: int = 0
+    in_flight: int = 0
+    scheduled: int = 0
+    blocked: int = 0
+    dead: int = 0
+    oldest_ms: int | None = None
+    exact: bool = True
+    dead_exact: bool = True
+    takes_dead: bool = False
+    stuck: Stuck = Stuck()
+    long: Long = Long()
+
+    @property
+    def waited_ms(self) -> int | None:
+        """For how long its oldest job has waited: one that could be had, or one behind its group's head."""
+        return triage.longest(self.oldest_ms, self.stuck.oldest_ms)
+
+    @property
+    def parts(self) -> list[tuple[str, int]]:
+        """What is not finished, by state."""
+        return [
+            ("ready", self.ready),
+            ("in-flight", self.in_flight),
+            ("scheduled", self.scheduled),
+            ("blocked", self.blocked),
+        ]
+
+
+class Levels(Core):
+    """Topics' depths, as they were last looked at. Scrapes that come together share a look."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._pools = engine.pools
+        self._defaults = engine.policies.defaults
+        self._cursors = engine.cursors
+        self._counters = engine.counters
+        self._metrics = engine.metrics
+        self._most_topics = engine.most_topics
+        self._to_files = engine.to_files
+        self._unarchived: dict[str, int] = {}
+        self._server: list[Sample] = []
+        self._census: dict[tuple[str, str], int] = {}
+        self._policies: list[Policy] = []
+        self._depths: dict[str, Depth] = {}
+        self._sights: dict[str, Sight] = {}
+        self._takers: frozenset[str | None] = frozenset()
+        self._goals: dict[str, int] = {}  # of the queues, in ms
+        self._stuck: dict[str, Stuck] = {}
+        self._rounds: dict[str, Stuck] = {}  # of topics with more groups than a look is at: what was found so far
+        self._long: dict[str, Long] = {}
+        self._logs: dict[str, LogState] = {}
+        self._looked = 0.0  # when the depths were read; 0: never
+        self.looks = 0  # that have ended, well or not
+        self._up = False
+        # A look answers until when it is good: after a failure that is soon.
+        self._look: Fresh[None, float] = Fresh(FRESH_SECONDS, until=lambda until: until)
+
+    async def refresh(self) -> None:
+        """Look again if it is time, for PATIENCE_SECONDS at most. Raises nothing: what is known stays."""
+        await self._look.within(None, self._refresh, PATIENCE_SECONDS)
+
+    def forget(self) -> None:
+        """Look again for the next who asks."""
+        self._look.forget(None)
+
+    async def drain(self) -> None:
+        """Stop looking."""
+        await self._look.stop()
+
+    def names(self) -> frozenset[str]:
+        """The topics that are shown one by one: those of the last look, and those met since."""
+        return frozenset([policy.topic.name for policy in self._policies] + self._metrics.topics())
+
+    @property
+    def up(self) -> bool:
+        """Whether the database answered when it was asked last."""
+        return self._up
+
+    def looked(self) -> tuple[list[tuple[Policy, Looked]], int, float | None]:
+        """The topics that were looked at, by name; how many there are in all; and when that was, on the monotonic
+        clock, None for never."""
+        found = []
+        for policy in self._policies:
+            name = policy.topic.name
+            depth, state = self._depths.get(name), self._logs.get(name)
+            if depth is not None:
+                found.append((policy, self._held(depth, self._sights.get(name))))
+            elif state is not None:
+                found.append((policy, Looked(False, state.count, state.bytes)))
+        found.sort(key=lambda one: one[0].topic.name)
+        return found, sum(self._census.values()), self._looked or None
+
+    def takes_dead(self, topic: str) -> bool:
+        """Whether a queue that was looked at names this one for its dead letters."""
+        return topic in self._takers
+
+    async def look_at(self, queue: Policy) -> Looked:
+        """What a queue holds now. Raises TopicNotFound, and what asyncpg raises."""
+        depths = await self.depths([queue])
+        sights = await survey.survey(self._pools.rest, [(queue.topic, queue.config.dead_letter)])
+        if queue.topic.name not in sights:
+            raise TopicNotFound(queue.topic.name)
+        depth, stuck = depths[queue.topic.name], Stuck()
+        if depth.blocked:
+            goals = [(queue.topic, queue.config.wait_goal_ms)]
+            stuck = (await holders.stuck_groups(self._pools.rest, goals, {}))[queue.topic.name]
+        return msgspec.structs.replace(self._held(depth, sights[queue.topic.name]), stuck=stuck)
+
+    def _held(self, depth: Depth, sight: Sight | None) -> Looked:
+        return Looked(
+            True,
+            _live(depth),
+            depth.bytes,
+            depth.ready,
+            depth.in_flight,
+            depth.scheduled,
+            depth.blocked,
+            0 if sight is None else sight.dead,
+            depth.oldest_ms,
+            depth.looked < BOUND,
+            sight is None or sight.letters < survey.LETTERS,
+            self.takes_dead(depth.topic),
+            self._stuck.get(depth.topic, Stuck()),
+            self._long.get(depth.topic, Long()),
+        )
+
+    async def depths(self, queues: Sequence[Policy]) -> dict[str, Depth]:
+        """What queues hold now, by name. Raises what asyncpg raises."""
+        depths = await inspector.depths(
+            self._pools.rest,
+            [(queue.topic, queue.budget, self._cursors.lows(queue.topic.id)) for queue in queues],
+            BOUND,
+        )
+        deep = [queue for queue in queues if depths[queue.topic.name].looked >= BOUND][:MOST_DEEP]
+        for queue in deep:
+            # Counted for answers anyhow, at a pace of their own.
+            try:
+                counts = await self._counters.read(queue)
+            except HoldfastError:
+                continue
+            depth = depths[queue.topic.name]
+            depth.ready, depth.in_flight, depth.scheduled = counts.ready, counts.in_flight, counts.scheduled
+        return depths
+
+    def bring(self, merged: Merged, *, server: bool) -> None:
+        """Add what is known of the database to what processes say; `server`: of PostgreSQL too."""
+        merged.level(catalogue.DATABASE_UP, (), int(self._up))
+        for labels, topics in self._census.items():
+            merged.level(catalogue.TOPICS, labels, topics)
+        total = sum(self._census.values())
+        merged.level(catalogue.TRUNCATED, (), int(total > self._most_topics or self._metrics.full))
+        if self._looked:
+            merged.level(catalogue.TOPIC_AGE, (), time.monotonic() - self._looked)
+        for table, days in self._unarchived.items():
+            merged.level(catalogue.UNARCHIVED, (table,), days)
+        for family, of, value in self._server if server else ():
+            (merged.total if family.kind is Kind.COUNTER else merged.level)(family, of, value)
+        for name, depth in self._depths.items():
+            merged.level(catalogue.TOPIC_READY, (name,), depth.ready)
+            merged.level(catalogue.TOPIC_IN_FLIGHT, (name,), depth.in_flight)
+            merged.level(catalogue.TOPIC_SCHEDULED, (name,), depth.scheduled)
+            merged.level(catalogue.TOPIC_BLOCKED, (name,), depth.blocked)
+            merged.level(catalogue.TOPIC_BYTES, (name,), depth.bytes)
+            merged.level(catalogue.TOPIC_OLDEST, (name,), max(depth.oldest_ms or 0, 0) / 1000)
+            merged.level(catalogue.TOPIC_STUCK, (name,), self._stuck.get(name, Stuck()).groups)
+        for name, goal_ms in self._goals.items():
+            merged.level(catalogue.TOPIC_WAIT_GOAL, (name,), goal_ms / 1000)
+        for name, sight in self._sights.items():
+            merged.level(catalogue.TOPIC_HEAD, (name,), sight.head_seq)
+            if sight.earliest_seq is not None or name not in self._depths or _live(self._depths[name]) == 0:
+                merged.level(catalogue.TOPIC_EARLIEST, (name,), sight.earliest_seq or sight.head_seq + 1)
+            merged.level(catalogue.TOPIC_DEAD_NOW, (name,), sight.dead)
+        for name in self._depths.keys() & self._takers:
+            merged.level(catalogue.TOPIC_TAKES_DEAD, (name,), 1)
+        for name, state in self._logs.items():
+            merged.level(catalogue.TOPIC_HEAD, (name,), state.head_seq)
+            merged.level(catalogue.TOPIC_EARLIEST, (name,), state.earliest_seq)
+            merged.level(catalogue.TOPIC_RECORDS, (name,), state.count)
+            merged.level(catalogue.TOPIC_BYTES, (name,), state.bytes)
+
+    async def _refresh(self) -> float:
+        began = time.monotonic()
+        pause = RETRY_SECONDS
+        try:
+            await asyncio.wait_for(self._read_topics(), PATIENCE_SECONDS)
+            self._up = True
+            pause = SHARE * PATIENCE_SECONDS  # if it runs out of time
+            await self._read_server()
+            await asyncio.wait_for(self._read_depths(), PATIENCE_SECONDS)
+            await self._read_held_up()
+            pause = max(FRESH_SECONDS, SHARE * (time.monotonic() - began))
+        except UNREACHABLE as error:
+            if pause == RETRY_SECONDS or not isinstance(error, TimeoutError):
+                self._up, pause = False, RETRY_SECONDS
+            log.warning("can't look at topics at the moment: %r", error)
+        except Exception:
+            log.exception("can't look at topics")
+        self.looks += 1
+        return time.monotonic() + pause
+
+    async def _read_topics(self) -> None:
+        counted = self._metrics.topics()
+        self._census = await store.census(self._pools.rest)
+        if self._to_files:
+            self._unarchived = await survey.unarchived(self._pools.rest)
+        self._policies = await store.shown(self._pools.rest, counted, self._most_topics, self._defaults)
+        there = {policy.topic.name for policy in self._policies}
+        # Only those that were known before: a topic that was made meanwhile is not gone.
+        self._metrics.forget(name for name in counted if name not in there)
+
+    async def _read_server(self) -> None:
+        try:
+            self._server = await asyncio.wait_for(health.read(self._pools.rest), PATIENCE_SECONDS)
+        except (asyncpg.PostgresError, TimeoutError) as error:
+            # It is slow, or the role may not call a function. Topics are looked at all the same.
+            log.warning("can't look at PostgreSQL: %r", error)
+            self._server = []
+
+    async def _read_held_up(self) -> None:
+        """Groups that don't move and leases that are too long: what can't be had in time stays as it was."""
+        queues = [policy for policy in self._policies if policy.topic.name in self._depths]
+        blocked = [(one.topic, one.config.wait_goal_ms) for one in queues if self._depths[one.topic.name].blocked > 0]
+        held = [
+            (one.topic, triage.long_ms(one.config.lease_ms, one.config.wait_goal_ms))
+            for one in queues
+            if self._depths[one.topic.name].in_flight > 0
+        ]
+        most = min(max(MOST_GROUPS // max(len(blocked), 1), 1), holders.STUCK)
+        behind = {name: one.last for name, one in self._rounds.items() if one.last is not None}
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                found = await holders.stuck_groups(self._pools.rest, blocked, behind, most) if blocked else {}
+                self._long = await holders.long_leases(self._pools.rest, held) if held else {}
+        except (asyncpg.QueryCanceledError, TimeoutError) as error:
+            log.warning("can't look at groups at the moment: %r", error)
+            return
+        before, self._stuck, rounds = self._stuck, {}, {}
+        for name, part in found.items():
+            so_far = self._rounds[name].also(part) if name in self._rounds else part
+            if part.last is not None:
+                rounds[name] = so_far
+            known = before.get(name)
+            # The last whole round stands until the next one is over.
+            keeps = part.last is not None and known is not None and known.last is None
+            self._stuck[name] = known if known is not None and keeps else so_far
+        self._rounds = rounds
+
+    async def _read_depths(self) -> None:
+        queues = [policy for policy in self._policies if policy.config.type is TopicType.QUEUE]
+        self._depths, self._looked = await self.depths(queues), time.monotonic()
+        sights = await survey.survey(self._pools.rest, [(queue.topic, queue.config.dead_letter) for queue in queues])
+        self._takers = frozenset(queue.config.dead_letter for queue in queues)
+        self._goals = {queue.topic.name: queue.config.wait_goal_ms for queue in queues}
+        self._sights = sights
+        logs = [(p.topic, p.config.ttl_ms) for p in self._policies if p.config.type is TopicType.LOG]
+        self._logs = await records.states(self._pools.rest, logs, BOUND)
+
+
+def _live(depth: Depth) -> int:
+    """Jobs that are not finished."""
+    return depth.ready + depth.in_flight + depth.scheduled + depth.blocked

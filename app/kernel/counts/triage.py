@@ -1,0 +1,207 @@
+"""What is wrong with a queue, by what it holds and what became of its jobs lately. docs/admin.md has the rules.
+
+Pure: levels and flows in, troubles out. Texts are whole sentences, for pages and the API alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from app.base.times import duration
+from app.kernel.counts.holders import Long, Stuck
+
+VERY_LATE: Final = 10  # times a topic's goal
+RECENT: Final = 10  # minutes that count as lately
+UNTOLD_MS: Final = 120_000  # within which what became of jobs may not be told yet
+LONG: Final = 10  # times the length of a topic's lease, after which one ends late
+MANY_FAIL: Final = 0.1  # of those that ended
+
+
+class Level(StrEnum):
+    """How much it hurts: bad hurts now, watch will if it stays, note is somebody's intention."""
+
+    BAD = "bad"
+    WATCH = "watch"
+    NOTE = "note"
+
+
+class Code(StrEnum):
+    """What kind of trouble."""
+
+    NOBODY_CLAIMS = "nobody_claims"
+    WAITING = "waiting"
+    DEAD_LETTERS = "dead_letters"
+    FAILING = "failing"
+    STUCK_GROUPS = "stuck_groups"
+    LONG_LEASES = "long_leases"
+    THROTTLED = "throttled"
+    PAUSED = "paused"
+    DRAINING = "draining"
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """One thing that is wrong. `text` is a sentence."""
+
+    code: Code
+    level: Level
+    text: str
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it says that jobs have waited for as long as the topic's goal, or longer."""
+        return self.code in _LATE or (self.code is Code.PAUSED and self.level is not Level.NOTE)
+
+
+class Holds(msgspec.Struct, frozen=True):
+    """What a queue holds, how long its jobs may wait, and how it is held up. `takes_dead`: other topics' dead letters
+    come here, to wait. `lease_ms`: the length of a lease where a claim names none."""
+
+    ready: int
+    in_flight: int
+    scheduled: int
+    blocked: int
+    oldest_ms: int | None
+    goal_ms: int  # 0: none
+    paused: bool
+    draining: bool
+    throughput_limit: int
+    takes_dead: bool = False
+    stuck: Stuck = Stuck()
+    long: Long = Long()
+    lease_ms: int = 0
+
+    @property
+    def waited_ms(self) -> int | None:
+        """For how long its oldest job has waited: one that could be had, or one behind its group's head."""
+        return longest(self.oldest_ms, self.stuck.oldest_ms)
+
+
+class Lately(msgspec.Struct, frozen=True):
+    """What became of its jobs within the RECENT minutes that were told last; None of it all: not known."""
+
+    claimed: int
+    completed: int
+    failed: int
+    dead_lettered: int
+
+
+_LATE: Final = {Code.NOBODY_CLAIMS, Code.WAITING, Code.THROTTLED}
+_WEIGHT: Final = {Level.BAD: 2, Level.WATCH: 1, Level.NOTE: 0}
+
+
+def troubles(holds: Holds, lately: Lately | None) -> list[Trouble]:
+    """What is wrong, the worst first; none for a queue that is well."""
+    found: list[Trouble] = []
+    late = None if holds.takes_dead else lateness(holds.oldest_ms, holds.goal_ms)
+    behind = lateness(holds.stuck.oldest_ms, holds.goal_ms)
+    if holds.paused:
+        rest = f"{_jobs(holds.ready)} can be had and {_wait(holds.ready)}." if holds.ready else "Nothing waits."
+        found.append(Trouble(Code.PAUSED, Level.WATCH if late or behind else Level.NOTE, f"It is paused. {rest}"))
+    if holds.draining:
+        found.append(Trouble(Code.DRAINING, Level.NOTE, "It is drained: nothing is taken in."))
+    happened = lately is not None and lately.claimed + lately.completed + lately.failed > 0
+    moves = holds.in_flight > 0 or happened
+    if holds.ready and late and not holds.paused:
+        waiting = f"{_jobs(holds.ready)} {_wait(holds.ready)}"
+        waited_ms = holds.oldest_ms or 0
+        if lately is not None and not happened and (not holds.in_flight or waited_ms >= UNTOLD_MS):
+            since = duration(min(waited_ms, RECENT * 60_000))
+            text = f"{waiting}, and as far as is counted no worker claimed any in the last {since}."
+            if holds.in_flight:
+                text += f" {_jobs(holds.in_flight)} {'is' if holds.in_flight == 1 else 'are'} in flight since before."
+            found.append(Trouble(Code.NOBODY_CLAIMS, late if holds.in_flight else Level.BAD, text))
+        elif holds.throughput_limit:
+            text = f"{waiting}; throughput_limit lets {holds.throughput_limit:,} a second through."
+            found.append(Trouble(Code.THROTTLED, late, text))
+        else:
+            found.append(Trouble(Code.WAITING, late, f"{waiting}: more come than workers take."))
+    if holds.stuck.groups:
+        level = Level.WATCH if _times(holds.stuck.ms, holds.goal_ms) < VERY_LATE else Level.BAD
+        found.append(Trouble(Code.STUCK_GROUPS, level, stuck_sentence(holds.stuck)))
+    elif behind and not holds.paused and not (late and holds.ready) and moves:
+        text = f"{_jobs(holds.blocked)} {_wait(holds.blocked)} behind the first of their groups, which run one by one."
+        found.append(Trouble(Code.WAITING, behind, text))
+    elif holds.blocked and not holds.ready and not holds.scheduled and not moves and lately is not None:
+        text = (
+            f"{_jobs(holds.blocked)} {_wait(holds.blocked)} behind the first of their groups, and none of these runs."
+        )
+        found.append(Trouble(Code.STUCK_GROUPS, Level.BAD, text))
+    if holds.long.leases:
+        text = (
+            f"{_leases(holds.long.leases)} for up to {duration(holds.long.ends_ms)} more, where the topic's own length "
+            f"is {duration(holds.lease_ms)}. A worker that hangs keeps its jobs so long."
+        )
+        found.append(Trouble(Code.LONG_LEASES, Level.WATCH, text))
+    if lately is not None:
+        found += _failures(lately)
+    return sorted(found, key=lambda one: -_WEIGHT[one.level])
+
+
+def lateness(oldest_ms: int | None, goal_ms: int) -> Level | None:
+    """How bad it is that a queue's oldest job has waited for so long; None: it is not late."""
+    times = _times(oldest_ms, goal_ms)
+    return None if times < 1 else Level.WATCH if times < VERY_LATE else Level.BAD
+
+
+def long_ms(lease_ms: int, goal_ms: int) -> int:
+    """From how many ms from now on a lease ends late, by the topic's own length of a lease and its goal."""
+    return max(LONG * lease_ms, goal_ms)
+
+
+def longest(*waits_ms: int | None) -> int | None:
+    """The longest of these waits; None where there is none."""
+    return max((one for one in waits_ms if one is not None), default=None)
+
+
+def stuck_sentence(stuck: Stuck) -> str:
+    """What is wrong with groups that don't move."""
+    many = "1 group doesn't" if stuck.groups == 1 else f"{stuck.groups:,} groups don't"
+    first = "its first job has" if stuck.groups == 1 else "the first job of each has"
+    long = f"{'' if stuck.groups == 1 else 'up to '}{duration(stuck.ms)}"
+    wait = f"{_jobs(stuck.behind)} {_wait(stuck.behind)} behind"
+    return f"{many} move: {first} been leased or failing for {long}, and {wait}."
+
+
+def rank(found: Sequence[Trouble], oldest_ms: int | None, goal_ms: int) -> tuple[int, int, float, int]:
+    """By what hurts: the least is the worst. By level, then by how many troubles, then by the oldest job's age: against
+    the goal, and as it is."""
+    worst = max((_WEIGHT[one.level] for one in found), default=-1)
+    return (-worst, -len(found), -_times(oldest_ms, goal_ms), -(oldest_ms or 0))
+
+
+def _times(oldest_ms: int | None, goal_ms: int) -> float:
+    """How many times its goal a queue's oldest job has waited; 0 where there is none."""
+    return (oldest_ms or 0) / goal_ms if goal_ms else 0.0
+
+
+def _failures(lately: Lately) -> list[Trouble]:
+    ended = lately.completed + lately.failed
+    if not lately.failed:
+        return []
+    share = lately.failed / ended
+    level = Level.BAD if share >= MANY_FAIL else Level.WATCH
+    if lately.dead_lettered:
+        code, became = Code.DEAD_LETTERS, f"{_jobs(lately.dead_lettered)} became dead letters"
+    else:
+        code, became = Code.FAILING, f"{_jobs(lately.failed)} failed for good"
+    return [Trouble(code, level, f"{became} within {RECENT} min, {_share(share)} of those that ended.")]
+
+
+def _share(share: float) -> str:
+    return "all" if share == 1 else f"{max(share * 100, 0.1):.2g} %"
+
+
+def _jobs(n: int) -> str:
+    return "1 job" if n == 1 else f"{n:,} jobs"
+
+
+def _leases(n: int) -> str:
+    return "1 lease lasts" if n == 1 else f"{n:,} leases last"
+
+
+def _wait(n: int) -> str:
+    return "waits" if n == 1 else "wait"

@@ -1,0 +1,189 @@
+"""The engine of one process: its parts, made and stopped together."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from app.base.fresh import Fresh
+from app.base.metrics import catalogue
+from app.base.metrics.catalogue import Family
+from app.base.metrics.numbers import MOST_TOPICS, Labels
+from app.base.metrics.slots import Metrics
+from app.base.signals import Signal
+from app.kernel.claim.claimers import MAX_CLAIM
+from app.kernel.claim.claims import Claims
+from app.kernel.claim.cursors import Cursors
+from app.kernel.claim.fairness import Fairness
+from app.kernel.claim.lanes import Lanes
+from app.kernel.claim.looks import Looks
+from app.kernel.claim.marks import Marks
+from app.kernel.claim.streams import Streams
+from app.kernel.claim.throttle import Buckets, Throttle
+from app.kernel.claim.waiters import Waiters
+from app.kernel.counts.counters import Counters
+from app.kernel.enqueue.byte_limit import Room
+from app.kernel.enqueue.enqueues import Enqueues
+from app.kernel.groups.groups import Groups
+from app.kernel.logs.logs import Logs
+from app.kernel.logs.readers import Readers
+from app.kernel.schemas.checks import Checks
+from app.kernel.settle.exits import Exits
+from app.kernel.settle.settlements import Settlements
+from app.kernel.shared import Core, Shared
+from app.kernel.topics.last_used import Uses
+from app.kernel.user_events.users import Users
+
+if TYPE_CHECKING:
+    from app.base.db.pool import Pools
+    from app.kernel.model import Topic
+    from app.kernel.topics.cache import Policies
+
+
+T = TypeVar("T", bound=Core)
+KEPT_SECONDS: Final = 30.0
+
+
+class Engine:
+    """What the edges call. Each part documents its own verbs."""
+
+    def __init__(
+        self,
+        pools: Pools,
+        policies: Policies,
+        *,
+        max_waiting: int,
+        metrics: Metrics | None = None,
+        most_topics: int = MOST_TOPICS,
+        max_total_bytes: int = 0,
+        signs: bool = False,
+        to_files: bool = False,
+        processes: int = 1,
+        buckets: Buckets | None = None,
+    ) -> None:
+        self.pools = pools
+        self.most_topics = most_topics
+        self.processes = processes
+        self.metrics = metrics or Metrics(most_topics=most_topics)
+        self.policies = policies
+        self.to_files = to_files  # days of events, results and the archive stay until they are kept as files
+        self.lanes = Lanes()
+        self.cursors = Cursors()
+        self.marks = Marks(pools, self.cursors)
+        self.counters = Counters(pools, self.cursors)
+        self.fairness = Fairness()
+        self.looks = Looks(pools, self.cursors, self.fairness)
+        self.waiters = Waiters(pools, self.cursors)
+        self.waiters.claimable.subscribe(self.fairness.heard)
+        self.readers = Readers(pools)
+        self.throttle = Throttle(pools, self.waiters.wake, buckets)
+        self.groups = Groups(pools, policies, self.marks, self.counters, self.waiters)
+        self.checks = Checks(pools.rest, policies, self.metrics)
+        self.users = Users(pools, self.metrics, max_waiting)
+        self.uses = Uses(pools)
+        self.reads = self.uses.reads
+        self.shared = shared = Shared(
+            pools,
+            policies,
+            self.lanes,
+            self.cursors,
+            self.marks,
+            self.counters,
+            self.waiters,
+            self.readers,
+            self.throttle,
+            max_waiting,
+            self.metrics,
+            Room(pools, max_total_bytes),
+            self.checks,
+            self.groups,
+            self.users,
+            self.fairness,
+            self.looks,
+            self.uses.writes,
+            signs,
+        )
+        self.exits = Exits(shared)
+        self.enqueues = Enqueues(shared)
+        self.logs = Logs(shared)
+        self.settlements = Settlements(shared, self.exits)
+        self.claims = Claims(shared, self.exits, self.settlements)
+        self.streams = Streams(shared, self.claims, self.settlements)
+        # What one page has asked for, others show too, for half a minute.
+        self.kept: Fresh[Hashable, Any] = Fresh(KEPT_SECONDS, most=100, at_once=2)
+        self._cores: dict[type[Core], Core] = {}
+        self.dropped: Signal[int] = Signal()  # the id of a topic that was deleted
+        self.metrics.levels.append(self._levels)
+
+    def core(self, kind: type[T]) -> T:
+        """What a feature does here."""
+        core = self._cores.get(kind)
+        if core is None:
+            core = self._cores[kind] = kind(self)
+        return cast(T, core)
+
+    def moved(self, topic_id: int) -> tuple[int, float]:
+        """What this process knows of a topic's motion: other than before once its jobs have moved here, or others have
+        said that there are more. Costs two looks into memory."""
+        return self.waiters.mark(topic_id), self.cursors.used(topic_id)
+
+    def heard_of_work(self, topic_id: int, jobs: int) -> None:
+        """Another process has made so many jobs claimable, perhaps in a lane that is new; or has appended records."""
+        self.readers.wake(topic_id)
+        if self.waiters.wanted(topic_id):
+            self.lanes.forget(topic_id)
+        self.fairness.heard(topic_id)
+        self.waiters.wake(topic_id, jobs)
+
+    def resumed(self, topic_id: int) -> None:
+        """A topic is held up no longer: whoever waits for its jobs looks again."""
+        self.fairness.heard(topic_id)
+        self.waiters.wake(topic_id, MAX_CLAIM * self.waiters.count())
+
+    def drop(self, topic: Topic) -> None:
+        """A topic was deleted: forget what was known of it, and close its streams."""
+        self.streams.lost(topic.name)
+        self.lanes.drop(topic.id)
+        self.cursors.drop(topic.id)
+        self.fairness.drop(topic.id)
+        self.looks.drop(topic.id)
+        self.counters.drop(topic.id)
+        self.throttle.drop(topic.id)
+        self.groups.drop(topic.id)
+        self.metrics.forget([topic.name])
+        self.dropped.emit(topic.id)
+        self.readers.wake(topic.id)
+
+    def stop(self) -> None:
+        """The service is stopping: close the streams, and send those who wait away empty-handed."""
+        self.streams.stop()
+        self.users.stop()
+        self.readers.stop()
+        self.claims.stop()
+        for core in self._cores.values():
+            core.stop()
+
+    async def drain(self) -> None:
+        """Wait for every statement under way; afterwards nothing runs any more."""
+        await self.waiters.close()
+        self.throttle.close()
+        await self.marks.close()
+        await self.readers.close()
+        await self.kept.stop()
+        for core in self._cores.values():
+            await core.drain()
+        await self.enqueues.drain()
+        await self.logs.group.drain()
+        await self.claims.drain()
+        await self.looks.drain()
+        await self.settlements.drain()
+        await self.users.drain()
+
+    def _levels(self) -> Iterable[tuple[Family, Labels, float]]:
+        yield catalogue.PARKED, (), self.waiters.count()
+        yield catalogue.STREAMS, (), self.streams.count()
+        yield catalogue.USER_STREAMS, (), self.users.count()
+        groups = {**self.claims.groups(), **self.settlements.groups(), **self.enqueues.groups()}
+        groups["append"] = [self.logs.group]
+        for verb, some in groups.items():
+            yield catalogue.GROUP_WAITING, (verb,), sum(group.waiting() for group in some)

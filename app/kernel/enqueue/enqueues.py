@@ -1,0 +1,255 @@
+"""Enqueues, in groups: of jobs, of jobs that are placed singly, and of what may have been enqueued before."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import asyncpg
+import msgspec
+
+from app.base.metrics.numbers import Verb
+from app.errors import Draining
+from app.kernel.batching import Apart, GroupCommit
+from app.kernel.enqueue import bounds, producer
+from app.kernel.enqueue.bounds import Refusal
+from app.kernel.enqueue.producer import Placed
+from app.kernel.enqueue.upserts import Placements, Upserts, Write, refused, with_ids
+from app.kernel.model import Batch, Seq, merge
+from app.kernel.topics import hooks
+from app.kernel.topics.config import Policy
+from app.kernel.topics.fifo import check_groups
+
+if TYPE_CHECKING:
+    from app.kernel.enqueue.bounds import Bounds
+    from app.kernel.model import Connection, Session
+    from app.kernel.shared import Shared
+
+MOST_BYTES: Final = 8 * 1024 * 1024  # of payloads that callers share a statement for
+Gone = asyncpg.InternalServerError  # what a missing sequence raises, and more
+BYTES_OF_A_RECORD: Final = 512  # what its other columns may weigh, so that empty payloads are bounded too
+
+
+class _Call(msgspec.Struct, frozen=True):
+    policy: Policy
+    write: Write
+    size: int
+
+    @property
+    def batch(self) -> Batch:
+        """What it puts in."""
+        return self.write.batch
+
+
+class Put(msgspec.Struct, frozen=True):
+    """What was put in by a transaction that is not committed yet: of each batch its seqs, or the error for its caller.
+    `announce`, once it is committed, tells who waits. `duplicates`: places of batches that made nothing, since all of
+    their records were there before."""
+
+    shares: list[list[Seq] | BaseException]
+    announce: Callable[[], None]
+    duplicates: frozenset[int] = frozenset()
+
+
+class Enqueues:
+    """One statement in flight for each topic; one for jobs with keys or groups; and one for what may have been enqueued
+    before. These two wait for others of the same keys, groups and ids."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._numbers = Verb(shared.metrics, "enqueue")
+        self.group: GroupCommit[_Call, list[Seq]] = GroupCommit(
+            self._commit, max_waiting=shared.max_waiting, most=MOST_BYTES, weight=lambda call: call.size
+        )
+        self._upserts = Upserts(shared, self._added)
+        self.keyed: GroupCommit[_Call, Placed] = GroupCommit(
+            self._commit_placed, max_waiting=shared.max_waiting, most=MOST_BYTES, weight=lambda call: call.size
+        )
+        self.deduped: GroupCommit[_Call, Placed] = GroupCommit(
+            self._commit_placed, max_waiting=shared.max_waiting, most=MOST_BYTES, weight=lambda call: call.size
+        )
+
+    async def enqueue(self, policy: Policy, batch: Batch, size: int) -> list[Seq]:
+        """Put the batch into its queue, all or nothing; `size` is its payloads' bytes. Answers its seqs, in its order;
+        they ascend, but for records whose keys' jobs waited already, and for duplicates.
+
+        When it returns, the commit is flushed if the topic is durable. Raises SchemaViolation, Throttled and TopicFull
+        (there is no room for all of it: nothing was put in), Unavailable (it may have happened), TopicNotFound,
+        NotAQueue, and asyncpg's errors for what the database refuses.
+        """
+        found = await self.place(policy, batch, size)
+        return found.seqs if isinstance(found, Placed) else found
+
+    async def place(self, policy: Policy, batch: Batch, size: int, key: str | None = None) -> list[Seq] | Placed:
+        """The same; of a batch with keys, groups, dedupe ids or an idempotency key of its own, what became of each
+        record. docs/semantics.md, sections 6 to 8."""
+        return (await self.place_as_found(policy, batch, size, key, self._shared.policies.queue))[1]
+
+    async def place_as_found(
+        self, policy: Policy, batch: Batch, size: int, key: str | None, find: Callable[[str], Awaitable[Policy]]
+    ) -> tuple[Policy, list[Seq] | Placed]:
+        """The same, and the policy of the topic that has the jobs: another one than was given, where that was deleted
+        and `find` has one of its name."""
+
+        async def put(policy: Policy) -> tuple[Policy, list[Seq] | Placed]:
+            return policy, await self._place(policy, _write(policy, batch, key), size)
+
+        return await self._shared.policies.again_if(Gone, policy, put, find)
+
+    async def _place(self, policy: Policy, write: Write, size: int) -> list[Seq] | Placed:
+        batch = write.batch
+        await self.admit(policy, batch, size)
+        call = _Call(policy, write, size + BYTES_OF_A_RECORD * len(batch))
+        if write.looks_back:
+            return await self.deduped.submit(policy.topic.id, call)
+        if batch.placed_singly:
+            return await self.keyed.submit(policy.topic.id, call)
+        return await self.group.submit(policy.topic.id, call)
+
+    async def admit(self, policy: Policy, batch: Batch, size: int) -> None:
+        """Look whether a batch may go in, before it joins others, which are none of its faults, or comes to `put`.
+
+        Raises Draining, InvalidRequest, SchemaViolation, Throttled, TopicNotFound, and asyncpg's errors.
+        """
+        if policy.control.draining:
+            raise Draining(policy.topic.name)
+        check_groups(policy.topic.name, batch)
+        if batch.webhooks or hooks.is_own(policy.topic.name):
+            hooks.check(policy, batch, signs=self._shared.signs)
+        if policy.schema_version is not None:
+            await self._shared.checks.must_fit(policy, batch.payloads, batch.content_types)
+        if self._shared.room.most:
+            await self._shared.room.take(size)
+
+    async def put(self, db: Session, policy: Policy, batches: Sequence[Batch]) -> Put:
+        """Put batches into their queue within the caller's transaction, each whole or not at all. They were admitted,
+        and their lanes are known; those for a queue with bounds have the same groups and keys. Raises asyncpg's errors;
+        `Gone` where the topic was deleted, perhaps."""
+        writes = [_write(policy, batch, None) for batch in batches]
+        if any(write.looks_back or write.batch.placed_singly for write in writes):
+            began = time.monotonic()
+            try:
+                placed = await self._upserts.place(db, policy, writes)
+            except Apart:
+                placed = Placements([], [])
+                for write in writes:
+                    placed.add(await self._upserts.place(db, policy, [write]))
+            shares = [one if isinstance(one, BaseException) else one.seqs for one in placed.shares]
+            known = [isinstance(one, Placed) and bool(one.duplicate) and all(one.duplicate) for one in placed.shares]
+            duplicates = frozenset(place for place, all_known in enumerate(known) if all_known)
+            return Put(shares, partial(self._upserts.announce, policy, placed, began), duplicates)
+        if policy.bounds is None:
+            seqs = iter(await producer.enqueue(db, policy.topic, merge(batches), ttl_ms=policy.config.ttl_ms))
+            shares = [list(islice(seqs, len(batch))) for batch in batches]
+        else:
+            shares = await self._within(db, policy, policy.bounds, batches)
+        taken = merge([batch for batch, share in zip(batches, shares, strict=True) if isinstance(share, list)])
+        return Put(shares, partial(self._added, policy, taken, len(taken), taken.undelayed) if taken else _nobody)
+
+    def groups(self) -> dict[str, list[GroupCommit[Any, Any]]]:
+        """Its group commits, by verb."""
+        return {"enqueue": [self.group, self.keyed, self.deduped]}
+
+    async def drain(self) -> None:
+        """Wait for all that is under way."""
+        await self.group.drain()
+        await self.keyed.drain()
+        await self.deduped.drain()
+
+    async def _commit(self, calls: Sequence[_Call]) -> list[list[Seq] | BaseException]:
+        policy = calls[-1].policy
+        topic = policy.topic
+        batch = merge([call.batch for call in calls])
+        db = self._shared.verbs(policy)
+        await self._shared.lanes.ensure(db, topic, batch)
+        if policy.bounds is not None:
+            return await self._commit_within(policy, policy.bounds, calls)
+        seqs = await producer.enqueue(db, topic, batch, ttl_ms=policy.config.ttl_ms)
+        self._numbers.shared([len(call.batch) for call in calls])
+        self._added(policy, batch, len(batch), batch.undelayed)
+        shares: list[list[Seq] | BaseException] = []
+        start = 0
+        for call in calls:
+            shares.append(seqs[start : start + len(call.batch)])
+            start += len(call.batch)
+        return shares
+
+    async def _commit_within(
+        self, policy: Policy, limits: Bounds, calls: Sequence[_Call]
+    ) -> list[list[Seq] | BaseException]:
+        async with self._shared.verbs(policy).acquire() as db, db.transaction():
+            shares = await self._within(db, policy, limits, [call.batch for call in calls])
+        taken = [call.batch for call, share in zip(calls, shares, strict=True) if isinstance(share, list)]
+        if taken:
+            self._numbers.shared([len(batch) for batch in taken])
+            added = merge(taken)
+            self._added(policy, added, len(added), added.undelayed)
+        return shares
+
+    async def _within(
+        self, db: Connection, policy: Policy, limits: Bounds, batches: Sequence[Batch]
+    ) -> list[list[Seq] | BaseException]:
+        """Enqueue what there is room for: of each batch the seqs, or the error for its caller."""
+        topic = policy.topic
+        lows = self._shared.cursors.lows(topic.id)
+        taken, room = await bounds.enqueue(
+            db, topic, policy.budget, batches, limits, ttl_ms=policy.config.ttl_ms, lows=lows
+        )
+        numbers = self._shared.metrics.topic(topic.name)
+        numbers.expired.add(room.expired)
+        numbers.evicted.add(room.evicted)
+        self._shared.moved(topic, ready=-room.evicted)
+        shares: list[list[Seq] | BaseException] = []
+        for batch, share in zip(batches, taken, strict=True):
+            if isinstance(share, Refusal):
+                numbers.refused.add(len(batch))
+                shares.append(refused(policy, share))
+            else:
+                shares.append(share)
+        return shares
+
+    async def _commit_placed(self, calls: Sequence[_Call]) -> list[Placed | BaseException]:
+        policy = calls[-1].policy
+        writes = [call.write for call in calls]
+        pool = self._shared.verbs(policy)
+        for write in writes:
+            await self._shared.lanes.ensure(pool, policy.topic, write.batch)
+        began = time.monotonic()
+        if policy.bounds is None and not any(write.batch.webhooks for write in writes):
+            placed = await self._upserts.place(pool, policy, writes)
+        else:
+            async with pool.acquire() as db, db.transaction():
+                placed = await self._upserts.place(db, policy, writes)
+        self._numbers.shared([len(write.batch) for write in writes])
+        self._upserts.announce(policy, placed, began)
+        return placed.shares
+
+    def _added(self, policy: Policy, batch: Batch, new: int, ready: int) -> None:
+        topic, topic_id = policy.topic, policy.topic.id
+        if batch.groups:
+            self._shared.groups.met(topic_id)
+        delays = [delay for delay in batch.delays_ms if delay]
+        self._shared.metrics.topic(topic.name).enqueued.add(new)
+        if new:
+            self._shared.writes.note(topic_id)
+        self._shared.moved(topic, ready=ready)
+        self._shared.waiters.added(topic_id, ready, batch.owners(), batch.tags)
+        self._shared.readers.wake(topic_id)
+        if delays:
+            self._shared.waiters.due_in(topic_id, min(delays) / 1000)
+            self._shared.fairness.delayed(topic_id, batch)
+
+
+def _write(policy: Policy, batch: Batch, key: str | None) -> Write:
+    """The batch and its key, as far as the topic looks at them."""
+    return Write(with_ids(policy, batch), key if policy.config.idempotency_window_ms else None)
+
+
+def _nobody() -> None:
+    """Nothing was put in, and nobody is told."""
+
+
+NOTHING: Final = Put([], _nobody)

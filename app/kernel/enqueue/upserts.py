@@ -1,0 +1,167 @@
+"""Enqueues that look at what is there: with keys, what waits is updated; with groups, who comes behind waits; with
+dedupe ids and idempotency keys, what was enqueued before is not enqueued again. docs/semantics.md, sections 6 to 8;
+docs/adr/0025 and 0033."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from app.errors import HoldfastError, Throttled, TopicFull
+from app.kernel.batching import Apart
+from app.kernel.enqueue import bounds, producer
+from app.kernel.enqueue.bounds import Refusal, Room
+from app.kernel.enqueue.producer import Placed, Windows
+from app.kernel.model import Batch, merge
+from app.kernel.topics.config import Policy
+from app.kernel.topics.fifo import FIFO
+
+if TYPE_CHECKING:
+    from app.base.db.pool import Pool
+    from app.kernel.model import Session
+    from app.kernel.shared import Shared
+
+
+def with_ids(policy: Policy, batch: Batch) -> Batch:
+    """The batch with the dedupe ids that count on its topic."""
+    if policy.config.dedupe_window_ms == 0:
+        return replace(batch, dedupe_ids=[]) if batch.dedupe_ids else batch
+    if not policy.topic.name.endswith(FIFO):
+        return batch
+    given = [*batch.dedupe_ids, *([None] * (len(batch) - len(batch.dedupe_ids)))]
+    ids: list[str | None] = [
+        sha256(payload).hexdigest() if dedupe_id is None else dedupe_id
+        for dedupe_id, payload in zip(given, batch.payloads, strict=True)
+    ]
+    return replace(batch, dedupe_ids=ids)
+
+
+class Write(msgspec.Struct, frozen=True):
+    """A caller's batch and its idempotency key, if it has one."""
+
+    batch: Batch
+    key: str | None = None
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether what was enqueued before makes a difference to it."""
+        return self.key is not None or bool(self.batch.dedupe_ids)
+
+
+class Placements(msgspec.Struct, frozen=True):
+    """What became of callers' batches: of each its share, or the error for its caller; and what to announce of it once
+    it is committed."""
+
+    shares: list[Placed | BaseException]
+    written: list[tuple[Batch, Placed]]
+    room: Room = msgspec.field(default_factory=Room)
+
+    @property
+    def new(self) -> int:
+        """How many jobs were added."""
+        return sum(placed.new for _, placed in self.written)
+
+    def add(self, more: Placements) -> None:
+        """What became of more of them, in the same transaction."""
+        self.shares.extend(more.shares)
+        self.written.extend(more.written)
+        self.room.expired += more.room.expired
+        self.room.evicted += more.room.evicted
+
+
+class Upserts:
+    """The statements, and who hears of them. `added`: told of a batch, of how many of its records are new, and of how
+    many jobs became claimable by it."""
+
+    def __init__(self, shared: Shared, added: Callable[[Policy, Batch, int, int], None]) -> None:
+        self._shared = shared
+        self._added = added
+
+    async def place(self, db: Pool | Session, policy: Policy, writes: Sequence[Write]) -> Placements:
+        """Write batches whose lanes are known, in one statement, and note their webhooks.
+
+        For a topic with bounds, and records with webhooks, `db` is in a transaction. Where there is no room for all of
+        several, it raises Apart: each then needs a transaction of its own, or they would lock their groups and keys in
+        any order.
+        """
+        placements = await self._place(db, policy, writes)
+        for batch, placed in placements.written:
+            if batch.webhooks:
+                await producer.hook(db, policy.topic, batch, placed)
+        return placements
+
+    async def _place(self, db: Pool | Session, policy: Policy, writes: Sequence[Write]) -> Placements:
+        if policy.bounds is None:
+            return await _written(db, policy, writes)
+        found, room = await bounds.upsert(
+            db,  # type: ignore[arg-type]
+            policy.topic,
+            partial(_written, db, policy, writes),
+            policy.bounds,
+            makes_room=len(writes) == 1,
+            budget=policy.budget,
+            lows=self._shared.cursors.lows(policy.topic.id),
+        )
+        if not isinstance(found, Refusal):
+            return replace(found, room=room)
+        if len(writes) > 1:
+            raise Apart
+        self._shared.metrics.topic(policy.topic.name).refused.add(len(writes[0].batch))
+        return Placements([refused(policy, found)], [], room)
+
+    def announce(self, policy: Policy, placements: Placements, began: float) -> None:
+        """Tell who waits of what is committed. `began`: when it was sent, by the monotonic clock."""
+        topic = policy.topic
+        numbers, room = self._shared.metrics.topic(topic.name), placements.room
+        numbers.expired.add(room.expired)
+        numbers.evicted.add(room.evicted)
+        self._shared.moved(topic, ready=-room.evicted)
+        for batch, placed in placements.written:
+            numbers.duplicates.add(sum(placed.duplicate))
+            self._added(policy, batch, placed.new, placed.ready + placed.due)
+            if placed.due:
+                self._shared.cursors.returned(topic.id)
+            if placed.touched:
+                self._shared.cursors.touched(topic.id, began)
+                self._shared.waiters.added(topic.id, placed.touched)
+
+
+async def _written(db: Pool | Session, policy: Policy, writes: Sequence[Write]) -> Placements:
+    batches = [write.batch for write in writes]
+    if any(write.looks_back for write in writes):
+        found = await _deduped(db, policy, writes)
+        return Placements([*found], list(zip(batches, found, strict=True)))
+    batch = merge(batches)
+    placed = await producer.upsert(db, policy.topic, policy.budget, batch, ttl_ms=policy.config.ttl_ms)
+    shares: list[Placed | BaseException] = []
+    start = 0
+    for part in batches:
+        mine = slice(start, start + len(part))
+        shares.append(replace(placed, seqs=placed.seqs[mine], updated=placed.updated[mine]))
+        start += len(part)
+    return Placements(shares, [(batch, placed)])
+
+
+async def _deduped(db: Pool | Session, policy: Policy, writes: Sequence[Write]) -> list[Placed]:
+    config = policy.config
+    batches, keys = [write.batch for write in writes], [write.key for write in writes]
+    windows = Windows(config.dedupe_window_ms, config.idempotency_window_ms)
+    return await producer.enqueue_deduped(
+        db, policy.topic, policy.budget, batches, keys, windows=windows, ttl_ms=config.ttl_ms
+    )
+
+
+def refused(policy: Policy, refusal: Refusal) -> HoldfastError:
+    """What a caller is told for whose batch there is no room."""
+    name, config = policy.topic.name, policy.config
+    if refusal is Refusal.TOO_DEEP:
+        return Throttled(
+            f"Topic {name!r} holds as many jobs as it may, or has no room for all of these. Try again.",
+            {"topic": name, "limit": "max_depth", "max": config.max_depth},
+        )
+    return TopicFull(f"Topic {name!r} is full.", {"cap_records": config.cap_records, "cap_bytes": config.cap_bytes})

@@ -1,0 +1,1 @@
+"""Groups: jobs that are done one after the other."""

@@ -1,0 +1,116 @@
+"""Lets the next job of a group through once the one before it is gone. docs/semantics.md, section 6; docs/adr/0033."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from app.base.outages import UNREACHABLE
+from app.base.signals import Signal
+from app.errors import TopicNotFound
+from app.kernel.batching import tried_again
+from app.kernel.groups import rows as groups
+from app.kernel.topics.config import Policy
+from app.kernel.topics.fifo import FIFO
+
+if TYPE_CHECKING:
+    from app.base.db.pool import Pools
+    from app.kernel.claim.marks import Marks
+    from app.kernel.claim.waiters import Waiters
+    from app.kernel.counts.counters import Counters
+    from app.kernel.topics.cache import Policies
+
+BATCH: Final = 1_000
+MOST_BATCHES: Final = 20  # that a verb sees to before it answers; the rest waits for `sweep`
+MOST_TOPICS: Final = 100_000
+LEARNT: Final = 1_000  # topics with groups that a process that has met none asks for
+PAGE: Final = 100
+
+log = logging.getLogger(__name__)
+
+
+class Groups:
+    """Knows which topics have groups, as far as this process has met any: after a verb of its own it looks there at
+    once. What was left elsewhere `sweep` finds, which is due soon once something left a topic that may have groups."""
+
+    def __init__(self, pools: Pools, policies: Policies, marks: Marks, counters: Counters, waiters: Waiters) -> None:
+        self._pools = pools
+        self._policies = policies
+        self._marks = marks
+        self._counters = counters
+        self._waiters = waiters
+        self._met: set[int] = set()
+        self.departed: Signal[()] = Signal()  # a job, from a topic of which no group was met here
+
+    def met(self, topic_id: int) -> None:
+        """A job of this topic has a group."""
+        if topic_id not in self._met:
+            if len(self._met) >= MOST_TOPICS:
+                self._met.clear()
+            self._met.add(topic_id)
+
+    @property
+    def any_met(self) -> bool:
+        """Whether this process has met any group."""
+        return bool(self._met)
+
+    def drop(self, topic_id: int) -> None:
+        """A topic was deleted."""
+        self._met.discard(topic_id)
+
+    async def left(self, policy: Policy) -> None:
+        """Jobs have left this topic: if it has groups, let those through that waited for one of them.
+
+        Raises nothing: what fails here is found by `sweep`, and what has left has left.
+        """
+        if policy.topic.id not in self._met and not policy.topic.name.endswith(FIFO):
+            self.departed.emit()
+            return
+        try:
+            await self.promote(policy)
+        except UNREACHABLE as error:
+            log.warning("groups of %s wait for the next look: %r", policy.topic.name, error)
+        except Exception:
+            log.exception("groups of %s wait for the next look", policy.topic.name)
+
+    async def promote(self, policy: Policy) -> int:
+        """Let the next jobs through: how many departures were seen to. Raises asyncpg's errors."""
+        topic, db = policy.topic, self._pools.verbs(durable=policy.config.durable)
+        freed = 0
+        for _ in range(MOST_BATCHES):
+            done = await tried_again(partial(groups.promote, db, topic, BATCH))
+            freed += done.freed
+            if done.ready:
+                self._marks.moved(topic)
+                self._counters.moved(topic.id, ready=done.ready)
+                self._waiters.added(topic.id, done.ready)
+            if done.freed < BATCH:
+                break
+        return freed
+
+    async def sweep(self) -> int:
+        """See to what was left in any topic, by any process: how many departures. Who has met no group learns which
+        topics have some."""
+        if not self._met:
+            for topic_id in await groups.topics(self._pools.rest, LEARNT):
+                self.met(topic_id)
+        freed, after = 0, 0
+        while found := await groups.freed_topics(self._pools.rest, after, PAGE):
+            for name, topic_id in found:
+                self.met(topic_id)
+                freed += await self._sweep(name)
+            after = found[-1][1]
+        return freed
+
+    async def _sweep(self, name: str) -> int:
+        try:
+            return await self.promote(await self._policies.queue(name))
+        except UNREACHABLE:
+            raise
+        except TopicNotFound:
+            return 0
+        except Exception as error:  # it was deleted at this moment, for one
+            self._policies.forget(name)
+            log.warning("groups of %s wait for the next look: %r", name, error)
+            return 0

@@ -1,0 +1,386 @@
+"""Jobs as people look at them: one by one, by status, newest first. Only `purge` changes any."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from datetime import datetime
+from enum import Enum
+from typing import ClassVar, Final
+
+import msgspec
+
+from app.base.db import sql
+from app.kernel.model import Connection, Hideable, Seq, Topic
+
+_FIND = sql.load(__package__, "find_jobs")
+_FIND_DATA = sql.load(__package__, "find_data")
+_KEY_SEQS = sql.load(__package__, "key_seqs")
+_LIST_JOBS = sql.load(__package__, "list_jobs")
+_LIST_HELD = sql.load(__package__, "list_held")
+_LIST_FINISHED = sql.load(__package__, "list_finished")
+_LIST_NEWEST = sql.load(__package__, "list_newest")
+_SHOW_JOBS = sql.load(__package__, "show_jobs")
+_FIND_LETTERS = sql.load(__package__, "find_letters")
+_STATUSES = sql.load(__package__, "statuses")
+_COUNT_ALL = sql.load(__package__, "count_all")
+_PURGE = sql.load(__package__, "purge")
+
+LOOKED_AT: Final = 10_000  # most jobs that a page by status, or a count, looks at
+BIGINT_MAX: Final = 2**63 - 1
+PAGE_BYTES: Final = 16 * 1024 * 1024  # of payloads that are shown at once; one may have more
+
+
+class Status(Enum):
+    """A job's state by the database's clock. A job whose lease has ended is pending; one that has outlived its time is
+    expired, marked or not, unless a lease shields it."""
+
+    PENDING = "pending"
+    PROCESSING = "processing"
+    FAILED = "failed"
+    EXPIRED = "expired"
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """Those of Shown that it stands for. A job that was cancelled has outlived its time (see cancel_jobs.sql)."""
+        return _STATES[self]
+
+
+_STATES: Final = {
+    Status.PENDING: ("ready", "scheduled", "blocked"),
+    Status.PROCESSING: ("leased",),
+    Status.FAILED: ("failed",),
+    Status.EXPIRED: ("expired", "cancelled"),
+}
+_STATUS: Final = {state: status for status, states in _STATES.items() for state in states}
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a job is."""
+
+    topic: str
+    topic_id: int
+    seq: Seq
+
+
+class Shown(Hideable, frozen=True):
+    """A job. Its `state` is by the database's clock: ready, scheduled, blocked, leased (by a good lease), failed,
+    expired, or cancelled (under a lease that has ended; `cancelled` says so while it is good, too). Times are in ms
+    since 1970; `visible_ms` is when a lease or a delay ends; `first_*`: the job whose id a dead letter has;
+    `crashes`: deliveries that ended by their deadline, `original_crashes`: those of a dead letter before it was one;
+    `percent`: how far its holder says it is, None if it says nothing; with `note`, at `progress_ms`; `hidden`: what is
+    in it is hidden from whoever looks."""
+
+    SECRET: ClassVar = {"payload": b"", "metadata": None}
+
+    topic: str
+    topic_id: int
+    seq: Seq
+    state: str
+    cancelled: bool
+    node: str | None
+    leased_ms: int | None
+    original_seq: int | None
+    original_deliveries: int | None
+    deliveries: int
+    priority: int
+    max_deliveries: int | None
+    last_error: str | None
+    tag: str | None
+    metadata: str | None
+    payload: bytes
+    content_type: str | None
+    created_ms: int
+    updated_ms: int
+    visible_ms: int
+    expires_ms: int | None
+    original_topic: str | None
+    dlq_moved_ms: int | None
+    first_topic_id: int | None
+    first_seq: int | None
+    key: str | None
+    crashes: int
+    original_crashes: int | None
+    group: str | None
+    tenant: str  # a dead letter's is what it was before
+    percent: int | None
+    note: str | None
+    progress_ms: int | None
+    hidden: bool = False
+
+    @property
+    def status(self) -> Status:
+        """The same in fewer words."""
+        return _STATUS[self.state]
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Seqs, descending, and below which seq the next page begins; None: this is the last. `matched`, where it was asked
+    for suspected ones: how many of those that were looked at are."""
+
+    seqs: list[Seq]
+    next_below: int | None
+    matched: int | None = None
+
+
+async def page(
+    db: Connection,
+    topic: Topic,
+    status: Status | None,
+    *,
+    below: int,
+    limit: int,
+    offset: int,
+    suspected: bool = False,
+) -> Page:
+    """Up to `limit` jobs with seqs under `below`, newest first, without the first `offset`.
+
+    By status, the LOOKED_AT newest are looked at: a page may have fewer, and another one follow. Those that are held,
+    that failed or that expired are looked for by themselves: LOOKED_AT of them. `suspected`: only suspected poison
+    pills, of any status, among the LOOKED_AT newest.
+    """
+    only = None if status is None else status.value
+    match None if suspected else status:
+        case None | Status.PENDING:
+            looks = LOOKED_AT if only or suspected else offset + limit
+            row = await db.fetchrow(
+                _LIST_JOBS,
+                topic.name,
+                below,
+                None if status is None else list(status.states),
+                limit,
+                offset,
+                max(looks, offset + limit),
+                suspected,
+            )
+            assert row is not None, "it answers one row always"
+            seqs: list[Seq] = row["seqs"]
+            if len(seqs) == limit:
+                return Page(seqs, seqs[-1], row["matched"])
+            return Page(seqs, row["last_seq"] if row["looked"] >= max(looks, offset + limit) else None, row["matched"])
+        case Status.PROCESSING:
+            seqs = await db.fetchval(_LIST_HELD, topic.name, below, limit, offset, LOOKED_AT)
+        case Status.FAILED | Status.EXPIRED:
+            seqs = await db.fetchval(_LIST_FINISHED, topic.name, below, only, limit, offset, LOOKED_AT)
+    return Page(seqs, seqs[-1] if len(seqs) == limit else None)
+
+
+MAX_PATH: Final = 256  # characters
+MAX_VALUE: Final = 1_024
+
+
+class Datum(msgspec.Struct, frozen=True):
+    """Something in a payload: keys, and places in lists, from the outside in; and what is there, by its text."""
+
+    path: tuple[str, ...]
+    value: str
+
+
+class Match(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What jobs must have; None is any. `states` are those of Shown; `older_than_ms`: enqueued so long ago; `node`: who
+    holds them; `error`: a part of the last one, letter by letter; `data`: in a payload that is JSON, all of it."""
+
+    states: Sequence[str] | None = None
+    tenant: str | None = None
+    tag: str | None = None
+    key: str | None = None
+    group: str | None = None
+    older_than_ms: int | None = None
+    priority: int | None = None
+    node: str | None = None
+    error: str | None = None
+    data: tuple[Datum, ...] = ()
+
+    @property
+    def is_all(self) -> bool:
+        """Whether any job has it."""
+        return self == _ALL
+
+
+_ALL: Final = Match()
+_OUT: Final = {"failed": "failed", "expired": "expired", "cancelled": "expired"}  # as list_finished calls them
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Seqs in the order that was asked for, and behind which one the next page begins; None: this is the last."""
+
+    seqs: list[Seq]
+    next_behind: int | None
+
+
+async def find(
+    db: Connection,
+    topic: Topic,
+    match: Match,
+    *,
+    oldest_first: bool,
+    behind: int,
+    limit: int,
+    by: datetime | None = None,
+    one_by_one: bool = False,
+) -> Found:
+    """Up to `limit` jobs that match, behind a seq in the order that is asked for; `by`: enqueued until then.
+
+    LOOKED_AT jobs are looked at, and PAGE_BYTES of payloads: a page may have fewer than there are, and another one
+    follow. Those of a key, those that are leased, failed or expired are looked for by themselves: LOOKED_AT of them;
+    `one_by_one`: only those of a key are, and not if these are as many.
+    """
+    among = await _among(db, topic, match, one_by_one=one_by_one)
+    looks = limit if match.is_all else LOOKED_AT
+    most = LOOKED_AT if match.data else limit
+    row = await db.fetchrow(
+        _FIND,
+        topic.name,
+        topic.id,
+        among,
+        oldest_first,
+        behind,
+        looks,
+        most,
+        None if match.states is None else list(match.states),
+        match.tenant,
+        match.tag,
+        match.key,
+        match.group,
+        match.older_than_ms,
+        match.priority,
+        match.node,
+        match.error,
+        by,
+    )
+    assert row is not None, "it answers one row always"
+    seqs: list[Seq] = row["seqs"]
+    found = Found(seqs, seqs[-1] if len(seqs) == most else None)
+    if found.next_behind is None and among is None and row["looked"] >= looks:
+        found = Found(seqs, row["last_seq"])
+    return await _with_data(db, topic, match.data, found, limit) if match.data and seqs else found
+
+
+async def _with_data(db: Connection, topic: Topic, data: Sequence[Datum], among: Found, limit: int) -> Found:
+    """Up to `limit` of them that have it in their payloads."""
+    keys = [key for one in data for key in one.path]
+    ends = list(itertools.accumulate(len(one.path) for one in data))
+    values = [one.value for one in data]
+    row = await db.fetchrow(_FIND_DATA, topic.name, topic.id, among.seqs, keys, ends, values, PAGE_BYTES, limit)
+    assert row is not None, "it answers one row always"
+    seqs: list[Seq] = row["seqs"]
+    if len(seqs) == limit:
+        return Found(seqs, seqs[-1])
+    return Found(seqs, among.next_behind if row["last_seq"] is None else row["last_seq"])
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """Jobs in the order that was asked for, and behind which seq the next page begins; None: this is the last."""
+
+    jobs: list[Shown]
+    next_behind: int | None
+
+
+async def listed(
+    db: Connection, topic: Topic, match: Match, *, oldest_first: bool, behind: int | None, limit: int
+) -> Listed:
+    """As `find`, from the beginning where `behind` is None, with what there is of them: PAGE_BYTES of payloads end a
+    page sooner."""
+    start = (0 if oldest_first else BIGINT_MAX) if behind is None else behind
+    found = await find(db, topic, match, oldest_first=oldest_first, behind=start, limit=limit)
+    jobs = await show(db, [Place(topic.name, topic.id, seq) for seq in found.seqs])
+    if len(jobs) < len(found.seqs) and jobs:  # their payloads filled the page, or some went meanwhile
+        return Listed(jobs, jobs[-1].seq)
+    return Listed(jobs, found.next_behind)
+
+
+async def _among(db: Connection, topic: Topic, match: Match, *, one_by_one: bool) -> list[Seq] | None:
+    """The seqs that can match, where an index of a few has them; None: any."""
+    seqs: list[Seq]
+    if match.key is not None:
+        seqs = await db.fetchval(_KEY_SEQS, topic.name, match.tenant, match.key, LOOKED_AT)
+        return None if one_by_one and len(seqs) == LOOKED_AT else seqs
+    if one_by_one:
+        return None
+    match ["leased"] if match.states is None and match.node is not None else match.states:
+        case ["leased"]:
+            seqs = await db.fetchval(_LIST_HELD, topic.name, BIGINT_MAX, LOOKED_AT, 0, LOOKED_AT)
+        case [state] if state in _OUT:
+            seqs = await db.fetchval(_LIST_FINISHED, topic.name, BIGINT_MAX, _OUT[state], LOOKED_AT, 0, LOOKED_AT)
+        case _:
+            return None
+    return seqs
+
+
+async def newest(db: Connection, limit: int, offset: int) -> list[Place]:
+    """Where the newest jobs of all topics are, without the first `offset`. Costs what offset and limit are together,
+    squared, at worst."""
+    rows = await db.fetch(_LIST_NEWEST, limit, offset, limit + offset)
+    return [Place(**dict(row)) for row in rows]
+
+
+async def show(db: Connection, places: Sequence[Place]) -> list[Shown]:
+    """The jobs at these places, in their order; one that is gone is left out. It ends early that has PAGE_BYTES of
+    payloads."""
+    rows = await db.fetch(
+        _SHOW_JOBS,
+        [place.topic for place in places],
+        [place.topic_id for place in places],
+        [place.seq for place in places],
+        PAGE_BYTES,
+    )
+    return [Shown(**dict(row)) for row in rows]
+
+
+async def letters(db: Connection, first: Sequence[tuple[int, int]]) -> dict[int, Place]:
+    """Where dead letters are that were once (topic id, seq): by place in `first`."""
+    rows = await db.fetch(_FIND_LETTERS, [topic_id for topic_id, _ in first], [seq for _, seq in first])
+    return {row["ord"] - 1: Place(row["topic"], row["topic_id"], row["seq"]) for row in rows}
+
+
+class Statuses(msgspec.Struct, frozen=True):
+    """How many jobs a topic has of each status."""
+
+    topic: str
+    pending: int
+    processing: int
+    failed: int
+    expired: int
+
+    def of(self, status: Status | None) -> int:
+        """How many of one; of None, of all."""
+        if status is None:
+            return self.pending + self.processing + self.failed + self.expired
+        count: int = getattr(self, status.value)
+        return count
+
+
+async def statuses(db: Connection, topics: Sequence[Topic]) -> list[Statuses]:
+    """Topics' jobs by status, looking at no more than LOOKED_AT of each whose time has come or passed."""
+    rows = await db.fetch(_STATUSES, [topic.name for topic in topics], [topic.id for topic in topics], LOOKED_AT)
+    return [Statuses(**dict(row)) for row in rows]
+
+
+async def count_all(db: Connection) -> int:
+    """How many jobs there are in all topics."""
+    count: int = await db.fetchval(_COUNT_ALL)
+    return count
+
+
+class Purged(msgspec.Struct, frozen=True):
+    """What a batch of a purge deleted; of that, what counted as ready and as in flight; and the last seq looked at,
+    None at the end."""
+
+    count: int
+    ready: int
+    in_flight: int
+    last_seq: int | None
+
+
+async def purge(
+    db: Connection, topic: Topic, statuses: Sequence[Status], *, after: int, upto: int, limit: int
+) -> Purged:
+    """Delete jobs of these statuses, looking at up to `limit` jobs with after < seq <= upto."""
+    count = ready = in_flight = 0
+    states = [state for status in statuses for state in status.states]
+    row = None
+    while row is None or row["deleted"] < row["picked"]:
+        row = await db.fetchrow(_PURGE, topic.name, after, upto, states, limit)
+        assert row is not None, "it answers one row always"
+        count, ready, in_flight = count + row["deleted"], ready + row["ready"], in_flight + row["in_flight"]
+    return Purged(count, ready, in_flight, row["last_seq"])

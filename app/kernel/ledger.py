@@ -1,0 +1,134 @@
+"""Reading the ledger. docs/semantics.md, section 13."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from app.base.db import sql
+from app.kernel.model import Connection, Topic
+
+_HISTORY = sql.load(__package__, "history")
+_LAST = sql.load(__package__, "last_events")
+_AS_OF = sql.load(__package__, "as_of")
+_JOBS_AS_OF = sql.load(__package__, "jobs_as_of")
+_FROM = sql.load(__package__, "past_from")
+_RECENT = sql.load(__package__, "recent_events")
+_BEGINS = sql.load(__package__, "past_begins")
+
+MAX_EVENTS: Final = 1_000
+# Where a dead letter, or a job that was one, is from or went to.
+_PLACE: Final = re.compile(r"(?P<way>from|to) (?P<topic>\S+) [0-9]+\Z")
+THE_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Event(msgspec.Struct, frozen=True):
+    """A transition of a job. Times are in ms since 1970; `until`: the deadline of a lease, or when it is to be had."""
+
+    at_ms: int
+    event: str
+    deliveries: int
+    until_ms: int | None
+    node: str | None
+    detail: str | None
+
+
+def detail_for(event: Event, covered: Callable[[str], bool]) -> str | None:
+    """An event's detail, for who may know of the topics that are `covered`: of another one it names nothing."""
+    place = _PLACE.match(event.detail or "") if event.event in {"enqueued", "requeued"} else None
+    if place is None or covered(place["topic"]):
+        return event.detail
+    return f"{place['way']} another topic"
+
+
+class Recent(msgspec.Struct, frozen=True):
+    """What became of a topic's jobs in the last seconds; for how long since the first claim (`span_ms`) and since the
+    last (`idle_ms`) in that time, None if there was none."""
+
+    claimed: int
+    acked: int
+    enqueued: int
+    span_ms: int | None
+    idle_ms: int | None
+
+
+class Past(msgspec.Struct, frozen=True):
+    """How many jobs a topic had of each state at an instant, and how long the oldest claimable one could have been
+    claimed by then (None: there was none, or it is not known of any). `dead`: its dead letters, while they are where
+    they went. `from_ms`: since when its events are shown, in ms since 1970; for an instant before that the rest says
+    nothing."""
+
+    ready: int
+    in_flight: int
+    scheduled: int
+    blocked: int
+    failed: int
+    expired: int
+    dead: int
+    oldest_ms: int | None
+    from_ms: int
+
+
+class PastJob(msgspec.Struct, frozen=True):
+    """A job as it was at an instant: of which state, and since when; how often it had been delivered; None for either
+    where nothing that is kept says so. Of one that was leased or scheduled, until when; and who held it. `key`: of one
+    that is still there. Times are in ms since 1970."""
+
+    seq: int
+    state: str
+    since_ms: int | None
+    deliveries: int | None
+    until_ms: int | None
+    node: str | None
+    key: str | None
+
+
+# A past job's states: of a dead letter, it is under the topic that it died in.
+PAST_STATES: Final = ("ready", "leased", "scheduled", "blocked", "failed", "expired", "dead_lettered")
+
+
+async def as_of(db: Connection, topic: Topic, instant: datetime) -> Past:
+    """What a queue looked like. Costs what happened to all topics since its events are shown."""
+    row = await db.fetchrow(_AS_OF, topic.name, topic.id, instant)
+    assert row is not None, "it answers one row always"
+    return Past(**dict(row))
+
+
+async def jobs_as_of(
+    db: Connection, topic: Topic, instant: datetime, *, state: str | None, behind: int, limit: int
+) -> tuple[list[PastJob], int]:
+    """Which jobs a queue had, by seq: up to `limit` of those behind a seq; and since when its events are shown, in ms:
+    for an instant before that the jobs say nothing. Costs what `as_of` does."""
+    from_ms: int = await db.fetchval(_FROM, topic.id)
+    rows = await db.fetch(_JOBS_AS_OF, topic.name, topic.id, instant, state, behind, limit)
+    return [PastJob(**dict(row)) for row in rows], from_ms
+
+
+async def begins(db: Connection, topic: Topic) -> int | None:
+    """Since when a topic has a past: since its events are shown, or since it was made, in ms since 1970; None if it is
+    gone."""
+    begins_ms: int | None = await db.fetchval(_BEGINS, topic.name, topic.id)
+    return begins_ms
+
+
+async def history(
+    db: Connection, topic: Topic, seq: int, since: datetime = THE_BEGINNING, limit: int = MAX_EVENTS
+) -> list[Event]:
+    """What happened to a job, oldest first: up to `limit` events, no earlier than `since`."""
+    return [Event(**dict(row)) for row in await db.fetch(_HISTORY, topic.id, seq, since, limit)]
+
+
+async def last(db: Connection, topic: Topic, seq: int, limit: int) -> list[Event]:
+    """What happened to a job last, the newest first: up to `limit` events."""
+    return [Event(**dict(row)) for row in await db.fetch(_LAST, topic.id, seq, limit)]
+
+
+async def recent(db: Connection, topic: Topic, seconds: float) -> Recent:
+    """What became of a topic's jobs in the last `seconds`. Costs what all topics did in that time."""
+    row = await db.fetchrow(_RECENT, topic.id, seconds)
+    assert row is not None, "it answers one row always"
+    return Recent(**dict(row))

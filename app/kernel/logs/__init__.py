@@ -1,0 +1,1 @@
+"""Log topics: records appended and read in order."""

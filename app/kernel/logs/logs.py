@@ -1,0 +1,143 @@
+"""Appends to logs, in groups; and deletion, in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from app.base.metrics.numbers import Verb
+from app.errors import TopicFull, TopicNotFound
+from app.kernel.batching import GroupCommit, tried_again
+from app.kernel.counts import inspector
+from app.kernel.enqueue.enqueues import BYTES_OF_A_RECORD, MOST_BYTES
+from app.kernel.logs import log
+from app.kernel.logs.log import Appended, Limits, Match, Outcome, Part, Place
+from app.kernel.model import Batch, merge
+from app.kernel.settle import exit_rows as exits
+from app.kernel.topics.config import Policy
+from app.kernel.topics.settings import TopicType
+
+if TYPE_CHECKING:
+    from app.kernel.shared import Shared
+
+DELETED_AT_ONCE: Final = 5_000
+
+
+class _Call(msgspec.Struct, frozen=True):
+    policy: Policy
+    batch: Batch
+    part: Part
+
+
+class Logs:
+    """One append in flight for each log."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._numbers = Verb(shared.metrics, "append")
+        self.group: GroupCommit[_Call, Appended] = GroupCommit(
+            self._commit,
+            max_waiting=shared.max_waiting,
+            most=MOST_BYTES,
+            weight=lambda call: call.part.bytes + BYTES_OF_A_RECORD * call.part.records,
+        )
+
+    async def append(self, policy: Policy, batch: Batch, size: int, key: str | None) -> Appended:
+        """Append the batch, all or nothing; `size` is the bytes of its payloads and metadata. Its seqs are contiguous.
+
+        When it returns, the commit is flushed if the topic is durable. Raises SchemaViolation, TopicFull (nothing was
+        appended), Unavailable (it may have happened; with a key it is safe to repeat), Throttled, TopicNotFound.
+        """
+        await self._check(policy, batch)
+        if self._shared.room.most:
+            await self._shared.room.take(size)
+        part = Part(len(batch), size, key)
+        try:
+            appended = await self.group.submit(policy.topic.id, _Call(policy, batch, part))
+        except log.Gone:
+            # The topic was deleted, and perhaps made anew, through another process.
+            self._shared.policies.forget(policy.topic.name)
+            policy = await self._shared.policies.get(policy.topic.name)
+            if policy.config.type is not TopicType.LOG:
+                raise TopicNotFound(policy.topic.name) from None
+            await self._check(policy, batch)
+            appended = await self.group.submit(policy.topic.id, _Call(policy, batch, part))
+        if appended.outcome is Outcome.FULL:
+            config = policy.config
+            raise TopicFull(
+                f"Topic {policy.topic.name!r} is full.",
+                {
+                    "cap_records": config.cap_records,
+                    "cap_bytes": config.cap_bytes,
+                    "head_seq": appended.head_seq,
+                    "earliest_seq": appended.earliest_seq,
+                },
+            )
+        return appended
+
+    async def _check(self, policy: Policy, batch: Batch) -> None:
+        """Before a batch joins others. Raises SchemaViolation."""
+        if policy.schema_version is not None:
+            await self._shared.checks.must_fit(policy, batch.payloads, batch.content_types)
+
+    async def delete(self, policy: Policy, before: int | None, match: Match) -> int:
+        """Delete what matches and is below `before` (None: any), as of now, for good: how many.
+
+        In batches: appends and readers come in between, and a long deletion that breaks off has done a part. Raises
+        TopicNotFound.
+        """
+        topic, db = policy.topic, self._shared.pools.rest
+        state = (await log.states(db, [(topic, 0)])).get(topic.name)
+        if state is None:
+            raise TopicNotFound(topic.name)
+        upto = state.head_seq if before is None else min(state.head_seq, before - 1)
+        count = 0
+        place: Place | None = Place()
+        try:
+            # What is too old was lost before this: readers are told of that, and it is none of what is deleted here.
+            limits = Limits(ttl_ms=policy.config.ttl_ms)
+            while limits.ttl_ms and await log.trim(db, topic, limits, DELETED_AT_ONCE) == DELETED_AT_ONCE:
+                pass
+            while place is not None:
+                done = await log.delete(db, topic, match, place, upto=upto, limit=DELETED_AT_ONCE)
+                count, place = count + done.count, done.next
+        except log.Gone:
+            raise TopicNotFound(topic.name) from None
+        return count
+
+    async def delete_jobs(self, policy: Policy, before: int | None, match: Match) -> tuple[int, int]:
+        """Cancel a queue's jobs that match, as of now: how many waited and are deleted for good, and how many are
+        leased and were marked, as a cancel does."""
+        topic, db = policy.topic, self._shared.verbs(policy)
+        drawn = (await inspector.draws(db, [topic])).get(topic.id)
+        if drawn is None:
+            raise TopicNotFound(topic.name)
+        upto = drawn.drawn if before is None else min(drawn.drawn, before - 1)
+        count = marked = 0
+        after: int | None = 0
+        while after is not None and after < upto:
+            # It locks by seq, and those who enqueue jobs with keys lock by key.
+            done = await tried_again(
+                partial(exits.delete, db, topic, match, after=after, upto=upto, limit=DELETED_AT_ONCE)
+            )
+            self._shared.moved(topic, ready=-done.ready)
+            count, marked, after = count + done.count, marked + done.marked, done.last_seq
+        await self._shared.groups.left(policy)
+        return count, marked
+
+    async def _commit(self, calls: Sequence[_Call]) -> list[Appended | BaseException]:
+        policy = calls[-1].policy
+        batch = merge([call.batch for call in calls])
+        parts = [call.part for call in calls]
+        shares = await log.append(self._shared.verbs(policy), policy.topic, batch, parts, policy.log_limits)
+        written = sum(
+            part.records for part, share in zip(parts, shares, strict=True) if share.outcome is Outcome.WRITTEN
+        )
+        self._numbers.shared([part.records for part in parts])
+        if written:
+            self._shared.metrics.topic(policy.topic.name).appended.add(written)
+            self._shared.readers.appended(policy.topic.id, written)
+        return list(shares)

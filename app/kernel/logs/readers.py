@@ -1,0 +1,196 @@
+"""Who waits for a topic's next record, and what wakes them. docs/semantics.md, sections 15 and 17.
+
+Unlike those who wait for work, all readers of a topic are woken: each has the record for itself. An append of this
+process wakes at once, another's by a hint; for hints that are lost, and without Redis, one statement looks at the heads
+of all topics that are waited for, every POLL_SECONDS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from app.base.loops import REST, Loop
+from app.base.signals import Signal
+from app.kernel.logs import log as core
+from app.kernel.topics.settings import TopicType
+
+if TYPE_CHECKING:
+    from app.base.db.pool import Pools
+    from app.kernel.logs.log import Ask
+    from app.kernel.logs.reads import Read
+    from app.kernel.topics.config import Policy
+
+POLL_SECONDS: Final = 0.5
+MOST_MARKS: Final = 50_000
+
+log = logging.getLogger(__name__)
+
+
+class Parked:
+    """A reader: which seq it has of each topic, and what ends its wait. `asks` are reads, by topic, that it wants to be
+    woken with; for another topic it is woken at once. `takes` a read where it stands, and it goes on waiting, or says
+    no. `changed` and `reads` are what it was woken for."""
+
+    __slots__ = ("asks", "changed", "reads", "seen", "takes", "woken")
+
+    def __init__(
+        self, seen: Mapping[int, int], asks: Mapping[int, Ask], takes: Callable[[Read], bool] = lambda _read: False
+    ) -> None:
+        self.seen = seen
+        self.asks = asks
+        self.takes = takes
+        self.woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.changed: set[int] = set()
+        self.reads: dict[int, Read] = {}
+
+    def hand(self, topic_id: int, read: Read | None, *, newest: bool) -> None:
+        """Wake it with this read, unless it takes it where it stands, which it may where nothing newer is known; None:
+        it is to read for itself."""
+        if self.woken.done():
+            return
+        if read is not None:
+            if newest and self.takes(read):
+                self.changed.discard(topic_id)
+                return
+            self.reads[topic_id] = read
+        self.woken.set_result(None)
+
+
+class _Topic:
+    """A topic that is waited for."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.parked: set[Parked] = set()
+
+
+class Readers:
+    """Parks readers that have read everything, by topic."""
+
+    def __init__(self, pools: Pools) -> None:
+        self._pools = pools
+        self._topics: dict[int, _Topic] = {}
+        self._clock = itertools.count(1)
+        self._now = 0
+        self._changes: dict[int, int] = {}  # when a topic last changed; one that is not listed: at _base
+        self._base = 0
+        self._poll = Loop("look for records", self._look, POLL_SECONDS, first=POLL_SECONDS)
+        self._stopping = False
+        self.grown: Signal[int, int] = Signal()  # topic id, and how many records this process has appended
+        # A topic that has changed, and who is parked there, by what they want to be woken with.
+        self.wanted: Signal[Policy, Mapping[Ask, Sequence[Parked]]] = Signal()
+
+    def mark(self) -> int:
+        """What to hand to `wait`: taken before the read that found nothing."""
+        return self._now
+
+    def changed(self, topic_id: int, mark: int) -> bool:
+        """Whether the topic is known to have changed since this mark."""
+        return self._changes.get(topic_id, self._base) > mark
+
+    async def wait(
+        self, seen: Mapping[int, int], policies: Mapping[int, Policy], mark: int, seconds: float
+    ) -> set[int]:
+        """Wait until some of the topics may have more than the seqs that were seen: which; or for so long: none.
+
+        Both maps are by topic id. A topic that is deleted may have more, too: a read finds out.
+        """
+        return (await self.park(Parked(seen, {}), policies, mark, seconds)).changed
+
+    async def park(self, reader: Parked, policies: Mapping[int, Policy], mark: int, seconds: float) -> Parked:
+        """The same for a reader that may be woken with reads; itself, once it was woken or the time is over."""
+        seen = reader.seen
+        if self._stopping:
+            return reader
+        reader.changed.update([topic_id for topic_id in seen if self.changed(topic_id, mark)])
+        if reader.changed:
+            return reader
+        for topic_id in seen:
+            waited = self._topics.get(topic_id)
+            if waited is None:
+                waited = self._topics[topic_id] = _Topic(policies[topic_id])
+            waited.policy = policies[topic_id]
+            waited.parked.add(reader)
+        self._poll.start()
+        timer = asyncio.get_running_loop().call_later(seconds, _end, reader.woken)
+        try:
+            await reader.woken
+            return reader
+        finally:
+            timer.cancel()
+            for topic_id in seen:
+                waited = self._topics[topic_id]
+                waited.parked.discard(reader)
+                if not waited.parked:
+                    del self._topics[topic_id]
+
+    def appended(self, topic_id: int, records: int) -> None:
+        """This process has appended so many records: wake the readers, here and elsewhere."""
+        self.wake(topic_id)
+        self.grown.emit(topic_id, records)
+
+    def wake(self, topic_id: int) -> None:
+        """The topic has more, or is gone: wake all who wait for it."""
+        if len(self._changes) >= MOST_MARKS:
+            self._changes.clear()
+            self._base = next(self._clock)
+        self._now = self._changes[topic_id] = next(self._clock)
+        waited = self._topics.get(topic_id)
+        if waited is not None:
+            wanted: dict[Ask, list[Parked]] = {}
+            for reader in waited.parked:
+                reader.changed.add(topic_id)
+                ask = reader.asks.get(topic_id)
+                if ask is None:
+                    _end(reader.woken)
+                else:
+                    wanted.setdefault(ask, []).append(reader)
+            if wanted:
+                self.wanted.emit(waited.policy, wanted)
+
+    def parked(self, topic: str) -> int:
+        """How many wait for a topic."""
+        return sum(len(waited.parked) for waited in self._topics.values() if waited.policy.topic.name == topic)
+
+    def stop(self) -> None:
+        """Send away all who wait; nobody waits any more."""
+        self._stopping = True
+        for waited in self._topics.values():
+            for reader in waited.parked:
+                _end(reader.woken)
+
+    async def close(self) -> None:
+        """Stop looking."""
+        await self._poll.stop()
+
+    async def _look(self) -> float | None:
+        if not self._topics:
+            return REST
+        waited = dict(self._topics)
+        kinds: dict[TopicType, list[Policy]] = {kind: [] for kind in TopicType}
+        for one in waited.values():
+            kinds[one.policy.config.type].append(one.policy)
+        newest = await core.newest(
+            self._pools.hot,
+            [policy.topic for policy in kinds[TopicType.LOG]],
+            [policy.topic for policy in kinds[TopicType.QUEUE]],
+        )
+        for topic_id, one in waited.items():
+            seq = newest.get(topic_id)
+            # Another seq, not only a higher one: after a crash that lost commits, a head can be lower than it was.
+            behind = [reader for reader in one.parked if seq != reader.seen[topic_id]]
+            if behind:
+                self._changes[topic_id] = self._now = next(self._clock)  # no read from before will do for these
+            for reader in behind:
+                reader.changed.add(topic_id)
+                _end(reader.woken)
+        return None
+
+
+def _end(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)

@@ -1,0 +1,69 @@
+"""Purges: jobs deleted by their status, in batches, whoever holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from app.errors import TopicNotFound
+from app.kernel import jobs as shown
+from app.kernel.batching import tried_again
+from app.kernel.counts import inspector
+from app.kernel.jobs import Status
+from app.kernel.logs.log import Match
+from app.kernel.shared import Core
+from app.kernel.topics import store
+from app.kernel.topics.settings import TopicType
+
+if TYPE_CHECKING:
+    from app.kernel.audit.trail import Actor
+    from app.kernel.topics.config import Policy
+
+AT_ONCE: Final = 5_000
+
+
+class Purges(Core):
+    """Knows how much is deleted at a time."""
+
+    async def purge(self, policy: Policy, statuses: Sequence[Status]) -> int:
+        """Delete the jobs that have these statuses, as of now, for good: how many. A lease on one is lost.
+
+        In batches: other verbs come in between, and a purge that breaks off has done a part.
+        """
+        topic, db = policy.topic, self._shared.verbs(policy)
+        drawn = (await inspector.draws(db, [topic])).get(topic.id)
+        if drawn is None:
+            return 0
+        count = 0
+        after: int | None = 0
+        # It locks by seq, and those who enqueue jobs with keys lock by key.
+        while after is not None and after < drawn.drawn:
+            done = await tried_again(
+                partial(shown.purge, db, topic, statuses, after=after, upto=drawn.drawn, limit=AT_ONCE)
+            )
+            self._shared.moved(topic, ready=-done.ready, in_flight=-done.in_flight)
+            count, after = count + done.count, done.last_seq
+        await self._shared.groups.left(policy)
+        return count
+
+    async def delete_topic(self, policy: Policy, *, if_empty: bool, by: Actor) -> bool:
+        """Delete a topic and all that it holds, for good; whether it was there.
+
+        What it holds goes first, in batches: the transaction that takes out the topic and what came meanwhile is short
+        then, and that one alone is what others wait for. A deletion that breaks off has done a part. With `if_empty`
+        there are no batches. Raises TopicNotEmpty.
+        """
+        gone = 0
+        if not if_empty:
+            with suppress(TopicNotFound):
+                if policy.config.type is TopicType.LOG:
+                    await self._engine.logs.delete(policy, None, Match())
+                else:
+                    gone = await self.purge(policy, tuple(Status))
+        name, db = policy.topic.name, self._shared.pools.rest
+        deleted = await store.delete(db, name, if_empty=if_empty, by=by, gone=gone)
+        self._shared.policies.changed(name)
+        self._engine.drop(policy.topic)
+        return deleted

@@ -1,0 +1,1 @@
+"""Schemas, and checks of payloads against them."""

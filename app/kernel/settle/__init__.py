@@ -1,0 +1,1 @@
+"""How deliveries end, and jobs."""

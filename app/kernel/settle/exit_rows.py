@@ -1,0 +1,252 @@
+"""The ways out other than an ack: dead letters, failure, expiry, retention. docs/semantics.md, sections 2 and 10."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from app.base.db import sql
+from app.kernel.forms import as_json
+from app.kernel.logs import log
+from app.kernel.logs.log import Limits, Match, Outcome, Part
+from app.kernel.model import Batch, Budget, Connection, Lane, LeaseId, Topic
+
+_BURY = sql.load(__package__, "bury")
+_SPENT = sql.load(__package__, "spent")
+_INTER = sql.load(__package__, "inter")
+_FAIL = sql.load(__package__, "fail")
+_EXPIRE = sql.load(__package__, "expire")
+_EXHAUSTED = sql.load(__package__, "exhausted")
+_SWEEP_FINISHED = sql.load(__package__, "sweep_finished")
+_DELETE_EXPIRED = sql.load(__package__, "delete_expired")
+_DELETE_JOBS = sql.load(__package__, "delete_jobs")
+_DELETE_KEY = sql.load(__package__, "delete_key")
+_SUPERSEDE = sql.load(__package__, "supersede")
+_CANCEL_HELD = sql.load(__package__, "cancel_held")
+
+RECORDED_AT_ONCE: Final = 8 * 1024 * 1024  # bytes of dead letters that one transaction moves to a log
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """A job that goes out. With a lease, its holder gives it up, whatever is left of its deliveries; without, nobody
+    holds it any more, and it goes if it has none left. `cancelled`, as far as is known: it goes for good."""
+
+    seq: int
+    lease: LeaseId | None = None
+    error: str | None = None
+    cancelled: bool = False
+
+
+class Seen(msgspec.Struct):
+    """Of jobs that went out, how many are suspected from now on: the lease that ended in silence was their second. And
+    how many were cancelled."""
+
+    suspects: int = 0
+    cancelled: int = 0
+
+
+async def bury(
+    db: Connection,
+    topic: Topic,
+    budget: Budget,
+    spent: Sequence[Spent],
+    dead_letter: Topic,
+    *,
+    seen: Seen | None = None,
+    told: bool = False,
+) -> set[int]:
+    """Move jobs to the dead-letter topic: the places in `spent` that were moved. `spent` must ascend by seq. Adds to
+    `seen`. With `told`, here and below, the topic's webhook hears of each."""
+    target = (dead_letter.name, dead_letter.id, dead_letter.sequence)
+    return _gone(await db.fetchrow(_BURY, *_who(topic, budget, spent), *target, told), seen)
+
+
+class Interred(msgspec.Struct, frozen=True):
+    """Places in `spent`: those whose record is in the log, and those that failed in place, as the log was full; and how
+    many of them are suspected from now on."""
+
+    recorded: set[int]
+    failed: set[int]
+    suspects: int = 0
+
+
+async def inter(
+    db: Connection,
+    topic: Topic,
+    budget: Budget,
+    spent: Sequence[Spent],
+    dead_letter: Topic,
+    *,
+    limits: Limits,
+    told: bool = False,
+) -> Interred:
+    """Turn jobs into records of a log, as many as RECORDED_AT_ONCE allows, at least one: call it again for the rest,
+    until it finds nothing. `spent` must ascend by seq.
+
+    `db` is a connection with a transaction of its own: jobs go and records come in one commit. The log's caps and age
+    hold; a job for which a log that refuses has no room fails in place, and its error says so. Raises log.Gone where
+    there is no such log any more.
+    """
+    name, seqs, leases, _, most = _who(topic, budget, spent)
+    rows = await db.fetch(_SPENT, name, seqs, leases, most, RECORDED_AT_ONCE)
+    if not rows:
+        return Interred(set(), set())
+    payloads = [as_json(row["payload"], row["content_type"]) for row in rows]  # a log holds nothing else
+    batch = Batch.of(
+        payloads,
+        tags=[row["tag"] for row in rows],
+        producers=[row["producer"] for row in rows],
+        metadata=[row["metadata"] for row in rows],
+    )
+    parts = [Part(1, len(payload) + len(row["metadata"].encode())) for payload, row in zip(payloads, rows, strict=True)]
+    places = [row["ord"] - 1 for row in rows]
+    outcomes = [one.outcome for one in await log.append(db, dead_letter, batch, parts, limits)]
+    written = [i for i, outcome in enumerate(outcomes) if outcome is Outcome.WRITTEN]
+    if written:
+        tids, said = [rows[i]["tid"] for i in written], [spent[places[i]].error for i in written]
+        await db.fetchval(_INTER, name, tids, said, told)
+    seen = Seen(sum(rows[i]["suspect"] for i in written))
+    refused = [places[i] for i, outcome in enumerate(outcomes) if outcome is not Outcome.WRITTEN]
+    if refused:
+        await fail(
+            db, topic, budget, [_without_room(spent[place], dead_letter) for place in refused], seen=seen, told=told
+        )
+    return Interred({places[i] for i in written}, set(refused), seen.suspects)
+
+
+def _without_room(job: Spent, dead_letter: Topic) -> Spent:
+    reason = f"The log for dead letters, {dead_letter.name}, is full"
+    return Spent(job.seq, job.lease, f"{reason}: {job.error}" if job.error else reason)
+
+
+async def fail(
+    db: Connection,
+    topic: Topic,
+    budget: Budget,
+    spent: Sequence[Spent],
+    *,
+    seen: Seen | None = None,
+    told: bool = False,
+) -> set[int]:
+    """End jobs as failed, in place: the places in `spent` that ended. `spent` must ascend by seq. Adds to `seen`."""
+    return _gone(await db.fetchrow(_FAIL, *_who(topic, budget, spent), told), seen)
+
+
+async def cancel_held(db: Connection, topic: Topic, spent: Sequence[Spent]) -> set[int]:
+    """End jobs that were cancelled, whose holders give them up: the places in `spent` that are gone. `spent` must
+    ascend by seq."""
+    *who, _ = _who(topic, Budget(ends=False, max_deliveries=0), spent)
+    return {place - 1 for place in await db.fetchval(_CANCEL_HELD, *who)}
+
+
+async def exhausted(db: Connection, topic: Topic, budget: Budget, lanes: Sequence[Lane], limit: int) -> list[Spent]:
+    """Jobs of these lanes whose last lease ended in silence, at most `limit`, ascending by seq."""
+    tenants, priorities = [lane.tenant for lane in lanes], [lane.priority for lane in lanes]
+    rows = await db.fetch(_EXHAUSTED, topic.name, tenants, priorities, budget.max_deliveries, limit)
+    return sorted((Spent(row["seq"]) for row in rows), key=lambda job: job.seq)
+
+
+async def expire(db: Connection, topic: str, limit: int, *, seen: Seen | None = None) -> int:
+    """Mark jobs whose time to live has passed, and end those that were cancelled under leases that have ended, at most
+    `limit` together: how many. Adds to `seen`."""
+    row = await db.fetchrow(_EXPIRE, topic, limit)
+    assert row is not None, "it answers one row always"
+    if seen is not None:
+        seen.suspects += row["suspects"]
+        seen.cancelled += row["cancelled"]
+    count: int = row["expired"] + row["cancelled"]
+    return count
+
+
+async def sweep_finished(db: Connection, topic: str, keep: timedelta, limit: int) -> int:
+    """Delete jobs that failed or expired longer ago than `keep`, at most `limit`: how many."""
+    count: int = await db.fetchval(_SWEEP_FINISHED, topic, keep, limit)
+    return count
+
+
+async def delete_expired(
+    db: Connection, topic: str, after: tuple[datetime, int], limit: int
+) -> tuple[int, tuple[datetime, int] | None]:
+    """Delete those that were marked as expired of the next `limit` jobs that ended `after` a place, in the order of
+    their ends: how many, and the place of the last one looked at, None at the end."""
+    row = await db.fetchrow(_DELETE_EXPIRED, topic, *after, limit)
+    assert row is not None, "it answers one row always"
+    return row["deleted"], None if row["last_seq"] is None else (row["last_at"], row["last_seq"])
+
+
+class Deleted(msgspec.Struct, frozen=True):
+    """What a batch of a deletion did; of that, how many were fresh; the last seq looked at, None at the end; and how
+    many jobs were leased, and are marked now."""
+
+    count: int
+    ready: int
+    last_seq: int | None
+    marked: int
+
+
+async def delete(db: Connection, topic: Topic, match: Match, *, after: int, upto: int, limit: int) -> Deleted:
+    """Delete waiting jobs that match, and mark leased ones, looking at up to `limit` jobs with after < seq <= upto."""
+    count = ready = marked = 0
+    row = None
+    while row is None or row["deleted"] + row["marked"] < row["picked"]:
+        row = await db.fetchrow(_DELETE_JOBS, topic.name, after, upto, match.tag, match.prefix, limit)
+        assert row is not None, "it answers one row always"
+        count, ready, marked = count + row["deleted"], ready + row["ready"], marked + row["marked"]
+    return Deleted(count, ready, row["last_seq"], marked)
+
+
+class Cleared(msgspec.Struct, frozen=True):
+    """What a batch of a deletion by key did: how many went; of those, how many were fresh, and how many leased; and
+    whether there may be more."""
+
+    count: int
+    ready: int
+    leased: int
+    more: bool
+
+
+async def delete_key(db: Connection, topic: Topic, tenant: str, key: str, limit: int) -> Cleared:
+    """Delete up to `limit` jobs of a tenant and key, whatever their state: a lease on one is good no more."""
+    row = await db.fetchrow(_DELETE_KEY, topic.name, tenant, key, limit)
+    assert row is not None, "it answers one row always"
+    more = row["looked"] >= limit or row["deleted"] < row["looked"]
+    return Cleared(row["deleted"], row["ready"], row["leased"], more)
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """A place among a topic's leases of jobs that have keys: those behind it come next. None comes before any."""
+
+    tenant: str = ""
+    key: str = ""
+    seq: int = 0
+
+
+async def supersede(db: Connection, topic: Topic, budget: Budget, after: Lease, limit: int) -> tuple[int, Lease | None]:
+    """End jobs whose lease ended in silence while a newer one of their key waits, or those that wait and are older.
+
+    Looks at up to `limit` leases behind a place: how many jobs ended, and the place of the last; None at the end.
+    """
+    row = await db.fetchrow(
+        _SUPERSEDE, topic.name, after.tenant, after.key, after.seq, limit, budget.ends, budget.max_deliveries
+    )
+    assert row is not None, "it answers one row always"
+    last = None if row["seq"] is None else Lease(row["tenant"], row["key"], row["seq"])
+    return row["ended"], last
+
+
+def _gone(row: Any, seen: Seen | None) -> set[int]:
+    assert row is not None, "it answers one row always"
+    if seen is not None:
+        seen.suspects += row["suspects"]
+    return {place - 1 for place in row["done"]}
+
+
+def _who(
+    topic: Topic, budget: Budget, spent: Sequence[Spent]
+) -> tuple[str, list[int], list[LeaseId | None], list[str | None], int]:
+    seqs = [job.seq for job in spent]
+    assert seqs == sorted(seqs), "spent must ascend by seq: rows are locked in this order"
+    return topic.name, seqs, [job.lease for job in spent], [job.error for job in spent], budget.max_deliveries

@@ -1,0 +1,67 @@
+"""What a topic's tenants have. docs/semantics.md, section 5."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from app.base.db import sql
+from app.kernel.counts.inspector import columns
+from app.kernel.model import Budget, Connection, Lane, Reach, Topic
+
+_STATS = sql.load(__package__, "tenant_stats")
+_WORKING = sql.load(__package__, "working")
+_OF_TENANT = sql.load(__package__, "of_tenant")
+
+COUNTED: Final = 10_000  # entries of each lane and kind
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """What one tenant has; with `at_least`, perhaps more of it. `oldest_ms`: for how long the oldest job could have
+    been claimed; None: there is none."""
+
+    tenant: str
+    ready: int
+    scheduled: int
+    in_flight: int
+    blocked: int
+    dead: int
+    at_least: bool
+    oldest_ms: int | None
+
+
+async def stats(
+    db: Connection,
+    topic: Topic,
+    budget: Budget,
+    dead_letter: str | None,
+    lows: Sequence[Reach],
+    *,
+    begin: str,
+    limit: int,
+    only: str | None = None,
+) -> list[Stats]:
+    """Up to `limit` tenants by name, from `begin` on; or `only` one, whether or not it ever had a job: none then."""
+    rows = await db.fetch(
+        _STATS,
+        *(topic.name, begin, limit, only, COUNTED, budget.ends, budget.max_deliveries, dead_letter),
+        *columns(lows),
+    )
+    return [Stats(**dict(row)) for row in rows]
+
+
+async def working(
+    db: Connection, topic: Topic, floor: tuple[int, int], lows: Sequence[Reach], soon_ms: int
+) -> list[tuple[Lane, int]]:
+    """Which of a topic's lanes have something to claim, or will have within `soon_ms`: each with the time until then in
+    ms, 0 for now. Lanes begin at the `floor`, a position and a time in µs since 1970, unless they are among `lows`."""
+    rows = await db.fetch(_WORKING, topic.name, *floor, *columns(lows), soon_ms)
+    return [(Lane(row["tenant"], row["priority"]), row["wait_ms"]) for row in rows]
+
+
+async def of_tenant(db: Connection, topic: Topic, tenant: str, seqs: Sequence[int]) -> set[int]:
+    """Which of these seqs are jobs of a tenant. That never changes."""
+    found: list[int] = await db.fetchval(_OF_TENANT, topic.name, topic.id, tenant, seqs)
+    return set(found)

@@ -1,0 +1,127 @@
+"""Tokens in Redis: the same buckets as app/kernel/claim/tokens.py has, by the same rule, without PostgreSQL.
+
+Redis runs a script as a whole, by its own clock, so takers of all processes come one after the other. While it can't be
+reached, nobody waits for it: a task of its own looks whether it is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Final
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from app.base import tasks
+from app.kernel.claim.tokens import Grant
+
+TIMEOUT_SECONDS: Final = 0.25  # what a claim waits at most, once, when Redis hangs
+RETRY_SECONDS: Final = 1.0
+KEPT_MS: Final = 10_000  # by then a bucket is full, as a new one is
+
+log = logging.getLogger(__name__)
+
+# KEYS: the bucket  ARGV: tokens wanted, tokens a second. Answers tokens granted, and ms until there is one more.
+TAKE: Final = """
+local wanted, rate = tonumber(ARGV[1]), tonumber(ARGV[2])
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local kept = redis.call('HMGET', KEYS[1], 'tokens', 'at')
+local tokens = rate
+if kept[1] then
+    local at = tonumber(kept[2])
+    tokens = math.min(tonumber(kept[1]) + math.max(now - at, 0) / 1000000 * rate, rate)
+    now = math.max(now, at)
+end
+local granted = math.min(wanted, math.floor(tokens))
+redis.call('HSET', KEYS[1], 'tokens', string.format('%.9f', tokens - granted), 'at', string.format('%.0f', now))
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return {granted, math.max(math.ceil((1 - (tokens - granted)) / rate * 1000), 0)}
+"""
+# KEYS: the bucket  ARGV: tokens a second. Answers in how many ms there is a token, by the rule of TAKE, and takes none.
+PEEK: Final = """
+local rate = tonumber(ARGV[1])
+local kept = redis.call('HMGET', KEYS[1], 'tokens', 'at')
+if not kept[1] then return 0 end
+local clock = redis.call('TIME')
+local gap = math.max(clock[1] * 1000000 + clock[2] - tonumber(kept[2]), 0)
+return math.max(math.ceil((1 - tonumber(kept[1])) / rate * 1000 - gap / 1000), 0)
+"""
+# KEYS: the bucket  ARGV: tokens that are put back, tokens a second.
+PUT_BACK: Final = """
+local tokens = redis.call('HGET', KEYS[1], 'tokens')
+if tokens then
+    tokens = math.min(tonumber(tokens) + tonumber(ARGV[1]), tonumber(ARGV[2]))
+    redis.call('HSET', KEYS[1], 'tokens', string.format('%.9f', tokens))
+end
+"""
+
+
+class RedisBuckets:
+    """Buckets by key. `up` is whether Redis answered the last time."""
+
+    def __init__(self, url: str) -> None:
+        self._redis = Redis.from_url(
+            url,
+            socket_timeout=TIMEOUT_SECONDS,
+            socket_connect_timeout=TIMEOUT_SECONDS,
+            # None of the client's own: they take their time, and what is repeated may have been done.
+            retry=Retry(NoBackoff(), 0),
+        )
+        self._take = self._redis.register_script(TAKE)
+        self._peek = self._redis.register_script(PEEK)
+        self._put_back = self._redis.register_script(PUT_BACK)
+        self._looking: asyncio.Task[None] | None = None
+        self.up = True
+
+    async def take(self, key: str, wanted: int, per_second: int) -> Grant | None:
+        """Take up to `wanted` tokens, 1 or more; None if Redis can't say."""
+        try:
+            granted, wait_ms = await self._take(keys=[key], args=[wanted, per_second, KEPT_MS])
+        except (RedisError, OSError, TimeoutError) as error:
+            self._lost(error)
+            return None
+        return Grant(granted, wait_ms / 1000)
+
+    async def refill(self, key: str, per_second: int) -> float | None:
+        """In how many seconds there is a token; 0: there is one; None if Redis can't say. Takes none."""
+        try:
+            wait_ms: int = await self._peek(keys=[key], args=[per_second])
+        except (RedisError, OSError, TimeoutError) as error:
+            self._lost(error)
+            return None
+        return wait_ms / 1000
+
+    async def put_back(self, key: str, tokens: int, per_second: int) -> None:
+        """Put back what was taken and not spent. Best effort: tokens that can't be put back are earned again."""
+        if self.up:
+            try:
+                await self._put_back(keys=[key], args=[tokens, per_second])
+            except (RedisError, OSError, TimeoutError) as error:
+                self._lost(error)
+
+    async def stop(self) -> None:
+        """Disconnect."""
+        if self._looking is not None:
+            await tasks.end(self._looking)
+        with contextlib.suppress(RedisError, OSError, TimeoutError):
+            await asyncio.wait_for(self._redis.aclose(), TIMEOUT_SECONDS)
+
+    def _lost(self, error: Exception) -> None:
+        self.up = False
+        if self._looking is None:
+            log.warning("Redis gives no tokens at the moment, PostgreSQL does: %r", error)
+            self._looking = asyncio.create_task(self._look())
+
+    async def _look(self) -> None:
+        while not self.up:
+            await asyncio.sleep(RETRY_SECONDS)
+            with contextlib.suppress(RedisError, OSError, TimeoutError):
+                await self._redis.ping()
+                self.up = True
+        self._looking = None
+        log.info("Redis gives tokens again")

@@ -1,0 +1,195 @@
+"""What a process knows of its topics, so that a verb does not ask PostgreSQL for a configuration first: its own memory,
+and before PostgreSQL the copies in Redis, where there is one. docs/adr/0021.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+
+from app.base.fresh import Fresh
+from app.base.metrics import catalogue
+from app.base.metrics.numbers import Numbers
+from app.base.signals import Signal
+from app.errors import NotAQueue, TopicNotFound
+from app.kernel.audit import trail
+from app.kernel.audit.trail import Actor
+from app.kernel.topics import store
+from app.kernel.topics.config import DEFAULTS, Defaults, Policy, of_messages
+from app.kernel.topics.settings import TopicType
+
+if TYPE_CHECKING:
+    from app.base.db.pool import Pool
+
+T = TypeVar("T")
+
+TTL_SECONDS: Final = 30.0
+MOST: Final = 10_000
+STRANGERS_AT_ONCE: Final = 2
+
+
+class Found(NamedTuple):
+    """What the second tier has: a policy that is good until then, by time.monotonic(), or a lease to store one."""
+
+    policy: Policy | None = None
+    until: float = 0.0
+    lease: str | None = None
+
+
+NOTHING: Final = Found()
+
+
+class SecondTier(Protocol):
+    """Where processes share policies. None of its methods waits for long, and none raises. See tier.py."""
+
+    async def read(self, name: str) -> Found: ...
+    def store(self, name: str, lease: str, policy: Policy) -> None: ...
+    def doubt(self, name: str) -> None: ...
+
+
+class Policies:
+    """Policies by name. A hit is at most TTL_SECONDS old, counted from before its row was read, in whichever tier it
+    was; a miss is never kept: a 404 is always PostgreSQL's word.
+
+    A load is stored only if nobody changed the topic while it ran, so that an old row never covers a newer one. What
+    was forgotten is asked of PostgreSQL the next time, and not of the second tier.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        defaults: Defaults = DEFAULTS,
+        numbers: Numbers | None = None,
+        second: SecondTier | None = None,
+    ) -> None:
+        counted = numbers or Numbers()
+        self._hits, self._misses, self._loaded, self._absent = (
+            counted.counter(catalogue.CONFIG_READS, tier, outcome)
+            for tier in ("process", "postgres")
+            for outcome in ("hit", "miss")
+        )
+        self._pool = pool
+        self._second = second
+        self.defaults = defaults  # what topics get that were left to the service
+        self.topic_changed: Signal[str] = Signal()  # by this process
+        self._fresh: Fresh[str, Found] = Fresh(TTL_SECONDS, most=MOST, until=lambda found: found.until)
+        self._strangers = asyncio.Semaphore(STRANGERS_AT_ONCE)
+        self._watched: dict[str, set[asyncio.Future[None]]] = {}
+
+    async def get(self, name: str) -> Policy:
+        """The topic's policy. Raises TopicNotFound, and asyncpg's errors."""
+        known = self._fresh.known(name)
+        if known is not None and known.policy is not None:
+            self._hits.add()
+            return known.policy
+        self._misses.add()
+        policy = (await self._fresh.get(name, partial(self._load, name))).policy
+        if policy is None:
+            raise TopicNotFound(name)
+        return policy
+
+    async def for_anybody(self, name: str) -> Policy | None:
+        """The topic's policy for somebody who has not shown yet that they may ask; None if there is no such topic. All
+        of them together look at PostgreSQL STRANGERS_AT_ONCE at a time, so that guesses don't keep others from it."""
+        if self._fresh.known(name) is not None:
+            return await self.get(name)
+        async with self._strangers:
+            try:
+                return await self.get(name)
+            except TopicNotFound:
+                return None
+
+    async def confirmed(self, name: str, verb: Callable[[Policy], Awaitable[T]]) -> T:
+        """What a verb answers with the topic's policy; where it finds the topic gone, once more with one that was made
+        anew elsewhere. Raises TopicNotFound, which is PostgreSQL's word then, and what the verb raises."""
+        return await self.again_if(TopicNotFound, await self.get(name), verb, self.get)
+
+    async def again_if(
+        self,
+        gone: type[Exception],
+        policy: Policy,
+        verb: Callable[[Policy], Awaitable[T]],
+        find: Callable[[str], Awaitable[Policy]],
+    ) -> T:
+        """What a verb answers. Where it raises `gone`, the topic may have been deleted, and made anew, through another
+        process: then once more, with the policy that `find` has by the topic's name. If it is the same topic, the error
+        stands. Raises what these two raise."""
+        try:
+            return await verb(policy)
+        except gone:
+            self.forget(policy.topic.name)
+            fresh = await find(policy.topic.name)
+            if fresh.topic.id == policy.topic.id:
+                raise
+        return await self.again_if(gone, fresh, verb, find)
+
+    async def queue(self, name: str) -> Policy:
+        """The policy of a topic that must be a queue. Raises NotAQueue as well."""
+        policy = await self.get(name)
+        if policy.config.type is not TopicType.QUEUE:
+            # It may have been made anew elsewhere: that it is none is PostgreSQL's word, too.
+            self.forget(name)
+            policy = await self.get(name)
+            if policy.config.type is not TopicType.QUEUE:
+                raise NotAQueue(name)
+        return policy
+
+    async def queue_or_new(self, name: str, by: Actor = trail.SERVICE) -> Policy:
+        """The policy of a queue, which is made as the messages dialect makes one if there is no such topic; of any
+        number that come at once, one makes it. Raises NotAQueue, and InvalidRequest for a name that it can't have."""
+        try:
+            return await self.queue(name)
+        except TopicNotFound:
+            chosen = of_messages(name)
+        if await store.create(self._pool, name, chosen, by):
+            self.changed(name)
+        return await self.queue_or_new(name, by)
+
+    def changed(self, name: str) -> None:
+        """This process has changed the topic: forget it, here and elsewhere."""
+        self.forget(name)
+        self.topic_changed.emit(name)
+
+    def forget(self, name: str) -> None:
+        """Ask PostgreSQL the next time: the topic was changed. A load under way does not count any more."""
+        self._fresh.forget(name)
+        for changed in self._watched.get(name, ()):
+            if not changed.done():
+                changed.set_result(None)
+        if self._second is not None:
+            self._second.doubt(name)
+
+    @contextmanager
+    def watched(self, name: str) -> Iterator[asyncio.Future[None]]:
+        """A future that ends when the topic is forgotten: this process has changed it, or hears that another has."""
+        changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        watching = self._watched.setdefault(name, set())
+        watching.add(changed)
+        try:
+            yield changed
+        finally:
+            watching.discard(changed)
+            if not watching and self._watched.get(name) is watching:
+                del self._watched[name]
+
+    def forget_all(self) -> None:
+        """The same for every topic: changes may have been missed."""
+        self._fresh.forget_all()
+
+    async def _load(self, name: str) -> Found:
+        second = self._second
+        found = NOTHING if second is None else await second.read(name)
+        if found.policy is not None:
+            return found
+        until = time.monotonic() + TTL_SECONDS
+        policy = await store.get(self._pool, name, self.defaults)
+        (self._absent if policy is None else self._loaded).add()
+        if policy is None:
+            return NOTHING
+        if second is not None and found.lease is not None and self._fresh.still_wanted(name):
+            second.store(name, found.lease, policy)
+        return Found(policy, until)

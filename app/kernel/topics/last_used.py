@@ -1,0 +1,92 @@
+"""Remembers when topics are read and written to, and writes that down now and then: neither costs a write for it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from app.kernel.topics import last_used_rows as uses
+
+if TYPE_CHECKING:
+    from app.base.db.pool import Pools
+    from app.kernel.model import Topic
+
+MOST: Final = 10_000  # topics that are remembered until they are written down
+PRIORITY_OF_A_READ: Final = 500
+HALVED_MS: Final = 30_000  # after each such time it is half as much
+
+
+class Times:
+    """When this process has last done one thing to topics, as far as that is not written down; in ms since 1970."""
+
+    def __init__(self) -> None:
+        self._noted: dict[int, int] = {}
+        self._being_kept: dict[int, int] = {}
+
+    def note(self, topic_id: int) -> None:
+        """It is done to this topic now."""
+        if topic_id in self._noted or len(self._noted) < MOST:
+            self._noted[topic_id] = _now_ms()
+
+    def last(self, topic_id: int, kept: int | None) -> int | None:
+        """When it was done last, by this process or as far as it was kept; None: never."""
+        noted = self._noted.get(topic_id, self._being_kept.get(topic_id))
+        return kept if noted is None else max(kept or 0, noted)
+
+    def take(self) -> dict[int, int]:
+        """What is to be written down; until `done`, it is remembered as well."""
+        self._being_kept, self._noted = self._noted, {}
+        return self._being_kept
+
+    def done(self, *, kept: bool) -> None:
+        """It was written down, or could not be."""
+        if not kept:
+            self._noted = self._being_kept | self._noted
+        self._being_kept = {}
+
+
+class Uses:
+    """`reads`: somebody claims from a topic, reads it, or looks at it. `writes`: jobs are put into a queue."""
+
+    def __init__(self, pools: Pools) -> None:
+        self._pools = pools
+        self.reads = Times()
+        self.writes = Times()
+
+    async def last(self, topics: Sequence[Topic]) -> dict[int, tuple[int | None, int | None]]:
+        """When topics were last read, and queues written to, by their ids, in ms since 1970: by this process, or by
+        others up to some seconds ago. None: never, or only past the service."""
+        kept = await uses.last(self._pools.rest, topics)
+        found: dict[int, tuple[int | None, int | None]] = {}
+        for topic in topics:
+            read_ms, written_ms = kept.get(topic.id, (None, None))
+            found[topic.id] = (self.reads.last(topic.id, read_ms), self.writes.last(topic.id, written_ms))
+        return found
+
+    async def flush(self) -> int:
+        """Write down what is new: of how many topics."""
+        reads, writes = self.reads.take(), self.writes.take()
+        kept = False
+        try:
+            if reads or writes:
+                await uses.keep(self._pools.rest, reads, writes, _now_ms())
+            kept = True
+        finally:
+            self.reads.done(kept=kept)
+            self.writes.done(kept=kept)
+        return len(reads | writes)
+
+
+def priority_of(read_ms: int | None) -> int:
+    """The priority that a topic without one of its own has by its last read."""
+    if read_ms is None:
+        return 0
+    times: float = max(_now_ms() - read_ms, 0) / HALVED_MS
+    return round(PRIORITY_OF_A_READ * math.exp2(-times))
+
+
+def _now_ms() -> int:
+    # Rounded as the statements round: what is noted after a write is not before the time that its row shows.
+    return (time.time_ns() + 500_000) // 1_000_000

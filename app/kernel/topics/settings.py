@@ -1,0 +1,378 @@
+"""The settings of a topic, each declared once: a field of `Chosen`, which is a column of holdfast.topics.
+
+From a declaration follow what a PUT takes and an answer shows in both dialects, the statements of store.py, the admin
+page, and by `make reference` the table of docs/semantics.md, section 24, and the TopicConfig of the SDK. The column is
+written by hand; tests/topics/test_settings.py compares it. ADR 0074.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from app.kernel.topics.backoff import Backoff
+from app.kernel.topics.declared import Part, Setting, declared
+from app.kernel.topics.ingestion import ACCEPTS, MOST_TYPES, Ingest, MediaType, media_types
+from app.kernel.topics.webhook import Webhook
+
+PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$"
+MOST_OF_NAME: Final = 255
+NAME: Final = re.compile(PATTERN.replace("$", r"\Z"))
+TEN_YEARS_MS: Final = 315_360_000_000
+SEVEN_DAYS_MS: Final = 604_800_000
+FOURTEEN_DAYS_MS: Final = 1_209_600_000
+ONE_DAY_MS: Final = 86_400_000
+BIGINT_MAX: Final = 2**63 - 1
+MOST_DELIVERIES: Final = 10_000
+DEAD_LETTERS: Final = ".dlq"  # how the names of topics end that dead letters of the messages dialect go to
+
+MAX_TENANT: Final = 128  # characters
+MOST_TENANTS: Final = 1_000  # that a topic's settings name
+Tenant = Annotated[str, Meta(min_length=1, max_length=MAX_TENANT, pattern=r"^[^\u0000]*$")]
+
+
+class TopicType(Enum):
+    LOG = "log"
+    QUEUE = "queue"
+
+
+class Durability(Enum):
+    """fsync: an answer comes after its commit is flushed. The other three don't wait, and are served alike."""
+
+    EPHEMERAL = "ephemeral"
+    MEMORY = "memory"
+    DISK = "disk"
+    FSYNC = "fsync"
+
+
+class OnExhausted(Enum):
+    """Where a job goes that has had its last delivery."""
+
+    REDELIVER = "redeliver"
+    FAIL = "fail"
+    DEAD_LETTER = "dead_letter"
+
+
+class AskedBackoff(Backoff, frozen=True, forbid_unknown_fields=True):
+    """How long a job waits that was returned without a delay, by how often it was delivered. cap_ms is the most that it
+    waits. jitter: full takes off up to all of it, equal up to half, by chance."""
+
+
+class AskedWebhook(Webhook, frozen=True, forbid_unknown_fields=True):
+    """Who is told of jobs that end. Without url, only what records name. secret signs what is sent; it is never shown
+    again: what stands for it, sent back, leaves it as it is."""
+
+
+def tenants_of(least: int, most: int) -> Any:
+    """Numbers by tenant."""
+    return Annotated[dict[Tenant, Annotated[int, Meta(ge=least, le=most)]], Meta(max_length=MOST_TENANTS)]
+
+
+LEASE: Final = (100, ONE_DAY_MS)
+TIME: Final = (0, TEN_YEARS_MS)
+WINDOW: Final = (0, SEVEN_DAYS_MS)
+COUNT: Final = (0, BIGINT_MAX)
+
+
+class Chosen(msgspec.Struct, frozen=True, kw_only=True):
+    """What was chosen for a topic.
+
+    None for max_deliveries: as max_retries and dlq_threshold say, and on_exhausted is not looked at. None for lease_ms,
+    ttl_ms, max_retries and dlq_threshold: the service's default. configured: somebody chose, rather than that the topic
+    came about by being used.
+    """
+
+    type: Annotated[TopicType, Setting("It stays what it was made as. Jobs need a queue.", Part.STORAGE)] = (
+        TopicType.LOG
+    )
+    durability: Annotated[
+        Durability,
+        Setting(
+            "fsync: answers come after the flush of their commit. The other three don't wait. Goes before durable.",
+            Part.STORAGE,
+            logs=True,
+            usual="from `durable`",
+            see="section 12",
+        ),
+    ] = Durability.DISK
+    lease_ms: Annotated[
+        int | None,
+        Setting(
+            "Length of a lease, where the claim names none.",
+            Part.DELIVERIES,
+            clamp=LEASE,
+            seconds="visibility_timeout_seconds",
+        ),
+    ] = None
+    claim_jitter_ms: Annotated[
+        int, Setting("A claim waits up to this long first.", Part.DELIVERIES, clamp=(0, 5_000), see="section 16")
+    ] = 0
+    max_deliveries: Annotated[
+        int | None,
+        Setting(
+            "How often a job is delivered at most; 0: no limit. Needs an on_exhausted other than redeliver.",
+            Part.DELIVERIES,
+            bounds=(0, MOST_DELIVERIES),
+            see="section 2",
+        ),
+    ] = None
+    max_retries: Annotated[
+        int | None,
+        Setting(
+            "How often a job is tried at most. 0: once, and it is no dead letter.",
+            Part.DELIVERIES,
+            bounds=(0, MOST_DELIVERIES),
+            v0=False,
+        ),
+    ] = None
+    dlq_threshold: Annotated[
+        int | None,
+        Setting(
+            "After how many tries a job is a dead letter, if max_retries lets it come so far; 0: never. "
+            "Absent: the topic's own max_retries, if it has one.",
+            Part.DELIVERIES,
+            bounds=(0, MOST_DELIVERIES),
+            v0=False,
+        ),
+    ] = None
+    dead_letter: Annotated[
+        str | None,
+        Setting(
+            "Where jobs go whose deliveries are spent: another topic. A log gets records; one that is absent is made.",
+            Part.DELIVERIES,
+            takes=Annotated[str, Meta(extra_json_schema={"pattern": PATTERN})],
+            see="section 2",
+        ),
+    ] = None
+    on_exhausted: Annotated[
+        OnExhausted,
+        Setting(
+            "What becomes of a job whose deliveries are spent. dead_letter if one is named, else redeliver.",
+            Part.DELIVERIES,
+            usual="from `dead_letter`",
+            see="section 2",
+        ),
+    ] = OnExhausted.REDELIVER
+    ttl_ms: Annotated[
+        int | None,
+        Setting(
+            "How long a job or record lives; 0: for ever.",
+            Part.KEPT,
+            bounds=TIME,
+            logs=True,
+            seconds="message_ttl_seconds",
+            see="section 10",
+        ),
+    ] = None
+    cap_records: Annotated[
+        int,
+        Setting(
+            "Most records of a log, live jobs of a queue; 0: no limit.",
+            Part.LIMITS,
+            clamp=COUNT,
+            logs=True,
+            see="section 11",
+        ),
+    ] = 0
+    cap_bytes: Annotated[
+        int,
+        Setting(
+            "Most bytes of data and meta of a log, of data of a queue; 0: no limit.",
+            Part.LIMITS,
+            clamp=COUNT,
+            logs=True,
+            see="section 11",
+        ),
+    ] = 0
+    discard: Annotated[
+        Literal["old", "reject"],
+        Setting("What a full topic does: forget the oldest, or refuse.", Part.LIMITS, logs=True, see="section 11"),
+    ] = "old"
+    idempotency_window_ms: Annotated[
+        int,
+        Setting(
+            "How long a batch's key is remembered; 0: not at all.", Part.KEPT, bounds=WINDOW, logs=True, see="section 8"
+        ),
+    ] = 120_000
+    dedupe_window_ms: Annotated[
+        int,
+        Setting(
+            "How long a queue remembers a job's dedupe_id; 0: not at all.", Part.KEPT, bounds=WINDOW, see="section 8"
+        ),
+    ] = 300_000
+    priority: Annotated[
+        int | None,
+        Setting(
+            "Shown as effective_priority, clamped to ±1000. Claims don't look at it.",
+            bounds=(-(2**31), 2**31 - 1),
+            logs=True,
+        ),
+    ] = None
+    auto_priority: Annotated[
+        bool,
+        Setting("Without priority: effective_priority is 500 after a read, halved every 30 s; false: 0.", logs=True),
+    ] = True
+    max_depth: Annotated[
+        int, Setting("Most live jobs of a queue; 0: no limit.", Part.LIMITS, clamp=COUNT, see="section 11")
+    ] = 0
+    throughput_limit: Annotated[
+        int,
+        Setting(
+            "Most jobs a second that claims get; 0: no limit.", Part.LIMITS, bounds=(0, 2**31 - 1), see="section 11"
+        ),
+    ] = 0
+    priority_order: Annotated[
+        Literal["highest_first", "lowest_first"],
+        Setting("Which of a queue's jobs come first: those of high or of low priority.", Part.ORDER, see="section 4"),
+    ] = "highest_first"
+    retry_order: Annotated[
+        Literal["front", "back"],
+        Setting(
+            "Where a job goes whose time has come: to the front or the back of its priority.",
+            Part.ORDER,
+            see="section 4",
+        ),
+    ] = "front"
+    aging_ms: Annotated[
+        int,
+        Setting(
+            "After this long a waiting job counts as one priority higher, and so on; 0 turns it off.",
+            Part.ORDER,
+            bounds=TIME,
+            see="section 4",
+        ),
+    ] = 0
+    wait_goal_ms: Annotated[
+        int,
+        Setting(
+            "How long a job may wait that could be claimed, or that is behind another one of its group, before "
+            "its queue is late; 0: it never is. Claims don't look at it.",
+            Part.ORDER,
+            bounds=TIME,
+            see="[How topics are](admin.md#how-topics-are-in-one-answer)",
+        ),
+    ] = 60_000
+    tenant_weights: Annotated[
+        dict[str, int],
+        Setting(
+            "How much tenants get of claims that name none, beside 1 for those that are not listed.",
+            Part.ORDER,
+            takes=tenants_of(1, 1_000),
+            see="section 5",
+        ),
+    ] = {}
+    tenant_limits: Annotated[
+        dict[str, int],
+        Setting(
+            "Most jobs in flight of tenants; those that are not listed have no limit.",
+            Part.LIMITS,
+            takes=tenants_of(1, 2**31 - 1),
+            see="section 5",
+        ),
+    ] = {}
+    replayable: Annotated[bool, Setting("Whether acknowledged jobs are kept for a replay.", Part.KEPT)] = False
+    replay_window_ms: Annotated[
+        int,
+        Setting(
+            "How long acknowledged jobs are kept for a replay; 0: for ever.",
+            Part.KEPT,
+            clamp=TIME,
+            seconds="replay_window_seconds",
+        ),
+    ] = SEVEN_DAYS_MS
+    result_ttl_ms: Annotated[
+        int,
+        Setting(
+            "How long the results of completed jobs are kept; 0: for ever.", Part.KEPT, bounds=TIME, see="section 20"
+        ),
+    ] = ONE_DAY_MS
+    event_ttl_ms: Annotated[
+        int,
+        Setting("How long the events of its jobs are shown; 0: for ever.", Part.KEPT, bounds=TIME, see="section 20"),
+    ] = SEVEN_DAYS_MS
+    dead_ttl_ms: Annotated[
+        int,
+        Setting(
+            "How long dead letters in it, and its failed and expired jobs, are kept; 0: for ever.",
+            Part.KEPT,
+            bounds=TIME,
+            see="section 20",
+        ),
+    ] = FOURTEEN_DAYS_MS
+    accepts: Annotated[
+        tuple[str, ...],
+        Setting(
+            "Which media types /in takes for it.",
+            Part.INGESTION,
+            takes=Annotated[list[MediaType], Meta(min_length=1, max_length=MOST_TYPES)],
+            stores=media_types,
+            see="[ingest.md](ingest.md)",
+        ),
+    ] = ACCEPTS  # lower case
+    ingest: Annotated[
+        Ingest,
+        Setting("Who may send to /in: who may write to it, or anybody.", Part.INGESTION, see="[ingest.md](ingest.md)"),
+    ] = "key"
+    user_events: Annotated[
+        bool,
+        Setting(
+            "Whether users hear of the ends of their jobs: completed, failed, dead_lettered.",
+            Part.INGESTION,
+            see="[user-events.md](user-events.md)",
+        ),
+    ] = False
+    auto_create: Annotated[
+        bool,
+        Setting(
+            "In a config of an append: false makes no topic. Its `create` goes before it.", Part.INGESTION, logs=True
+        ),
+    ] = True
+    dedupe_node: Annotated[bool, Setting("Whether a reader may leave out nodes.", Part.INGESTION, logs=True)] = True
+    leases_durable: Annotated[
+        bool,
+        Setting("Leases always survive a restart: false is refused.", only=(True, None), logs=True, see="section 12"),
+    ] = True
+    backoff: Annotated[
+        Backoff | None,
+        Setting(
+            "How long a job waits that was returned without a delay. Absent: not at all.",
+            Part.DELIVERIES,
+            takes=AskedBackoff,
+            see="[retries.md](retries.md#backoff)",
+        ),
+    ] = None
+    webhook: Annotated[
+        Webhook | None,
+        Setting(
+            "Who is told over HTTP of jobs that end. Absent: nobody.",
+            Part.INGESTION,
+            takes=AskedWebhook,
+            see="[webhooks.md](webhooks.md)",
+        ),
+    ] = None
+    configured: bool = True
+
+    @property
+    def durable(self) -> bool:
+        """Whether an answer waits for the flush of its commit."""
+        return self.durability is Durability.FSYNC
+
+
+FIELDS: Final = Chosen.__struct_fields__
+
+
+class Config(Chosen, frozen=True, kw_only=True):
+    """A configuration in full: every default filled in, every clamp applied. As what is chosen, it is v0's, which
+    leaves nothing to the service."""
+
+    lease_ms: int = 30_000
+    max_deliveries: int = 0
+    ttl_ms: int = 0
+
+
+DECLARED: Final = declared(Chosen, Config)
+OBJECTS: Final = tuple(name for name, one in DECLARED.items() if one.is_json)

@@ -1,0 +1,345 @@
+"""A topic's row in PostgreSQL: made, read, replaced, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from app.base.db import sql
+from app.base.keys import OWN
+from app.base.outages import LOST_RACE
+from app.errors import InvalidRequest, NotAQueue, TopicExistsIncompatible, TopicNotEmpty, TopicNotFound
+from app.kernel.audit import trail
+from app.kernel.audit.trail import Action, Actor
+from app.kernel.model import Connection, Topic
+from app.kernel.schemas.schemas import Text
+from app.kernel.topics import hooks
+from app.kernel.topics.config import DEFAULTS, Defaults, Policy, in_effect
+from app.kernel.topics.control import Control
+from app.kernel.topics.settings import FIELDS, OBJECTS, Chosen, TopicType
+from app.kernel.topics.webhook import Webhook
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from app.base.db.pool import Pool
+
+_GET = sql.load(__package__, "get")
+_PAGE = sql.load(__package__, "page")
+_CONFIGURED = sql.load(__package__, "configured")
+_COLUMNS = {"settings": ", ".join(FIELDS), "chosen": ", ".join(f"c.{name}" for name in FIELDS)}
+_INSERT = sql.load(__package__, "insert", **_COLUMNS)
+_UPDATE = sql.load(__package__, "update", **_COLUMNS)
+_LOCK = sql.load(__package__, "lock")
+_CREATE_SEQUENCE = sql.load(__package__, "create_sequence")
+_DROP_SEQUENCE = sql.load(__package__, "drop_sequence")
+_DELETE = sql.load(__package__, "delete")
+_DROP_TALLIES = sql.load(__package__, "drop_tallies")
+_DROP_READS = sql.load(__package__, "drop_reads")
+_COUNT = sql.load(__package__, "count")
+_CENSUS = sql.load(__package__, "census")
+_SHOWN = sql.load(__package__, "shown")
+_ANY_JOB = sql.load(__package__, "any_job")
+_ANY_RECORD = sql.load(__package__, "any_record")
+_LOCK_LOG = sql.load(__package__, "lock_log")
+_OVERDUE = sql.load(__package__, "overdue")
+_KEEP_DEFAULTS = sql.load(__package__, "keep_defaults")
+_KEEP_SCHEMA = sql.load(__package__, "keep_schema")
+_CONTROL = sql.load(__package__, "control")
+_CONTROLLED = sql.load(__package__, "controlled")
+_CLOSING = sql.load(__package__, "closing")
+
+DELETE_ATTEMPTS: Final = 5
+DELETE_SECONDS: Final = 600.0  # of the one transaction, which may find many jobs that have failed, and ids of batches
+
+
+async def get(db: Connection, name: str, defaults: Defaults) -> Policy | None:
+    """A topic's policy, or None."""
+    row = await db.fetchrow(_GET, name)
+    return None if row is None else _policy(row, defaults)
+
+
+async def page(
+    db: Connection, prefix: str, after: str, limit: int, *, defaults: Defaults, allowed: Sequence[str] = ()
+) -> list[Policy]:
+    """Up to `limit` topics whose names start with `prefix` and come after `after`, by name in byte order.
+
+    With `allowed`, only those whose names start with one of these.
+    """
+    return [_policy(row, defaults) for row in await db.fetch(_PAGE, prefix, after, limit, list(allowed))]
+
+
+async def queues(
+    db: Connection, limit: int, *, defaults: Defaults, allowed: Sequence[str] = ()
+) -> AsyncIterator[list[Policy]]:
+    """Every queue, up to `limit` at a time; else as page."""
+    after: str | None = ""
+    while after is not None:
+        found = await page(db, "", after, limit, defaults=defaults, allowed=allowed)
+        yield [policy for policy in found if policy.config.type is TopicType.QUEUE]
+        after = found[-1].topic.name if len(found) == limit else None
+
+
+async def configured(
+    db: Connection, after: str, limit: int, *, defaults: Defaults, allowed: Sequence[str] = ()
+) -> list[Policy]:
+    """Up to `limit` queues that somebody has configured, whose names come after `after`; else as page."""
+    return [_policy(row, defaults) for row in await db.fetch(_CONFIGURED, after, limit, list(allowed))]
+
+
+async def count(db: Connection) -> int:
+    """How many topics there are."""
+    topics: int = await db.fetchval(_COUNT)
+    return topics
+
+
+async def census(db: Connection) -> dict[tuple[str, str], int]:
+    """How many topics there are, by type and durability."""
+    return {(row["type"], row["durability"]): row["topics"] for row in await db.fetch(_CENSUS)}
+
+
+async def shown(db: Connection, first: Sequence[str], limit: int, defaults: Defaults) -> list[Policy]:
+    """Up to `limit` topics: of those named first all that exist, then others by name."""
+    return [_policy(row, defaults) for row in await db.fetch(_SHOWN, list(first), limit)]
+
+
+async def keep_defaults(db: Connection, defaults: Defaults) -> None:
+    """Let those know what is in effect who put jobs into queues by SQL. Of processes with different ones, the last one
+    that started is heard."""
+    await db.execute(_KEEP_DEFAULTS, defaults.ttl_ms, defaults.max_retries, defaults.dlq_threshold)
+
+
+async def put(
+    pool: Pool,
+    name: str,
+    config: Chosen,
+    by: Actor = trail.SERVICE,
+    *,
+    schema: Text | None = None,
+    secret: str | None = None,
+) -> bool:
+    """Create a topic, or replace its configuration and its schema; whether it was created. What changed is in the audit
+    trail.
+
+    `secret`: what a mask in its webhook stands for; None: what is kept. Raises TopicExistsIncompatible if it exists
+    with another type, InvalidRequest for a mask that stands for nothing.
+    """
+    hooks.check_dead_letter(config.dead_letter)
+    async with pool.acquire() as db, db.transaction():
+        existing = None
+        while existing is None:  # nor created: it was deleted between the two
+            if config.webhook is not None and secret is None:
+                hooks.check_mask(config.webhook, await _hook(db, name))
+            if await _create(db, name, config, by, secret):
+                await keep_schema(db, name, schema, by)
+                return True
+            existing = await db.fetchrow(_UPDATE, name, msgspec.json.encode(config).decode())
+        if existing["type"] != config.type.value:
+            raise TopicExistsIncompatible(
+                f"Topic {name!r} is a {existing['type']}; a topic's type can't be changed.",
+                {"topic": name, "existing_type": existing["type"], "requested_type": config.type.value},
+            )
+        before = _settings(existing["before"])
+        await _record(db, name, before, config, by)
+        if config.webhook is not None or before["webhook"] is not None:
+            await hooks.keep(db, name, secret)
+        await keep_schema(db, name, schema, by)
+        return False
+
+
+async def amend(
+    pool: Pool,
+    name: str,
+    change: Callable[[Chosen | None], Chosen | None],
+    by: Actor = trail.SERVICE,
+    *,
+    secret: str | None = None,
+) -> Chosen | None:
+    """Store what `change` makes of what is chosen for a topic (None: there is none), and give it; where that is None,
+    leave everything. Nobody else changes the topic between. `change` may run several times, and must not change the
+    type; what it raises goes through.
+    """
+    async with pool.acquire() as db, db.transaction():
+        chosen, created = None, False
+        while not created:
+            locked = await db.fetchrow(_LOCK, name)
+            before = None if locked is None else _settings(locked["before"])
+            was = None if before is None else msgspec.convert(before, Chosen)
+            chosen = change(was)
+            if chosen is None:
+                return None
+            hooks.check_dead_letter(chosen.dead_letter)
+            if secret is None:
+                hooks.check_mask(chosen.webhook, None if was is None else was.webhook)
+            if before is not None:
+                await db.fetchrow(_UPDATE, name, msgspec.json.encode(chosen).decode())
+                await _record(db, name, before, chosen, by)
+                if chosen.webhook is not None or before["webhook"] is not None:
+                    await hooks.keep(db, name, secret)
+                return chosen
+            created = await _create(db, name, chosen, by, secret)
+        return chosen
+
+
+async def _record(db: Connection, name: str, before: dict[str, object], now: Chosen, by: Actor) -> None:
+    """Keep in the audit trail what changed, if anything did."""
+    changes = trail.changes(before, _settings(msgspec.json.encode(now)))
+    if changes:
+        await trail.record(db, by, Action.TOPIC_CHANGED, name, changes)
+
+
+async def create(
+    pool: Pool,
+    name: str,
+    config: Chosen,
+    by: Actor = trail.SERVICE,
+    *,
+    schema: Text | None = None,
+    secret: str | None = None,
+) -> bool:
+    """Create a topic; whether it was created. One that exists stays as it is."""
+    hooks.check_dead_letter(config.dead_letter)
+    async with pool.acquire() as db, db.transaction():
+        if secret is None:
+            hooks.check_mask(config.webhook, None)
+        created = await _create(db, name, config, by, secret)
+        if created and schema is not None:
+            await keep_schema(db, name, schema, by)
+        return created
+
+
+async def make_or_lock(db: Connection, name: str, chosen: Chosen, by: Actor) -> None:
+    """Create a topic, or lock the row of one that exists, for the caller's transaction."""
+    while await db.fetchrow(_LOCK, name) is None:
+        if await _create(db, name, chosen, by):
+            return
+
+
+async def keep_schema(db: Connection, name: str, schema: Text | None, by: Actor) -> bool:
+    """Give a topic this schema, or take its schema back, within the caller's transaction; whether that changed
+    anything. Where there is no such topic nothing happens."""
+    locked = await db.fetchrow(_LOCK, name)
+    if locked is None:
+        return False
+    given = (None, None) if schema is None else (schema.format.value, schema.schema)
+    kept = await db.fetchrow(_KEEP_SCHEMA, locked["id"], *given)
+    if kept is None:
+        return False
+    # By their versions: texts of this size do not belong into the trail.
+    now = None if schema is None else {"version": kept["version"], "format": schema.format.value}
+    before = None if kept["before"] is None else {"version": kept["before"]}
+    await trail.record(db, by, Action.TOPIC_CHANGED, name, {"schema": {"from": before, "to": now}})
+    return True
+
+
+async def _hook(db: Connection, name: str) -> Webhook | None:
+    locked = await db.fetchrow(_LOCK, name)
+    return None if locked is None else msgspec.convert(_settings(locked["before"])["webhook"], Webhook | None)
+
+
+async def _create(db: Connection, name: str, config: Chosen, by: Actor, secret: str | None = None) -> bool:
+    if hooks.is_own(name):
+        raise InvalidRequest(f"Names that begin with {OWN} are kept for the service's own topics.", {"topic": name})
+    new_id = await db.fetchval(_INSERT, name, msgspec.json.encode(config).decode())
+    if new_id is None:
+        return False
+    await db.execute(_CREATE_SEQUENCE, new_id)
+    if secret is not None:
+        await hooks.keep(db, name, secret)
+    await trail.record(db, by, Action.TOPIC_CREATED, name, {"config": msgspec.to_builtins(config)})
+    return True
+
+
+async def control(pool: Pool, name: str, change: Callable[[Control], Control], action: Action, by: Actor) -> Control:
+    """Hold a queue up, or let it go on: what `change` makes of how it is held up. Raises TopicNotFound, NotAQueue, and
+    what `change` raises."""
+    async with pool.acquire() as db, db.transaction():
+        row = await db.fetchrow(_CONTROLLED, name)
+        if row is None:
+            raise TopicNotFound(name)
+        if row["type"] != TopicType.QUEUE.value:
+            raise NotAQueue(name)
+        before = _control(row)
+        now = change(before)
+        if now != before:
+            await db.execute(_CONTROL, name, now.paused, list(now.paused_tenants), now.draining)
+            await trail.record(
+                db, by, action, name, trail.changes(msgspec.to_builtins(before), msgspec.to_builtins(now))
+            )
+        return now
+
+
+class Closing(NamedTuple):
+    """In how many ms nobody can take in any more jobs of a drained queue, and rows of the inbox, up to 10,000, that
+    were taken in and wait to be looked at."""
+
+    in_ms: int
+    unchecked: int
+
+
+async def closing(db: Connection, name: str, seconds: float) -> Closing | None:
+    """How far a drain has come that is known everywhere after so many seconds; None: it is not drained."""
+    row = await db.fetchrow(_CLOSING, name, seconds)
+    return None if row is None else Closing(*row)
+
+
+async def overdue_logs(db: Connection, limit: int) -> list[Policy]:
+    """Up to `limit` logs that hold records which are too old, or more than their caps."""
+    return [_policy(row, DEFAULTS) for row in await db.fetch(_OVERDUE, limit)]  # which a log is never left to
+
+
+async def delete(pool: Pool, name: str, *, if_empty: bool, by: Actor = trail.SERVICE, gone: int = 0) -> bool:
+    """Delete a topic and everything in it, in one transaction; whether it existed. `gone`: how many jobs were taken out
+    for that before, which the audit trail counts with the others.
+
+    Raises TopicNotEmpty where `if_empty` and it holds a live job or record.
+    """
+    for attempt in range(DELETE_ATTEMPTS):
+        try:
+            return await _delete(pool, name, if_empty=if_empty, by=by, gone=gone)
+        except LOST_RACE:
+            # It locks jobs as it meets them, and verbs lock them by seq: rolled back whole, it can go again.
+            if attempt == DELETE_ATTEMPTS - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+async def _delete(pool: Pool, name: str, *, if_empty: bool, by: Actor, gone: int) -> bool:
+    async with pool.acquire() as db, db.transaction():
+        await db.execute(f"SET LOCAL statement_timeout = '{DELETE_SECONDS:.0f}s'")
+        locked = await db.fetchrow(_LOCK, name)
+        if locked is None:
+            return False
+        topic_id, is_log = locked["id"], locked["type"] == TopicType.LOG.value
+        await db.execute(_DROP_SEQUENCE, topic_id)
+        if is_log:
+            await db.execute(_LOCK_LOG, name, topic_id)
+        if if_empty and await (db.fetchval(_ANY_RECORD, name, topic_id) if is_log else db.fetchval(_ANY_JOB, name)):
+            raise TopicNotEmpty(f"Topic {name!r} is not empty.", {"topic": name})
+        jobs = await db.fetchval(_DELETE, name, timeout=DELETE_SECONDS)
+        await db.execute(_DROP_TALLIES, topic_id)
+        await db.execute(_DROP_READS, topic_id)
+        detail = {"config": _settings(locked["before"]), "jobs": gone + jobs}
+        await trail.record(db, by, Action.TOPIC_DELETED, name, detail)
+        return True
+
+
+def _settings(row: str | bytes) -> dict[str, object]:
+    """The configuration in a topic's row, which is given as JSON."""
+    columns = msgspec.json.decode(row, type=dict[str, object])
+    return {name: columns[name] for name in FIELDS}
+
+
+def _policy(row: asyncpg.Record, defaults: Defaults) -> Policy:
+    columns = {name: row[name] for name in FIELDS}
+    columns |= {name: msgspec.json.decode(columns[name]) for name in OBJECTS if columns[name] is not None}
+    chosen = msgspec.convert(columns, Chosen)
+    topic = Topic(row["name"], row["id"], row["sequence"])
+    config = in_effect(topic.name, chosen, defaults)
+    return Policy(topic, config, row["version"], chosen, row["schema_version"], _control(row))
+
+
+def _control(row: asyncpg.Record) -> Control:
+    return Control(row["paused"], tuple(row["paused_tenants"]), row["draining"])

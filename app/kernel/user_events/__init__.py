@@ -1,0 +1,1 @@
+"""Events for users: what became of their jobs."""

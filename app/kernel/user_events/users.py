@@ -1,0 +1,206 @@
+"""Events for users, and who listens to them. docs/user-events.md.
+
+An event that this process keeps wakes its own listeners at once, another's come by a hint; for hints that are lost,
+and without Redis, one statement looks for all listeners every POLL_SECONDS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+import msgspec
+
+from app.base.loops import REST, Loop
+from app.base.metrics import catalogue
+from app.base.outages import UNREACHABLE, as_unavailable
+from app.base.signals import Signal
+from app.errors import HoldfastError, ShuttingDown, Throttled
+from app.kernel.batching import GroupCommit
+from app.kernel.user_events import rows as core
+from app.kernel.user_events.rows import Event, New, Whose
+
+if TYPE_CHECKING:
+    from app.base.db.pool import Pools
+    from app.base.metrics.numbers import Numbers
+    from app.kernel.topics.config import Policy
+
+POLL_SECONDS: Final = 1.0
+MOST_KEPT: Final = 1_000  # events of one user
+MOST_STREAMS: Final = 50  # of one user, in one process
+MOST_AT_ONCE: Final = 16  # events of one read: at 64 KiB, a megabyte
+MOST_BYTES: Final = 1024 * 1024  # of events that share a statement
+
+log = logging.getLogger(__name__)
+
+
+class Listener:
+    """A stream of a user's events: it has those up to `after`. `more`: there may be more, or it has to end; `error`:
+    why it has to."""
+
+    def __init__(self, user_id: str, after: int) -> None:
+        self.user_id = user_id
+        self.after = after
+        self.more = asyncio.Event()
+        self.more.set()  # for what was kept before anybody could wake it
+        self.error: HoldfastError | None = None
+
+    def end(self, error: HoldfastError) -> None:
+        """It has to end, and this is why."""
+        self.error = error
+        self.more.set()
+
+
+class Users:
+    """Keeps events for users, tells the other processes, and hands them to those who listen here."""
+
+    def __init__(self, pools: Pools, numbers: Numbers, max_waiting: int) -> None:
+        self._pools = pools
+        self._kept, self._dropped, self.sent = (
+            numbers.counter(catalogue.USER_EVENTS, outcome) for outcome in ("kept", "dropped", "sent")
+        )
+        self._group: GroupCommit[Sequence[New], list[int]] = GroupCommit(
+            self._commit, max_waiting=max_waiting, most=MOST_BYTES, weight=lambda some: sum(len(e.data) for e in some)
+        )
+        self._listeners: dict[str, set[Listener]] = {}  # by their users' digests
+        self._poll = Loop(
+            "look for users' events",
+            self._look,
+            POLL_SECONDS,
+            first=POLL_SECONDS,
+            passing=(asyncpg.PostgresError,),
+        )
+        self._stopping = False
+        self.kept: Signal[str] = Signal()  # digest of a user whose events this process has kept
+
+    async def send(self, event: New) -> int:
+        """Keep an event: its id. Raises TooManyWaiting, Unavailable."""
+        return (await self._group.submit(None, [event]))[0]
+
+    async def whose(self, policy: Policy, seqs: Iterable[int]) -> Mapping[int, Whose]:
+        """Whom a topic's jobs are for, by seq, if users are to hear of their ends. Best effort, as all of this is: what
+        befalls the job goes before who hears of it."""
+        if not policy.config.user_events:
+            return {}
+        try:
+            return await core.users_of(self._pools.hot, policy.topic, list(seqs))
+        except (asyncpg.PostgresError, *UNREACHABLE) as error:
+            log.warning("users won't hear of jobs of %s: %r", policy.topic.name, error)
+            return {}
+
+    def tell(self, policy: Policy, event: str, seqs: Iterable[int], whose: Mapping[int, Whose]) -> None:
+        """Jobs have ended, and those users are to know whose they were. Does not wait: where it fails, they don't."""
+        events = [
+            New(one.user_id, event, _json({"topic": policy.topic.name, "seq": seq, "id": one.job_id}))
+            for seq in seqs
+            if (one := whose.get(seq)) is not None
+        ]
+        if not events:
+            return
+        try:
+            self._group.submit(None, events).add_done_callback(lambda done: self._told(done, len(events)))
+        except HoldfastError:  # too many wait
+            self._dropped.add(len(events))
+
+    def _told(self, done: asyncio.Future[list[int]], count: int) -> None:
+        if done.cancelled() or done.exception() is not None:
+            self._dropped.add(count)
+
+    async def open(self, user_id: str, after: int | None) -> tuple[Listener, bool]:
+        """Listen to a user's events, after this id, or from now on; and whether some may have been missed: what came
+        after the id is not all there any more. `close` it. Raises Throttled, Unavailable."""
+        if len(self._listeners.get(digest_of(user_id), ())) >= MOST_STREAMS:
+            raise Throttled(
+                f"This user has too many streams open; {MOST_STREAMS} are the most.",
+                {"limit": "streams_per_user", "max": MOST_STREAMS},
+            )
+        listener = Listener(user_id, 0)
+        self._listeners.setdefault(digest_of(user_id), set()).add(listener)
+        try:
+            newest, whole = await core.begin(self._pools.rest, user_id, after or 0)
+        except BaseException:
+            self.close(listener)
+            raise
+        listener.after = newest if after is None else min(after, newest)
+        if self._stopping:
+            listener.end(ShuttingDown("The service is stopping. Connect again."))
+        self._poll.start()
+        return listener, not whole
+
+    def close(self, listener: Listener) -> None:
+        """It listens no more."""
+        digest = digest_of(listener.user_id)
+        listeners = self._listeners.get(digest, set())
+        listeners.discard(listener)
+        if not listeners:
+            self._listeners.pop(digest, None)
+
+    async def next(self, listener: Listener, seconds: float) -> list[Event]:
+        """The next events; none after so long, or sooner. Raises Unavailable."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(seconds, 0)):
+                await listener.more.wait()
+        if not listener.more.is_set() or listener.error is not None:
+            return []
+        listener.more.clear()
+        try:
+            found = await core.read(self._pools.rest, listener.user_id, listener.after, MOST_AT_ONCE)
+        except (asyncpg.PostgresError, *UNREACHABLE) as error:
+            listener.more.set()
+            raise as_unavailable(error) or error from None
+        if found:
+            listener.after = found[-1].id
+        if len(found) == MOST_AT_ONCE:
+            listener.more.set()
+        return found
+
+    def heard(self, digest: str) -> None:
+        """A user has more events."""
+        for listener in self._listeners.get(digest, ()):
+            listener.more.set()
+
+    def count(self) -> int:
+        """How many listen."""
+        return sum(map(len, self._listeners.values()))
+
+    def stop(self) -> None:
+        """The service is stopping: streams end."""
+        self._stopping = True
+        for listener in [one for some in self._listeners.values() for one in some]:
+            listener.end(ShuttingDown("The service is stopping. Connect again."))
+
+    async def drain(self) -> None:
+        """Wait for what is being kept, and look for events no more."""
+        await self._poll.stop()
+        await self._group.drain()
+
+    async def _commit(self, calls: Sequence[Sequence[New]]) -> list[list[int]]:
+        events = [event for call in calls for event in call]
+        ids = iter(await core.send(self._pools.hot_async, events, MOST_KEPT))
+        self._kept.add(len(events))
+        for digest in {digest_of(event.user_id) for event in events}:
+            self.heard(digest)
+            self.kept.emit(digest)
+        return [[next(ids) for _ in call] for call in calls]
+
+    async def _look(self) -> float | None:
+        if not self._listeners:
+            return REST
+        listeners = [one for some in self._listeners.values() for one in some if not one.more.is_set()]
+        for user_id in await core.after(self._pools.hot, [(one.user_id, one.after) for one in listeners]):
+            self.heard(digest_of(user_id))
+        return None
+
+
+def digest_of(user_id: str) -> str:
+    """What processes call a user among themselves: as long as any other, and without what would need an escape."""
+    return hashlib.blake2b(user_id.encode(), digest_size=8).hexdigest()
+
+
+def _json(fields: dict[str, object]) -> str:
+    return msgspec.json.encode(fields).decode()

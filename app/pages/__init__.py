@@ -1,0 +1,1 @@
+"""How the admin pages are made and served."""

@@ -1,0 +1,85 @@
+"""How pages are mounted: who may open them, streams of what moves on them, and errors as pages."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+
+import asyncpg
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Match, Mount, Route
+from starlette.types import Scope
+
+from app.base.outages import UNREACHABLE
+from app.errors import HoldfastError
+from app.http.access import UnknownKey
+from app.http.context import context_of
+from app.pages import assets, live, permissions, render, session
+from app.pages.frame import Handler, Page
+
+
+async def start(_request: Request) -> Response:
+    """The first page."""
+    return RedirectResponse("/admin/")
+
+
+async def look_again(request: Request, error: Exception) -> Response:
+    """For a key, token or password that this process does not know: once it was looked at, the page is made again."""
+    try:
+        if not await context_of(request).access.knows_by_now(request):
+            return await render.show_error(request, error)
+        request.scope[permissions.VISITOR] = permissions.visitor(request)
+        answer: Response = await request.scope["endpoint"](request)
+    except Exception as again:
+        return await render.show_error(request, again)
+    return answer
+
+
+def _endpoint(page: Page) -> Handler:
+    """The page, for who may do this; a change only by a form of the session's own."""
+
+    @functools.wraps(page.do)
+    async def endpoint(request: Request) -> Response:
+        permissions.must_be_allowed(request, page.needs, request.path_params.get("topic"))
+        if request.method == "POST":
+            await session.fields_of(request)
+        elif live.asks(request):
+            return await live.stream(request, page.do)
+        return await page.do(request)
+
+    endpoint.counted_as = "pages", f"{page.method} {page.path}"  # type: ignore[attr-defined]
+    return endpoint
+
+
+class Told(Route):
+    """A route that its request can be told by in the log, as FastAPI's are."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, found = super().matches(scope)
+        return match, found if match is Match.NONE else {**found, "route": self}
+
+
+def routes(pages: Iterable[Page]) -> list[BaseRoute]:
+    """These, and what is around them: everything below /admin, with errors as pages."""
+    errors = (HoldfastError, HTTPException, *UNREACHABLE, asyncpg.PostgresError, Exception)
+    behind = Starlette(
+        routes=[
+            *(Told(page.path, _endpoint(page), methods=[page.method]) for page in pages),
+            Told("/sign-in", session.ask, methods=["GET"]),
+            Told("/sign-in", session.sign_in, methods=["POST"]),
+            Told("/sign-out", session.sign_out, methods=["POST"]),
+        ],
+        exception_handlers={**dict.fromkeys(errors, render.show_error), UnknownKey: look_again},
+        middleware=[Middleware(session.Door)],
+    )
+    behind.router.redirect_slashes = False
+    files = Starlette(
+        routes=[Told("/{version}/{name:path}", assets.serve)],
+        exception_handlers=dict.fromkeys(errors, render.show_error),
+    )
+    files.router.redirect_slashes = False
+    return [Told("/admin", start), Mount("/admin/static", app=files), Mount("/admin", app=behind)]

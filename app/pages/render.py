@@ -1,0 +1,167 @@
+"""How a page is made: templates that escape, headers that let nothing in from elsewhere, and errors as pages."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from markupsafe import Markup
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from app.base.outages import as_unavailable
+from app.base.times import duration, rfc3339
+from app.errors import HoldfastError, MethodNotAllowed, NotFound
+from app.http.credentials import SESSION
+from app.http.faults import fault_of
+from app.pages import assets, frame, permissions
+
+if TYPE_CHECKING:
+    import jinja2
+
+
+# Payloads, statements and names are anybody's: no script or style stands in a page, and nothing is loaded from
+# elsewhere.
+_HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+        "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    ),
+    "cache-control": "no-store",
+    "cross-origin-opener-policy": "same-origin",
+    "referrer-policy": "same-origin",
+    "x-content-type-options": "nosniff",
+    "vary": "accept, hx-target",
+}
+LIVE: Final = "live"  # the block of a page, and the element's id, that is fetched again and again
+
+
+@functools.cache
+def _templates() -> jinja2.Environment:
+    """Made for the first page: a start that shows none does without the library."""
+    import jinja2  # noqa: PLC0415
+
+    here = Path(__file__).parent
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([here / "templates", *here.parent.glob("features/*")]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.globals["asset"] = assets.address
+    made.filters |= {"number": number, "short": short, "age": age, "moment": moment, "iso": rfc3339}
+    made.filters |= {"length_of": duration, "bars": bars, "shares": shares}
+    made.globals["ui"] = made.get_template("macros.html").module  # not imported by pages: a block alone has it too
+    return made
+
+
+def number(value: int) -> str:
+    """With its thousands apart."""
+    return f"{value:,}"
+
+
+def short(value: float) -> str:
+    """A number in few characters: 950, 1.2k, 34k, 1.2M."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= size * 0.9995:
+            scaled = value / size
+            return f"{scaled:.1f}{unit}" if scaled < 9.95 else f"{scaled:.0f}{unit}"
+    return f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
+
+
+def age(milliseconds: int | None) -> str:
+    """How long, in words; a dash for what has not been. Marked as what goes on by itself: app/pages/screens.py."""
+    if milliseconds is None:
+        return "–"
+    return Markup('<span class="age">{}</span>').format(duration(max(milliseconds, 0)))
+
+
+def moment(milliseconds: int) -> str:
+    """A time as the server has it. A script shows it in the viewer's zone, and this beside the pointer."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def bars(values: Sequence[int], width: float = 120.0, height: float = 24.0) -> str:
+    """The outline of one bar a value, by an SVG path's commands; what is not 0 can be seen."""
+    if not any(values):
+        return ""
+    most, step = max(values), width / len(values)
+    return "".join(
+        f"M{n * step:.2f} {height:g}V{height - max(value / most * (height - 2), 1.5):.1f}h{step - 0.5:.2f}V{height:g}z"
+        for n, value in enumerate(values)
+        if value
+    )
+
+
+def shares(parts: Sequence[tuple[str, int]]) -> list[tuple[str, str, str]]:
+    """What each part has of the whole, as place and width in per cent; what is not 0 can be seen."""
+    whole, x, found = sum(n for _, n in parts), 0.0, []
+    for name, n in parts:
+        if n:
+            width = max(100 * n / whole, 0.8)
+            found.append((name, f"{x:.2f}", f"{width:.2f}"))
+            x += width
+    return found
+
+
+def is_of_what_moves(request: Request) -> bool:
+    """Whether a page was opened before, and what moves in it is asked for alone."""
+    return request.headers.get("hx-target") == LIVE
+
+
+class Part(HTMLResponse):
+    """What moves on a page, alone."""
+
+
+def page(request: Request, template: str, status: int = 200, **view: object) -> Response:
+    """A template with what its view model holds; of a request for what moves in it, that part alone."""
+    made = _templates().get_template(template)
+    view |= {
+        "visitor": permissions.visitor_of(request),
+        "path": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+        "side": frame.side(request),
+    }
+    if is_of_what_moves(request) and LIVE in made.blocks and status == 200:
+        return Part("".join(made.blocks[LIVE](made.new_context(view))), status, _HEADERS)
+    return HTMLResponse(made.render(view), status, _HEADERS)
+
+
+def sign_in(request: Request, status: int, *, message: str = "", name: str = "", back: str = "") -> Response:
+    """The form for name and password; `back`: the page to go to."""
+    response = page(request, "sign_in.html", status, title="Sign in", message=message, name=name, back=back)
+    if status == 401:
+        response.headers["www-authenticate"] = "Bearer"  # not Basic: browsers would ask in a window of their own
+    return response
+
+
+async def show_error(request: Request, error: Exception) -> Response:
+    """The page for any error that a page's handler lets go. Who has not signed in can do so there."""
+    shown = _known(request, error)
+    if shown is None:
+        shown = fault_of(request, error)
+    if shown.status == 401 and request.method == "GET":
+        there = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        message = shown.message if "authorization" in request.headers else ""
+        return sign_in(
+            request, 401, message="This session is over." if SESSION in request.cookies else message, back=there
+        )
+    response = page(request, "error.html", shown.status, title=f"{shown.status}", message=shown.message)
+    if shown.retry_after is not None:
+        response.headers["retry-after"] = str(shown.retry_after)
+    return response
+
+
+def _known(request: Request, error: Exception) -> HoldfastError | None:
+    if isinstance(error, HoldfastError):
+        return error
+    if isinstance(error, HTTPException):
+        if error.status_code == MethodNotAllowed.status:
+            return MethodNotAllowed(f"{request.method} is not for {request.url.path}.")
+        return NotFound(f"There is nothing at {request.url.path}.")
+    return as_unavailable(error)
