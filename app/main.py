@@ -17,58 +17,35 @@ from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
 
 from app import __version__
-from app import all_pages as listed
 from app.base.db.pool import Pools, open_pools
 from app.base.metrics.slots import Metrics
 from app.base.outages import UNREACHABLE
 from app.errors import ConfigurationError, HoldfastError
-from app.features import schedules
-from app.features.archive import messages as message_log
-from app.features.audit import v0 as audit
-from app.features.database import v0 as admin
-from app.features.dead_letters import messages_purge as purges
-from app.features.dead_letters import messages_requeue as message_requeues
-from app.features.dead_letters import v0_failures as failure_routes
-from app.features.dead_letters import v0_requeue as requeues
-from app.features.explain import v0 as explanations
-from app.features.health import health, metrics
-from app.features.health import messages as about
-from app.features.ingest import routes as ingest
-from app.features.jobs import messages_by_key as by_key
-from app.features.jobs import messages_list as lists
-from app.features.jobs import v0 as jobs
-from app.features.jobs import v0_cancel as cancels
-from app.features.jobs import v0_release as releases
-from app.features.logs import v0_delete as deletions
-from app.features.logs import v0_diff as diffs
-from app.features.logs import v0_watch as watches
+from app.features import (
+    archive,
+    audit,
+    database,
+    dead_letters,
+    explain,
+    health,
+    ingest,
+    jobs,
+    logs,
+    people,
+    queue,
+    results,
+    saved_views,
+    schedules,
+    schemas,
+    stats,
+    topics,
+    upkeep,
+    user_events,
+    webhooks,
+)
 from app.features.logs.watches import Watches
-from app.features.people import messages_grants as grants
-from app.features.people import messages_login as login
-from app.features.people import messages_users as users
-from app.features.people import v0 as key_routes
-from app.features.queue import messages_claim as message_claims
-from app.features.queue import messages_enqueue as enqueues
-from app.features.queue import messages_settle as message_settlements
-from app.features.queue import v0_append as records
-from app.features.queue import v0_claim as claims
-from app.features.queue import v0_settle as settlements
-from app.features.queue import v0_work as work
-from app.features.results import v0 as results
 from app.features.results.outcomes import Outcomes
-from app.features.saved_views import v0 as saved_views
-from app.features.schemas import messages as topic_schemas
-from app.features.stats import v0 as stats_routes
-from app.features.stats import v0_history as stats_history
-from app.features.stats import v0_overview as overview
-from app.features.stats import v0_scale as scale
-from app.features.topics import messages as topic_configs
-from app.features.topics import v0 as topics
-from app.features.topics import v0_control as controls
-from app.features.upkeep import messages as message_reapers
-from app.features.upkeep import v0 as reaper_routes
 from app.features.upkeep.loop import Reapers
-from app.features.user_events import v0 as user_event_routes
 from app.features.webhooks.sender import Sender
 from app.features.webhooks.targets import Allowed
 from app.http import openapi
@@ -104,61 +81,32 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Hot ones first: routes are matched in order.
-ROUTERS = (
-    records.router,
-    claims.router,
-    settlements.router,
-    enqueues.router,
-    message_claims.router,
-    message_settlements.router,
-    work.router,
-    ingest.router,
-    user_event_routes.router,
-    diffs.router,
-    watches.router,
-    deletions.router,
-    requeues.router,
-    message_requeues.router,
-    topics.router,
-    failure_routes.router,
-    explanations.router,
-    results.router,
-    controls.router,
-    cancels.router,
-    releases.router,
-    jobs.router,
-    stats_routes.router,
-    scale.router,
-    stats_history.router,
-    overview.router,
-    key_routes.router,
-    saved_views.router,
-    audit.router,
-    health.router,
-    metrics.router,
-    admin.router,
-    reaper_routes.router,
-    lists.router,
-    purges.router,
-    by_key.router,
-    about.router,
-    message_log.router,
-    message_reapers.router,
-    topic_configs.router,
-    topic_schemas.router,
-    login.router,
-    users.router,
-    grants.router,
+# Hot routes first: they are matched in order.
+FEATURES: Final = (
+    queue.FEATURE,
+    jobs.FEATURE,
+    ingest.FEATURE,
+    user_events.FEATURE,
+    logs.FEATURE,
+    dead_letters.FEATURE,
+    topics.FEATURE,
+    explain.FEATURE,
+    results.FEATURE,
+    stats.FEATURE,
+    people.FEATURE,
+    saved_views.FEATURE,
+    audit.FEATURE,
+    health.FEATURE,
+    database.FEATURE,
+    upkeep.FEATURE,
+    archive.FEATURE,
+    schemas.FEATURE,
+    webhooks.FEATURE,
+    schedules.FEATURE,
 )
-
-FEATURES: Final = (schedules.FEATURE,)
-CORES: Final[Sequence[type[Core]]] = (
-    Outcomes,
-    Screens,
-    Watches,
-)  # which hear of ends and count who waits, from the start
-ALL_PAGES: Final = (*listed.PAGES, *(page for feature in FEATURES for page in feature.pages))
+# Which hear of ends, and count who waits, from the start.
+CORES: Final[Sequence[type[Core]]] = (Outcomes, Screens, Watches)
+ALL_PAGES: Final = tuple(page for feature in FEATURES for page in feature.pages)
 
 ERRORS: Final = Errors(Dialect(v0_errors.render, v0_errors.named), {"/api": Dialect(message_errors.render)})
 
@@ -195,7 +143,7 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
         # Not include_router: a router in a router costs a quarter of a request's time. Nor telemetry, which looks at
         # the environment on every request.
         routes=[
-            *(route for router in ROUTERS for route in router.routes),
+            *(route for feature in FEATURES for router in feature.routers for route in router.routes),
             *(route.mounted(feature.name) for feature in FEATURES for route in feature.routes),
             *pages.routes(ALL_PAGES),
         ],

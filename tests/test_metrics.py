@@ -140,8 +140,8 @@ def of_acks(merged: Merged) -> float:
 
 DIES = """
 import asyncio, os, pathlib, sys
-from app.metrics import catalogue
-from app.metrics.slots import Metrics
+from app.base.metrics import catalogue
+from app.base.metrics.slots import Metrics
 
 async def main():
     metrics = Metrics(1, pathlib.Path(sys.argv[1]), most_topics=5)

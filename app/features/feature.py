@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
+from fastapi import APIRouter
 
 if TYPE_CHECKING:
     from app.base.loops import Loop
@@ -22,5 +23,6 @@ class Feature(msgspec.Struct, frozen=True):
     name: str
     cores: Sequence[type[Core]] = ()
     routes: Sequence[Route] = ()
+    routers: Sequence[APIRouter] = ()  # of routes that are not declared yet
     pages: Sequence[Page] = ()
     loops: Callable[[Engine], Sequence[Loop]] = lambda _engine: ()

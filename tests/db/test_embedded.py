@@ -29,7 +29,7 @@ Make = Callable[..., EmbeddedPostgres]
 OWNER = """
 import sys
 from pathlib import Path
-from app.db.embedded import EmbeddedPostgres
+from app.base.db.embedded import EmbeddedPostgres
 postgres = EmbeddedPostgres(Path(sys.argv[1]), unsafe_fast=True)
 postgres.start()
 print(postgres.pid, flush=True)

@@ -48,16 +48,16 @@ async def test_they_cost_the_same_among_many(analyzed: bool, new_database: Calla
             "settle": (["s0"], [AT], [AT], [1], [AT], [1], ["code"], ["text"]),
         }
         for name in given:
-            await plans.prepare(db, statements.named(name, "features/schedules"))
+            await plans.prepare(db, statements.named(name, "schedules"))
         for _ in range(7):
             for name, arguments in given.items():
-                await plans.run(db, statements.named(name, "features/schedules"), *arguments)
+                await plans.run(db, statements.named(name, "schedules"), *arguments)
         await db.execute(FILL, AT, 9_999)
         if analyzed:
             await db.execute("ANALYZE")
         for name, arguments in given.items():
             for _ in range(2):  # the first reads pages in, and sets hint bits
-                plan = await plans.explain(db, statements.named(name, "features/schedules"), *arguments)
+                plan = await plans.explain(db, statements.named(name, "schedules"), *arguments)
             assert not plan.kinds() & {"Seq Scan", "Hash Join", "Merge Join", "Bitmap Heap Scan"}, name
             assert pages(plan) <= BOUNDS[name], name
             indexes = {node["Index Name"] for node in plan.nodes() if "Index Name" in node}

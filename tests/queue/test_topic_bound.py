@@ -80,10 +80,11 @@ async def test_a_statement_that_may_meet_another_topic_is_on_the_page(db: Sessio
     assert {"jobs", "lease_events", "tallies"} <= SPREAD.keys()
     strays = {str(one): loose(await plan_of(db, one), parents) for one in statements.every()}
     listed = rows("not by one topic")
+    hot = {str(statements.named(name)) for name in HOT}
     assert {name: scans for name, scans in strays.items() if scans and name not in listed} == {}
     assert sorted(name for name in listed if not strays[name]) == [], "on the page, and stays with its topic"
-    assert listed.keys() & {f"queue/{name}" for name in HOT} == set()
-    assert {f"queue/{name}" for name in HOT} <= strays.keys()
+    assert listed.keys() & hot == set()
+    assert hot <= strays.keys()
 
 
 def test_a_statement_that_writes_to_a_second_topic_is_on_the_page() -> None:

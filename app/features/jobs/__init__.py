@@ -1,1 +1,41 @@
 """Jobs one by one and many at a time: found, changed, cancelled, requeued, released."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.features.feature import Feature
+from app.features.jobs import (
+    actions_page,
+    cancel_page,
+    list_page,
+    messages_by_key,
+    messages_list,
+    operation_page,
+    page,
+    v0,
+    v0_cancel,
+    v0_release,
+)
+from app.pages.frame import Page
+from app.pages.permissions import CHANGE_JOBS, REQUEUE, SEE
+
+FEATURE: Final = Feature(
+    "jobs",
+    routers=[v0_cancel.router, v0_release.router, v0.router, messages_list.router, messages_by_key.router],
+    pages=[
+        Page("GET", "/topics/{topic}/jobs", SEE, list_page.show),
+        Page("GET", "/topics/{topic}/jobs/cancel", CHANGE_JOBS, cancel_page.ask),
+        Page("POST", "/topics/{topic}/jobs/cancel", CHANGE_JOBS, cancel_page.begin),
+        Page("GET", "/topics/{topic}/jobs/operations/{id}", SEE, operation_page.show),
+        Page("POST", "/topics/{topic}/jobs/operations/{id}/cancel", CHANGE_JOBS, operation_page.cancel),
+        Page("GET", "/topics/{topic}/jobs/{seq}", SEE, page.show),
+        Page("POST", "/topics/{topic}/jobs/{seq}/cancel", CHANGE_JOBS, actions_page.cancel),
+        Page("POST", "/topics/{topic}/jobs/{seq}/change", CHANGE_JOBS, actions_page.change),
+        Page("POST", "/topics/{topic}/jobs/{seq}/clone", CHANGE_JOBS, actions_page.clone),
+        Page("POST", "/topics/{topic}/jobs/{seq}/requeue", CHANGE_JOBS, actions_page.requeue),
+        Page("POST", "/topics/{topic}/jobs/{seq}/release", CHANGE_JOBS, actions_page.take_back),
+        Page("GET", "/topics/{topic}/dead/operations/{id}", SEE, operation_page.show),
+        Page("POST", "/topics/{topic}/dead/operations/{id}/cancel", REQUEUE, operation_page.cancel),
+    ],
+)
