@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from app.base.db import sql
 
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_DROP = sql.load(__package__, "drop_partitions")
-_DROP_RESULTS = sql.load(__package__, "drop_results")
+_SQL: Final = sql.load_all(__package__)
+_DROP = _SQL["drop_partitions"]
+_DROP_RESULTS = _SQL["drop_results"]
 
 
 async def drop(rest: Pool, table: str, kept: int, *, only_archived: bool) -> int:

@@ -14,17 +14,18 @@ from app.base.db import sql
 from app.kernel.model import Connection, Hideable, Seq, Topic
 
 _FIND = sql.load(__package__, "find_jobs")
-_FIND_DATA = sql.load(__package__, "find_data")
-_KEY_SEQS = sql.load(__package__, "key_seqs")
-_LIST_JOBS = sql.load(__package__, "list_jobs")
-_LIST_HELD = sql.load(__package__, "list_held")
-_LIST_FINISHED = sql.load(__package__, "list_finished")
-_LIST_NEWEST = sql.load(__package__, "list_newest")
-_SHOW_JOBS = sql.load(__package__, "show_jobs")
-_FIND_LETTERS = sql.load(__package__, "find_letters")
-_STATUSES = sql.load(__package__, "statuses")
-_COUNT_ALL = sql.load(__package__, "count_all")
-_PURGE = sql.load(__package__, "purge")
+_SQL: Final = sql.load_all(__package__)
+_FIND_DATA = _SQL["find_data"]
+_KEY_SEQS = _SQL["key_seqs"]
+_LIST_JOBS = _SQL["list_jobs"]
+_LIST_HELD = _SQL["list_held"]
+_LIST_FINISHED = _SQL["list_finished"]
+_LIST_NEWEST = _SQL["list_newest"]
+_SHOW_JOBS = _SQL["show_jobs"]
+_FIND_LETTERS = _SQL["find_letters"]
+_STATUSES = _SQL["statuses"]
+_COUNT_ALL = _SQL["count_all"]
+_PURGE = _SQL["purge"]
 
 LOOKED_AT: Final = 10_000  # most jobs that a page by status, or a count, looks at
 BIGINT_MAX: Final = 2**63 - 1

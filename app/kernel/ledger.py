@@ -12,13 +12,14 @@ import msgspec
 from app.base.db import sql
 from app.kernel.model import Connection, Topic
 
-_HISTORY = sql.load(__package__, "history")
-_LAST = sql.load(__package__, "last_events")
-_AS_OF = sql.load(__package__, "as_of")
-_JOBS_AS_OF = sql.load(__package__, "jobs_as_of")
-_FROM = sql.load(__package__, "past_from")
-_RECENT = sql.load(__package__, "recent_events")
-_BEGINS = sql.load(__package__, "past_begins")
+_SQL: Final = sql.load_all(__package__)
+_HISTORY = _SQL["history"]
+_LAST = _SQL["last_events"]
+_AS_OF = _SQL["as_of"]
+_JOBS_AS_OF = _SQL["jobs_as_of"]
+_FROM = _SQL["past_from"]
+_RECENT = _SQL["recent_events"]
+_BEGINS = _SQL["past_begins"]
 
 MAX_EVENTS: Final = 1_000
 # Where a dead letter, or a job that was one, is from or went to.

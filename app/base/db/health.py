@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from app.base.metrics.catalogue import Family
     from app.base.metrics.numbers import Labels
 
-_HEALTH = sql.load(__package__, "health")
+_SQL: Final = sql.load_all(__package__)
+_HEALTH = _SQL["health"]
 
 MOST_READERS: Final = 20  # slots, and standbys
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from app.base.db.pool import Pool
 
-_HORIZON = sql.load(__package__, "horizon")
+_SQL: Final = sql.load_all(__package__)
+_HORIZON = _SQL["horizon"]
 
 MOST_HOLDERS: Final = 100
 SECONDS: Final = 3.0

@@ -12,13 +12,14 @@ from msgspec.structs import replace
 from app.base.db import sql
 from app.kernel.model import Connection, Hideable, Topic
 
-_PAGE = sql.load(__package__, "page_archive")
-_COUNT = sql.load(__package__, "count_archive")
-_DELETE = sql.load(__package__, "delete_archived")
-_BEGIN = sql.load(__package__, "begin_replay")
-_FIND = sql.load(__package__, "find_replay")
-_REPLAY = sql.load(__package__, "replay")
-_SWEEP = sql.load(__package__, "sweep_replays")
+_SQL: Final = sql.load_all(__package__)
+_PAGE = _SQL["page_archive"]
+_COUNT = _SQL["count_archive"]
+_DELETE = _SQL["delete_archived"]
+_BEGIN = _SQL["begin_replay"]
+_FIND = _SQL["find_replay"]
+_REPLAY = _SQL["replay"]
+_SWEEP = _SQL["sweep_replays"]
 
 JOIN_MS: Final = 3_600_000  # for so long after its last batch, a replay that was cut off is gone on with
 THE_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)  # of all times

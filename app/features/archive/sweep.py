@@ -23,9 +23,10 @@ COUNTED: Final = 1_000_000  # rows of days that go as a whole
 
 log = logging.getLogger(__name__)
 
-_KEPT = sql.load(__package__, "archive_kept")
-_LEAVING = sql.load(__package__, "archive_leaving")
-_OVERDUE = sql.load(__package__, "archive_overdue")
+_SQL: Final = sql.load_all(__package__)
+_KEPT = _SQL["archive_kept"]
+_LEAVING = _SQL["archive_leaving"]
+_OVERDUE = _SQL["archive_overdue"]
 
 
 async def sweep(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:

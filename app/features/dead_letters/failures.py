@@ -11,9 +11,10 @@ import msgspec
 from app.base.db import sql
 from app.kernel.model import Connection
 
-_FAILURES = sql.load(__package__, "failures")
-_PLACES = sql.load(__package__, "failure_places")
-_PURGE = sql.load(__package__, "purge_cluster")
+_SQL: Final = sql.load_all(__package__)
+_FAILURES = _SQL["failures"]
+_PLACES = _SQL["failure_places"]
+_PURGE = _SQL["purge_cluster"]
 
 SILENCE: Final = "The lease ended without a word"  # title of the cluster of jobs that have no error
 CLUSTERS_LOOKED_AT: Final = 1_000

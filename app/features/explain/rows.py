@@ -11,9 +11,10 @@ from app.kernel.counts.inspector import Lows
 from app.kernel.model import Budget, Connection, Lane, Topic
 from app.kernel.settle.results import Progress
 
-_JOB = sql.load(__package__, "explain_job")
-_LANES = sql.load(__package__, "lanes_ahead")
-_HEAD = sql.load(__package__, "group_head")
+_SQL: Final = sql.load_all(__package__)
+_JOB = _SQL["explain_job"]
+_LANES = _SQL["lanes_ahead"]
+_HEAD = _SQL["group_head"]
 
 BIGINT_MAX: Final = 2**63 - 1
 COUNTED: Final = 10_000  # most jobs of a part of a lane that are counted

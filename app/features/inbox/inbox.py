@@ -5,21 +5,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
 from app.base.db import sql
 from app.kernel.model import Connection
 
-_TOPICS = sql.load(__package__, "inbox_topics")
-_ANY_SCHEMA = sql.load(__package__, "any_schema")
-_LOCK = sql.load(__package__, "inbox_lock")
-_TAKE = sql.load(__package__, "inbox_take")
-_ADMIT = sql.load(__package__, "inbox_admit")
-_REJECT = sql.load(__package__, "inbox_reject")
-_FORGET = sql.load(__package__, "inbox_forget")
-_DROP = sql.load(__package__, "staged_drop")
-_FORGET_WRITES = sql.load(__package__, "writes_forget")
+_SQL: Final = sql.load_all(__package__)
+_TOPICS = _SQL["inbox_topics"]
+_ANY_SCHEMA = _SQL["any_schema"]
+_LOCK = _SQL["inbox_lock"]
+_TAKE = _SQL["inbox_take"]
+_ADMIT = _SQL["inbox_admit"]
+_REJECT = _SQL["inbox_reject"]
+_FORGET = _SQL["inbox_forget"]
+_DROP = _SQL["staged_drop"]
+_FORGET_WRITES = _SQL["writes_forget"]
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
@@ -12,8 +13,9 @@ from app.base.db import sql
 from app.kernel.claim.consumer import MAX_RUNS
 from app.kernel.model import Connection, Seq, Topic
 
-_CANCEL = sql.load(__package__, "cancel_jobs")
-_CHANGE = sql.load(__package__, "change_job")
+_SQL: Final = sql.load_all(__package__)
+_CANCEL = _SQL["cancel_jobs"]
+_CHANGE = _SQL["change_job"]
 
 
 class Cancelled(msgspec.Struct):

@@ -17,16 +17,17 @@ from app.features.jobs.redrive_rows import Filter, First, Place
 from app.kernel.jobs import Match
 from app.kernel.model import Connection
 
-_BEGIN = sql.load(__package__, "begin_operation")
-_READ = sql.load(__package__, "read_operation")
-_LIST = sql.load(__package__, "list_operations")
-_HOLD = sql.load(__package__, "hold_operation")
-_ADVANCE = sql.load(__package__, "advance_operation")
-_END = sql.load(__package__, "end_operation")
-_CANCEL = sql.load(__package__, "cancel_operation")
-_LEAVE = sql.load(__package__, "leave_operation")
-_ADOPT = sql.load(__package__, "adopt_operations")
-_SWEEP = sql.load(__package__, "sweep_operations")
+_SQL: Final = sql.load_all(__package__)
+_BEGIN = _SQL["begin_operation"]
+_READ = _SQL["read_operation"]
+_LIST = _SQL["list_operations"]
+_HOLD = _SQL["hold_operation"]
+_ADVANCE = _SQL["advance_operation"]
+_END = _SQL["end_operation"]
+_CANCEL = _SQL["cancel_operation"]
+_LEAVE = _SQL["leave_operation"]
+_ADOPT = _SQL["adopt_operations"]
+_SWEEP = _SQL["sweep_operations"]
 
 MOST_REASON: Final = 500  # characters
 LOOKED_AT: Final = 1_000  # under way, and ended, for a list of a topic's own

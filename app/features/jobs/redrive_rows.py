@@ -13,13 +13,14 @@ import msgspec
 from app.base.db import sql
 from app.kernel.model import Connection
 
-_REQUEUE = sql.load(__package__, "requeue")
-_FIND_DEAD = sql.load(__package__, "find_dead")
-_FIND_FAILED = sql.load(__package__, "find_failed")
-_FIND_OUT = sql.load(__package__, "find_out")
-_UNTIL_TIME = sql.load(__package__, "until_time")
-_CANARY = sql.load(__package__, "canary")
-_SWEEP = sql.load(__package__, "sweep_dead")
+_SQL: Final = sql.load_all(__package__)
+_REQUEUE = _SQL["requeue"]
+_FIND_DEAD = _SQL["find_dead"]
+_FIND_FAILED = _SQL["find_failed"]
+_FIND_OUT = _SQL["find_out"]
+_UNTIL_TIME = _SQL["until_time"]
+_CANARY = _SQL["canary"]
+_SWEEP = _SQL["sweep_dead"]
 
 THE_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)  # of all times
 

@@ -18,12 +18,13 @@ from app.base.db import sql
 from app.errors import NotFound, Throttled, Unauthorized
 from app.kernel.model import Connection
 
-_MAKE = sql.load(__package__, "make_watch")
-_TAKE = sql.load(__package__, "take_watch")
-_FIND = sql.load(__package__, "find_watch")
-_KEEP = sql.load(__package__, "keep_watches")
-_LEAVE = sql.load(__package__, "leave_watch")
-_SWEEP = sql.load(__package__, "sweep_watches")
+_SQL: Final = sql.load_all(__package__)
+_MAKE = _SQL["make_watch"]
+_TAKE = _SQL["take_watch"]
+_FIND = _SQL["find_watch"]
+_KEEP = _SQL["keep_watches"]
+_LEAVE = _SQL["leave_watch"]
+_SWEEP = _SQL["sweep_watches"]
 
 TTL_MS: Final = 300_000  # without a connection
 MOST_WATCHES: Final = 50_000  # of all processes together

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from app.base.db.pool import Pool
     from app.kernel.model import Connection
 
-_LOCK = sql.load(__package__, "lock_views")
-_PAGE = sql.load(__package__, "page_views")
-_PUT = sql.load(__package__, "put_view")
-_DELETE = sql.load(__package__, "delete_view")
+_SQL: Final = sql.load_all(__package__)
+_LOCK = _SQL["lock_views"]
+_PAGE = _SQL["page_views"]
+_PUT = _SQL["put_view"]
+_DELETE = _SQL["delete_view"]
 
 MOST: Final = 50  # of one owner
 

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 PAGE: Final = 500  # topics at a time
 
-_WRITE = sql.load(__package__, "depths_write")
-_LOOKED = sql.load(__package__, "depths_looked")
+_SQL: Final = sql.load_all(__package__)
+_WRITE = _SQL["depths_write"]
+_LOOKED = _SQL["depths_looked"]
 
 
 async def look(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:

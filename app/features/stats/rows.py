@@ -13,11 +13,12 @@ from app.kernel.model import Connection, Topic
 
 UNSEEN: Final = timedelta(minutes=5)  # where nobody looked for so long, it is not known what a queue held
 
-_READ = sql.load(__package__, "topic_stats")
-_FLOWS = sql.load(__package__, "flows")
-_UNTOLD = sql.load(__package__, "untold")
-_TOLD = sql.load(__package__, "topic_stats_told")
-_DEPTHS = sql.load(__package__, "topic_depths")
+_SQL: Final = sql.load_all(__package__)
+_READ = _SQL["topic_stats"]
+_FLOWS = _SQL["flows"]
+_UNTOLD = _SQL["untold"]
+_TOLD = _SQL["topic_stats_told"]
+_DEPTHS = _SQL["topic_depths"]
 
 
 class Step(msgspec.Struct, frozen=True):

@@ -22,13 +22,14 @@ GUESS_AFTER: Final = timedelta(minutes=5)  # a transaction may keep a minute ope
 KEPT: Final = timedelta(days=31)
 BATCH: Final = 1_000
 
-_PLACE = sql.load(__package__, "stats_place")
-_FILL = sql.load(__package__, "stats_fill")
-_MARK = sql.load(__package__, "stats_mark")
-_SWEEP = sql.load(__package__, "stats_sweep")
-_DEPTHS_SWEEP = sql.load(__package__, "depths_sweep")
-_LOOKS_SWEEP = sql.load(__package__, "looks_sweep")
-_UNSTAGE = sql.load(__package__, "stats_unstage")
+_SQL: Final = sql.load_all(__package__)
+_PLACE = _SQL["stats_place"]
+_FILL = _SQL["stats_fill"]
+_MARK = _SQL["stats_mark"]
+_SWEEP = _SQL["stats_sweep"]
+_DEPTHS_SWEEP = _SQL["depths_sweep"]
+_LOOKS_SWEEP = _SQL["looks_sweep"]
+_UNSTAGE = _SQL["stats_unstage"]
 
 
 class _Walk:

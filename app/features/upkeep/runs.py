@@ -16,14 +16,15 @@ import msgspec
 from app.base.db import sql
 from app.kernel.model import Connection
 
-_BEGIN = sql.load(__package__, "begin_run")
-_BEAT = sql.load(__package__, "beat")
-_END = sql.load(__package__, "end_run")
-_EARLIER = sql.load(__package__, "earlier_runs")
-_LEAVE = sql.load(__package__, "leave_run")
-_READ = sql.load(__package__, "read_runs")
-_READ_SCHEDULE = sql.load(__package__, "read_schedule")
-_WRITE_SCHEDULE = sql.load(__package__, "write_schedule")
+_SQL: Final = sql.load_all(__package__)
+_BEGIN = _SQL["begin_run"]
+_BEAT = _SQL["beat"]
+_END = _SQL["end_run"]
+_EARLIER = _SQL["earlier_runs"]
+_LEAVE = _SQL["leave_run"]
+_READ = _SQL["read_runs"]
+_READ_SCHEDULE = _SQL["read_schedule"]
+_WRITE_SCHEDULE = _SQL["write_schedule"]
 
 MOST_KEPT: Final = 50  # runs of a sweep
 MOST_ERROR: Final = 500  # characters

@@ -48,11 +48,12 @@ LOG_PASSES: Final = 200
 
 log = logging.getLogger(__name__)
 
-_CREATE_PARTITIONS = sql.load(__package__, "create_partitions")
-_ORPHANS = sql.load(__package__, "orphans")
-_EVENTS_KEPT = sql.load(__package__, "events_kept")
-_EXPIRING = sql.load(__package__, "expiring")
-_KEYED_LEASES = sql.load(__package__, "keyed_leases")
+_SQL: Final = sql.load_all(__package__)
+_CREATE_PARTITIONS = _SQL["create_partitions"]
+_ORPHANS = _SQL["orphans"]
+_EVENTS_KEPT = _SQL["events_kept"]
+_EXPIRING = _SQL["expiring"]
+_KEYED_LEASES = _SQL["keyed_leases"]
 
 
 async def partitions(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:

@@ -28,11 +28,12 @@ from app.settings import LEAST_SECRET_BYTES
 if TYPE_CHECKING:
     from app.base.db.pool import Pool
 
-_LIVE = sql.load(__package__, "live")
-_COUNT = sql.load(__package__, "count")
-_PEOPLE = sql.load(__package__, "people")
-_SECRET = sql.load(__package__, "secret")
-_KEEP_SECRET = sql.load(__package__, "keep_secret")
+_SQL: Final = sql.load_all(__package__)
+_LIVE = _SQL["live"]
+_COUNT = _SQL["count"]
+_PEOPLE = _SQL["people"]
+_SECRET = _SQL["secret"]
+_KEEP_SECRET = _SQL["keep_secret"]
 
 TTL_SECONDS: Final = 30.0
 LOOK_SECONDS: Final = 1.0  # how often unknown keys can make the process ask

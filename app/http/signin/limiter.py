@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from app.base.db.pool import Pool
     from app.kernel.model import Connection
 
-_COUNT = sql.load(__package__, "count_tries")
-_UNCOUNT = sql.load(__package__, "uncount_tries")
-_SWEEP = sql.load(__package__, "sweep_tries")
+_SQL: Final = sql.load_all(__package__)
+_COUNT = _SQL["count_tries"]
+_UNCOUNT = _SQL["uncount_tries"]
+_SWEEP = _SQL["sweep_tries"]
 
 MOST: Final = 10  # of one name from one address; of keys, which have none, from one address
 MOST_OF_ADDRESS: Final = 50  # whatever the names: an office behind one address is let in, a list of names is not

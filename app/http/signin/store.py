@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
     from app.base.db.pool import Pool
 
-_LOCK = sql.load(__package__, "lock")
-_COUNT = sql.load(__package__, "count")
-_INSERT = sql.load(__package__, "insert")
-_GET = sql.load(__package__, "get")
-_PAGE = sql.load(__package__, "page")
-_ROTATE = sql.load(__package__, "rotate")
-_REVOKE = sql.load(__package__, "revoke")
+_SQL: Final = sql.load_all(__package__)
+_LOCK = _SQL["lock"]
+_COUNT = _SQL["count"]
+_INSERT = _SQL["insert"]
+_GET = _SQL["get"]
+_PAGE = _SQL["page"]
+_ROTATE = _SQL["rotate"]
+_REVOKE = _SQL["revoke"]
 
 MOST_KEYS: Final = 10_000  # live ones: every process holds all of them
 MOST_PREFIXES: Final = 100

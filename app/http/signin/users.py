@@ -23,18 +23,19 @@ from app.kernel.model import Connection
 if TYPE_CHECKING:
     from app.base.db.pool import Pool
 
-_LOCK = sql.load(__package__, "lock")
-_COUNT = sql.load(__package__, "count")
-_FIND = sql.load(__package__, "find_user")
-_INSERT = sql.load(__package__, "insert_user")
-_GET = sql.load(__package__, "get_user")
-_LOCK_USER = sql.load(__package__, "lock_user")
-_PAGE = sql.load(__package__, "page_users")
-_UPDATE = sql.load(__package__, "update_user")
-_DELETE = sql.load(__package__, "delete_user")
-_GRANTS = sql.load(__package__, "grants")
-_INSERT_GRANT = sql.load(__package__, "insert_grant")
-_DELETE_GRANT = sql.load(__package__, "delete_grant")
+_SQL: Final = sql.load_all(__package__)
+_LOCK = _SQL["lock"]
+_COUNT = _SQL["count"]
+_FIND = _SQL["find_user"]
+_INSERT = _SQL["insert_user"]
+_GET = _SQL["get_user"]
+_LOCK_USER = _SQL["lock_user"]
+_PAGE = _SQL["page_users"]
+_UPDATE = _SQL["update_user"]
+_DELETE = _SQL["delete_user"]
+_GRANTS = _SQL["grants"]
+_INSERT_GRANT = _SQL["insert_grant"]
+_DELETE_GRANT = _SQL["delete_grant"]
 
 MOST_USERS: Final = 10_000  # every process holds all of them
 MOST_GRANTS: Final = 100  # of a user

@@ -16,8 +16,9 @@ from app.base.db import sql
 from app.errors import InvalidRequest
 from app.kernel.model import Connection
 
-_RECORD = sql.load(__package__, "record")
-_PAGE = sql.load(__package__, "page")
+_SQL: Final = sql.load_all(__package__)
+_RECORD = _SQL["record"]
+_PAGE = _SQL["page"]
 
 
 class Action(Enum):

@@ -28,8 +28,9 @@ _ACK_AND_RECORD = sql.load(__package__, "ack_and_record")
 _NACK = sql.load(__package__, "nack")
 _NACK_KEYED = sql.load(__package__, "nack_keyed")
 _EXTEND = sql.load(__package__, "extend")
-_HELD = sql.load(__package__, "held")
-_LEASES = sql.load(__package__, "leases")
+_SQL: Final = sql.load_all(__package__)
+_HELD = _SQL["held"]
+_LEASES = _SQL["leases"]
 _LANES = sql.load(__package__, "lanes")
 
 MAX_BYTES: Final = 64 * 1024 * 1024  # of the payloads that one claim hands out, give or take the last one

@@ -5,15 +5,18 @@ A bucket earns `per_second` tokens a second and holds a second's worth. A new on
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from app.base.db import sql
 from app.kernel.model import Connection, Topic
 
-_TAKE = sql.load(__package__, "take_tokens")
-_PEEK = sql.load(__package__, "peek_tokens")
-_RETURN = sql.load(__package__, "return_tokens")
-_DATABASE = sql.load(__package__, "database")
+_SQL: Final = sql.load_all(__package__)
+_TAKE = _SQL["take_tokens"]
+_PEEK = _SQL["peek_tokens"]
+_RETURN = _SQL["return_tokens"]
+_DATABASE = _SQL["database"]
 
 
 class Grant(msgspec.Struct, frozen=True):

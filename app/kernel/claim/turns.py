@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
 from app.base.db import sql
 from app.kernel.model import Connection, Reach, Seq, Topic
 
-_TURNS = sql.load(__package__, "turns")
-_LOCK_TENANTS = sql.load(__package__, "lock_tenants")
-_IN_FLIGHT = sql.load(__package__, "in_flight")
+_SQL: Final = sql.load_all(__package__)
+_TURNS = _SQL["turns"]
+_LOCK_TENANTS = _SQL["lock_tenants"]
+_IN_FLIGHT = _SQL["in_flight"]
 
 
 def sort_keys(places: Sequence[tuple[int, bool, int, int, Seq]]) -> dict[Seq, tuple[int, int, int]]:

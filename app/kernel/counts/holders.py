@@ -13,13 +13,14 @@ import msgspec
 from app.base.db import sql
 from app.kernel.model import Connection, Held, Lane, Topic
 
-_HOLDERS = sql.load(__package__, "holders")
-_WAITING_GROUPS = sql.load(__package__, "waiting_groups")
-_STUCK_GROUPS = sql.load(__package__, "stuck_groups")
-_FAILING_HEADS = sql.load(__package__, "failing_heads")
-_LONG_LEASES = sql.load(__package__, "long_leases")
-_LEASE_OF_GROUP = sql.load(__package__, "lease_of_group")
-_LEASES_OF_NODE = sql.load(__package__, "leases_of_node")
+_SQL: Final = sql.load_all(__package__)
+_HOLDERS = _SQL["holders"]
+_WAITING_GROUPS = _SQL["waiting_groups"]
+_STUCK_GROUPS = _SQL["stuck_groups"]
+_FAILING_HEADS = _SQL["failing_heads"]
+_LONG_LEASES = _SQL["long_leases"]
+_LEASE_OF_GROUP = _SQL["lease_of_group"]
+_LEASES_OF_NODE = _SQL["leases_of_node"]
 
 LOOKED_AT: Final = 2_000  # jobs of a topic that are held, and of each lane entries that are looked at
 GROUPS: Final = 200  # that are looked at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -11,18 +12,19 @@ from app.kernel.logs.log import LOOKED_AT, Ask, Records, records_of
 from app.kernel.model import Budget, Connection, Reach, Topic
 from app.kernel.sequences import rows_of
 
-_COUNT = sql.load(__package__, "count")
+_SQL: Final = sql.load_all(__package__)
+_COUNT = _SQL["count"]
 _PROBE = sql.load(__package__, "probe")
-_STATE = sql.load(__package__, "state")
-_DRAWS = sql.load(__package__, "draws")
-_WRITERS = sql.load(__package__, "writers")
-_HEADS = sql.load(__package__, "heads")
-_FOLD = sql.load(__package__, "fold")
-_RECONCILE = sql.load(__package__, "reconcile")
-_RECONCILE_LOCK = sql.load(__package__, "reconcile_lock")
-_DEPTHS = sql.load(__package__, "depths")
-_DRAWERS = sql.load(__package__, "drawers")
-_TOTAL_BYTES = sql.load(__package__, "total_bytes")
+_STATE = _SQL["state"]
+_DRAWS = _SQL["draws"]
+_WRITERS = _SQL["writers"]
+_HEADS = _SQL["heads"]
+_FOLD = _SQL["fold"]
+_RECONCILE = _SQL["reconcile"]
+_RECONCILE_LOCK = _SQL["reconcile_lock"]
+_DEPTHS = _SQL["depths"]
+_DRAWERS = _SQL["drawers"]
+_TOTAL_BYTES = _SQL["total_bytes"]
 _READ_JOBS = sql.load(__package__, "read_jobs")
 
 

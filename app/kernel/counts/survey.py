@@ -11,8 +11,9 @@ from app.base.db import sql
 from app.kernel.model import Connection, Topic
 from app.kernel.sequences import rows_of
 
-_SURVEY = sql.load(__package__, "survey")
-_UNARCHIVED = sql.load(__package__, "unarchived")
+_SQL: Final = sql.load_all(__package__)
+_SURVEY = _SQL["survey"]
+_UNARCHIVED = _SQL["unarchived"]
 
 LOOKED_AT: Final = 100  # jobs of a queue, for its first live one
 LETTERS: Final = 10_000  # dead letters of a queue

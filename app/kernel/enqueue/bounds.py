@@ -22,8 +22,9 @@ from app.kernel.enqueue import producer
 from app.kernel.model import Batch, Budget, Connection, Seq, Session, Topic, merge
 from app.kernel.settle import exit_rows as exits
 
-_LOCK = sql.load(__package__, "lock_depth")
-_DEPTH = sql.load(__package__, "depth")
+_SQL: Final = sql.load_all(__package__)
+_LOCK = _SQL["lock_depth"]
+_DEPTH = _SQL["depth"]
 _EVICT = sql.load(__package__, "evict")
 
 EXPIRED_AT_ONCE: Final = 1_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -12,9 +13,10 @@ from app.kernel.model import Batch, Budget, Connection, Lane, Seq, Topic, merge
 _ENQUEUE = sql.load(__package__, "enqueue")
 _ENQUEUE_KEYED = sql.load(__package__, "enqueue_keyed")
 _ENQUEUE_DEDUPED = sql.load(__package__, "enqueue_deduped")
-_ADD_LANES = sql.load(__package__, "add_lanes")
-_HOOK = sql.load(__package__, "hook")
-_SWEEP_DEDUPE = sql.load(__package__, "sweep_dedupe")
+_SQL: Final = sql.load_all(__package__)
+_ADD_LANES = _SQL["add_lanes"]
+_HOOK = _SQL["hook"]
+_SWEEP_DEDUPE = _SQL["sweep_dedupe"]
 
 
 async def enqueue(db: Connection, topic: Topic, batch: Batch, *, ttl_ms: int) -> list[Seq]:

@@ -6,14 +6,17 @@ the verb. Here the notes are read, and the next jobs let through.
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from app.base.db import sql
 from app.kernel.model import Connection, Topic
 
-_PROMOTE = sql.load(__package__, "promote")
-_FREED_TOPICS = sql.load(__package__, "freed_topics")
-_GROUP_TOPICS = sql.load(__package__, "group_topics")
+_SQL: Final = sql.load_all(__package__)
+_PROMOTE = _SQL["promote"]
+_FREED_TOPICS = _SQL["freed_topics"]
+_GROUP_TOPICS = _SQL["group_topics"]
 
 
 class Promoted(msgspec.Struct, frozen=True):

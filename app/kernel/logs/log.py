@@ -19,11 +19,12 @@ from app.kernel.sequences import rows_of
 
 _APPEND = sql.load(__package__, "append_records")
 _READ = sql.load(__package__, "read_records")
-_STATES = sql.load(__package__, "log_states")
-_NEWEST = sql.load(__package__, "newest")
-_DELETE = sql.load(__package__, "delete_records")
-_TRIM = sql.load(__package__, "trim_log")
-_SWEEP_KEYS = sql.load(__package__, "sweep_keys")
+_SQL: Final = sql.load_all(__package__)
+_STATES = _SQL["log_states"]
+_NEWEST = _SQL["newest"]
+_DELETE = _SQL["delete_records"]
+_TRIM = _SQL["trim_log"]
+_SWEEP_KEYS = _SQL["sweep_keys"]
 
 LOOKED_AT: Final = 10_000  # most seqs that one read looks at
 

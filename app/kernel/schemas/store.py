@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from app.base.db.pool import Pool
     from app.kernel.model import Connection
 
-_VERSION = sql.load(__package__, "schema")
-_OF = sql.load(__package__, "schema_of")
-_PAGE = sql.load(__package__, "schema_page")
+_SQL: Final = sql.load_all(__package__)
+_VERSION = _SQL["schema"]
+_OF = _SQL["schema_of"]
+_PAGE = _SQL["schema_page"]
 
 
 class Kept(msgspec.Struct, frozen=True):

@@ -15,17 +15,18 @@ from app.kernel.logs.log import Limits, Match, Outcome, Part
 from app.kernel.model import Batch, Budget, Connection, Lane, LeaseId, Topic
 
 _BURY = sql.load(__package__, "bury")
-_SPENT = sql.load(__package__, "spent")
-_INTER = sql.load(__package__, "inter")
+_SQL: Final = sql.load_all(__package__)
+_SPENT = _SQL["spent"]
+_INTER = _SQL["inter"]
 _FAIL = sql.load(__package__, "fail")
 _EXPIRE = sql.load(__package__, "expire")
-_EXHAUSTED = sql.load(__package__, "exhausted")
-_SWEEP_FINISHED = sql.load(__package__, "sweep_finished")
-_DELETE_EXPIRED = sql.load(__package__, "delete_expired")
-_DELETE_JOBS = sql.load(__package__, "delete_jobs")
-_DELETE_KEY = sql.load(__package__, "delete_key")
-_SUPERSEDE = sql.load(__package__, "supersede")
-_CANCEL_HELD = sql.load(__package__, "cancel_held")
+_EXHAUSTED = _SQL["exhausted"]
+_SWEEP_FINISHED = _SQL["sweep_finished"]
+_DELETE_EXPIRED = _SQL["delete_expired"]
+_DELETE_JOBS = _SQL["delete_jobs"]
+_DELETE_KEY = _SQL["delete_key"]
+_SUPERSEDE = _SQL["supersede"]
+_CANCEL_HELD = _SQL["cancel_held"]
 
 RECORDED_AT_ONCE: Final = 8 * 1024 * 1024  # bytes of dead letters that one transaction moves to a log
 

@@ -12,9 +12,10 @@ import msgspec
 from app.base.db import sql
 from app.kernel.model import Connection, LeaseId, Seq, Topic
 
-_COMPLETED = sql.load(__package__, "completed")
-_FIND = sql.load(__package__, "find_result")
-_UNENDED = sql.load(__package__, "unended")
+_SQL: Final = sql.load_all(__package__)
+_COMPLETED = _SQL["completed"]
+_FIND = _SQL["find_result"]
+_UNENDED = _SQL["unended"]
 
 MAX_BYTES: Final = 1024 * 1024  # of a result
 

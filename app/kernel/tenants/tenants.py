@@ -11,9 +11,10 @@ from app.base.db import sql
 from app.kernel.counts.inspector import columns
 from app.kernel.model import Budget, Connection, Lane, Reach, Topic
 
-_STATS = sql.load(__package__, "tenant_stats")
-_WORKING = sql.load(__package__, "working")
-_OF_TENANT = sql.load(__package__, "of_tenant")
+_SQL: Final = sql.load_all(__package__)
+_STATS = _SQL["tenant_stats"]
+_WORKING = _SQL["working"]
+_OF_TENANT = _SQL["of_tenant"]
 
 COUNTED: Final = 10_000  # entries of each lane and kind
 

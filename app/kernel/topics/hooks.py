@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from app.kernel.model import Batch, Connection
     from app.kernel.topics.config import Policy
 
-_KEEP_SECRET = sql.load(__package__, "keep_secret")
-_SECRET = sql.load(__package__, "webhook_secret")
+_SQL: Final = sql.load_all(__package__)
+_KEEP_SECRET = _SQL["keep_secret"]
+_SECRET = _SQL["webhook_secret"]
 
 
 def is_own(topic: str) -> bool:

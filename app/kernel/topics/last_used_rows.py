@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from app.base.db import sql
 from app.kernel.model import Connection, Topic
 
-_KEEP = sql.load(__package__, "keep_uses")
-_LAST = sql.load(__package__, "last_uses")
+_SQL: Final = sql.load_all(__package__)
+_KEEP = _SQL["keep_uses"]
+_LAST = _SQL["last_uses"]
 
 
 async def keep(db: Connection, read_ms: Mapping[int, int], written_ms: Mapping[int, int], now_ms: int) -> None:

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from app.base.db.pool import Pool
     from app.kernel.model import Topic
 
-_NAMES_OF = sql.load(__package__, "names_of")
+_SQL: Final = sql.load_all(__package__)
+_NAMES_OF = _SQL["names_of"]
 
 MOST: Final = 10_000
 

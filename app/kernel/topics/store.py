@@ -26,30 +26,31 @@ if TYPE_CHECKING:
 
     from app.base.db.pool import Pool
 
-_GET = sql.load(__package__, "get")
-_PAGE = sql.load(__package__, "page")
-_CONFIGURED = sql.load(__package__, "configured")
+_SQL: Final = sql.load_all(__package__)
+_GET = _SQL["get"]
+_PAGE = _SQL["page"]
+_CONFIGURED = _SQL["configured"]
 _COLUMNS = {"settings": ", ".join(FIELDS), "chosen": ", ".join(f"c.{name}" for name in FIELDS)}
 _INSERT = sql.load(__package__, "insert", **_COLUMNS)
 _UPDATE = sql.load(__package__, "update", **_COLUMNS)
-_LOCK = sql.load(__package__, "lock")
-_CREATE_SEQUENCE = sql.load(__package__, "create_sequence")
-_DROP_SEQUENCE = sql.load(__package__, "drop_sequence")
-_DELETE = sql.load(__package__, "delete")
-_DROP_TALLIES = sql.load(__package__, "drop_tallies")
-_DROP_READS = sql.load(__package__, "drop_reads")
-_COUNT = sql.load(__package__, "count")
-_CENSUS = sql.load(__package__, "census")
-_SHOWN = sql.load(__package__, "shown")
-_ANY_JOB = sql.load(__package__, "any_job")
-_ANY_RECORD = sql.load(__package__, "any_record")
-_LOCK_LOG = sql.load(__package__, "lock_log")
-_OVERDUE = sql.load(__package__, "overdue")
-_KEEP_DEFAULTS = sql.load(__package__, "keep_defaults")
-_KEEP_SCHEMA = sql.load(__package__, "keep_schema")
-_CONTROL = sql.load(__package__, "control")
-_CONTROLLED = sql.load(__package__, "controlled")
-_CLOSING = sql.load(__package__, "closing")
+_LOCK = _SQL["lock"]
+_CREATE_SEQUENCE = _SQL["create_sequence"]
+_DROP_SEQUENCE = _SQL["drop_sequence"]
+_DELETE = _SQL["delete"]
+_DROP_TALLIES = _SQL["drop_tallies"]
+_DROP_READS = _SQL["drop_reads"]
+_COUNT = _SQL["count"]
+_CENSUS = _SQL["census"]
+_SHOWN = _SQL["shown"]
+_ANY_JOB = _SQL["any_job"]
+_ANY_RECORD = _SQL["any_record"]
+_LOCK_LOG = _SQL["lock_log"]
+_OVERDUE = _SQL["overdue"]
+_KEEP_DEFAULTS = _SQL["keep_defaults"]
+_KEEP_SCHEMA = _SQL["keep_schema"]
+_CONTROL = _SQL["control"]
+_CONTROLLED = _SQL["controlled"]
+_CLOSING = _SQL["closing"]
 
 DELETE_ATTEMPTS: Final = 5
 DELETE_SECONDS: Final = 600.0  # of the one transaction, which may find many jobs that have failed, and ids of batches

@@ -37,7 +37,8 @@ from app.kernel.topics.settings import NAME
 if TYPE_CHECKING:
     from app.base.db.pool import Pool
 
-_DATABASE = sql.load(__package__, "database")
+_SQL: Final = sql.load_all(__package__)
+_DATABASE = _SQL["database"]
 
 FORMAT: Final = 1  # one more where the same fields mean something else
 LEASE_SECONDS: Final = 5.0

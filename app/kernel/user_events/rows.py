@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Final
 
 import msgspec
 
@@ -11,12 +12,13 @@ from app.base.db import sql
 from app.kernel.ids import id_of
 from app.kernel.model import Connection, Topic
 
-_SEND = sql.load(__package__, "send_user_events")
-_READ = sql.load(__package__, "read_user_events")
-_FROM = sql.load(__package__, "user_events_from")
-_AFTER = sql.load(__package__, "user_events_after")
-_SWEEP = sql.load(__package__, "sweep_user_events")
-_USERS_OF = sql.load(__package__, "users_of")
+_SQL: Final = sql.load_all(__package__)
+_SEND = _SQL["send_user_events"]
+_READ = _SQL["read_user_events"]
+_FROM = _SQL["user_events_from"]
+_AFTER = _SQL["user_events_after"]
+_SWEEP = _SQL["sweep_user_events"]
+_USERS_OF = _SQL["users_of"]
 
 
 class New(msgspec.Struct, frozen=True):

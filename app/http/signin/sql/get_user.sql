@@ -1,4 +1,0 @@
--- A user without the password's hash.   $1 id
--- No row: there is no such user, or they were deleted.   Index: primary key.
-SELECT u.id::text AS id, u.username, u.is_admin, u.created_at, u.updated_at
-FROM holdfast.users u WHERE u.id = $1 AND u.deleted_at IS NULL

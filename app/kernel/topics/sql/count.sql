@@ -1,2 +1,0 @@
--- How many topics there are.
-SELECT count(*) FROM holdfast.topics
