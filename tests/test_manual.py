@@ -36,7 +36,7 @@ COMMANDS: Final = {
     "docs/groups.md": 5,
     "docs/dedupe.md": 7,
     "docs/operations/reapers.md": 3,
-    "docs/schedules.md": 7,
+    "docs/schedules.md": 6,
     "docs/users.md": 5,
     "docs/explain.md": 6,
     "docs/control.md": 2,

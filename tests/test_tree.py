@@ -85,3 +85,13 @@ def test_references_to_decisions_lead_to_one() -> None:
         if number not in decisions
     }
     assert astray == set()
+
+
+def test_recipes_name_files_that_are_there() -> None:
+    """What CONTRIBUTING.md tells to write stands in the pilot, app/features/schedules, where it is a feature's."""
+    recipes = (ROOT / "CONTRIBUTING.md").read_text().partition("## Recipes")[2].partition("\n## ")[0]
+    named = {name.replace("<feature>", "schedules") for name in re.findall(r"`([\w.]+/[\w./<>]*)`", recipes)}
+    paths = {name.replace("schedules/<name>", "schedules/schedule") for name in named}
+    made = {name for name in paths if "<" in name}
+    assert len(paths) > 20
+    assert {name for name in paths - made if not (ROOT / name).exists() and not name.startswith("var/")} == set()
