@@ -22,7 +22,7 @@ LEFT: Final = "client_left"
 ACCESS: Final = logging.getLogger("app.access")
 _VERB: Final = "holdfast.verb"
 # Modules whose functions are verbs by themselves; the others' are named with their module.
-_VERBS: Final = {"claims", "diffs", "enqueues", "settlements", "records", "watches", "work"}
+_VERBS: Final = {"diffs", "watches"}
 # By module of the routes that do not say by themselves what they are counted as: dialect, and name.
 _NAMED: Final = {
     "app.http.direct": ("none", "direct"),
@@ -31,15 +31,12 @@ _NAMED: Final = {
     "app.features.health.messages": ("messages", "about"),
     "app.features.archive.messages": ("messages", "archive"),
     "app.features.jobs.messages_by_key": ("messages", "by_key"),
-    "app.features.queue.messages_claim": ("messages", "claims"),
-    "app.features.queue.messages_enqueue": ("messages", "enqueues"),
     "app.features.people.messages_grants": ("messages", "grants"),
     "app.features.jobs.messages_list": ("messages", "lists"),
     "app.features.people.messages_login": ("messages", "login"),
     "app.features.dead_letters.messages_purge": ("messages", "purges"),
     "app.features.upkeep.messages": ("messages", "reapers"),
     "app.features.dead_letters.messages_requeue": ("messages", "requeue"),
-    "app.features.queue.messages_settle": ("messages", "settlements"),
     "app.features.topics.messages": ("messages", "topic_configs"),
     "app.features.schemas.messages": ("messages", "topic_schemas"),
     "app.features.people.messages_users": ("messages", "users"),
@@ -47,7 +44,6 @@ _NAMED: Final = {
     "app.features.database.v0": ("v0", "admin"),
     "app.features.audit.v0": ("v0", "audit"),
     "app.features.jobs.v0_cancel": ("v0", "cancels"),
-    "app.features.queue.v0_claim": ("v0", "claims"),
     "app.features.topics.v0_control": ("v0", "controls"),
     "app.features.logs.v0_delete": ("v0", "deletions"),
     "app.features.logs.v0_diff": ("v0", "diffs"),
@@ -57,21 +53,17 @@ _NAMED: Final = {
     "app.features.people.v0": ("v0", "keys"),
     "app.features.stats.v0_overview": ("v0", "overview"),
     "app.features.upkeep.v0": ("v0", "reapers"),
-    "app.features.queue.v0_append": ("v0", "records"),
     "app.features.jobs.v0_release": ("v0", "releases"),
     "app.features.dead_letters.v0_requeue": ("v0", "requeue"),
     "app.features.results.v0": ("v0", "results"),
     "app.features.saved_views.v0": ("v0", "saved_views"),
     "app.features.stats.v0_scale": ("v0", "scale"),
-    "app.features.queue.v0_settle": ("v0", "settlements"),
     "app.features.stats.v0": ("v0", "stats"),
     "app.features.stats.v0_history": ("v0", "stats_history"),
     "app.features.topics.v0": ("v0", "topics"),
     "app.features.user_events.v0": ("v0", "user_events"),
     "app.features.logs.v0_watch": ("v0", "watches"),
-    "app.features.queue.v0_work": ("v0", "work"),
 }
-_RENAMED: Final = {"append": "enqueue", "enqueue_batch": "enqueue", "dequeue": "claim", "ack_batch": "ack"}
 _UNTIMED: Final = {"watch", "work", "user_events_listen", "live_stream"}  # as long as their clients like
 
 
@@ -152,7 +144,7 @@ def _named(endpoint: Any) -> tuple[str, str]:
     if not hasattr(endpoint, "__name__"):
         return "none", "none"
     dialect, module = _NAMED.get(endpoint.__module__) or ("pages", endpoint.__module__.rpartition(".")[2])
-    verb = _RENAMED.get(endpoint.__name__, endpoint.__name__)
+    verb = endpoint.__name__
     if module not in _VERBS and verb != module:
         verb = f"{module}_{verb}"
     return dialect, verb

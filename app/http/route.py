@@ -64,13 +64,16 @@ class Route(_What, frozen=True, kw_only=True):
 
     gives: answers by status, the usual one first. refuses: with what, beside what any call may meet: 404 where the path
     names something, 413 and 415 where there is a body. parameters: of the query, and of the path but for {topic}, as
-    OpenAPI has them. empty: what no body stands for; b"": there must be one. verb: what the call is counted as, instead
-    of the feature's name and the function's. described: changes the route's description, where it is of another form.
+    OpenAPI has them. empty: what no body stands for; b"": there must be one. verb: what the call is counted as, unless
+    that is the feature's name and the function's. described: changes the route's description, where it is of another
+    form.
 
     Who may call: a key with this `scope`, for the topic in the path if there is one; None: anybody. server: for every
     topic, as it is about the whole server. consumes, confines, query_token: as Access.check has them. own_check: `do`
-    checks more than the scope, so it checks all; its call has no key. hot: `do` gets the request alone, and does
-    everything by itself: for enqueue, claim and ack, which are to cost no more than they must.
+    checks more than the scope, so it checks all; its call has no key.
+
+    hot: `do` gets the request alone, and does everything by itself, as enqueue, claim and ack are to cost no more than
+    they must. It is counted by its function's name. Any of several bodies that it `takes` will do.
     """
 
     dialect: Dialect
@@ -81,7 +84,7 @@ class Route(_What, frozen=True, kw_only=True):
     query_token: bool = False
     own_check: bool = False
     hot: bool = False
-    takes: type[msgspec.Struct] | None = None
+    takes: type[msgspec.Struct] | tuple[type[msgspec.Struct], ...] = ()
     empty: bytes = b""
     parameters: Sequence[dict[str, Any]] = ()
     refuses: frozenset[int] = frozenset()
@@ -93,10 +96,12 @@ class Route(_What, frozen=True, kw_only=True):
         usual = next(iter(self.gives))
         described = openapi.operation(
             parameters=[*([openapi.TOPIC] if "{topic}" in self.path else ()), *self.parameters],
-            body=self.takes or (),
+            body=self.takes,
             body_required=not self.empty,
             answers={
-                status: None if answer is None else self.dialect.gives(answer) for status, answer in self.gives.items()
+                # A hot route's answers are written as they are described.
+                status: answer if answer is None or self.hot else self.dialect.gives(answer)
+                for status, answer in self.gives.items()
             },
             errors=sorted(self._refusals()),
             open_to_all=self.scope is None,
@@ -140,7 +145,7 @@ class Route(_What, frozen=True, kw_only=True):
     def _endpoint(self, feature: str, usual: int) -> Callable[..., Any]:
         if self.hot:
             return self._named(self.do, feature)
-        decoder = None if self.takes is None else msgspec.json.Decoder(self.takes)
+        decoder = msgspec.json.Decoder(self.takes) if isinstance(self.takes, type) else None
         names = {one["name"] for one in self.parameters if one["in"] == "query"} if self.dialect.strict else None
 
         async def endpoint(request: Request) -> Response:
@@ -165,6 +170,6 @@ class Route(_What, frozen=True, kw_only=True):
         return self._named(endpoint, feature)
 
     def _named(self, endpoint: Callable[..., Any], feature: str) -> Callable[..., Any]:
-        verb = self.verb or f"{feature}_{self.do.__name__}"
+        verb = self.verb or (self.do.__name__ if self.hot else f"{feature}_{self.do.__name__}")
         endpoint.counted_as = self.dialect.name, verb  # type: ignore[attr-defined]
         return endpoint

@@ -9,12 +9,11 @@ from app.base.keys import Scope
 from app.features.jobs import redrive_bodies as redrive
 from app.features.jobs.redrive_bodies import OperationCount, RequeueBody
 from app.features.jobs.requests import requeue_one
-from app.features.queue.messages_settle import ID
 from app.http import direct
 from app.http.context import context_of
 from app.http.fields import encode
 from app.http.messages.errors import operation
-from app.http.messages.ids import job_of, no_message
+from app.http.messages.ids import ID, job_of, no_message
 from app.http.messages.places import first_place, later_places
 from app.http.openapi import TOPIC
 

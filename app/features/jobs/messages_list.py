@@ -11,14 +11,13 @@ from starlette.responses import Response
 
 from app.base.keys import Key, Scope
 from app.errors import Forbidden, InvalidRequest, MethodNotAllowed, TopicNotFound
-from app.features.queue.messages_settle import ID
 from app.http import direct
 from app.http.access import must_cover
 from app.http.context import Context, context_of
 from app.http.fields import encode
 from app.http.messages.bodies import Message, MessagePage, StatsAnswer, TopicCount
 from app.http.messages.errors import operation
-from app.http.messages.ids import job_of, no_message
+from app.http.messages.ids import ID, job_of, no_message
 from app.http.messages.places import first_place, later_places
 from app.http.messages.show import shown
 from app.http.openapi import NAME, query

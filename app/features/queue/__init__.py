@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
+from app.base.keys import Scope
 from app.features.feature import Feature
 from app.features.queue import (
     messages_claim,
@@ -14,16 +16,135 @@ from app.features.queue import (
     v0_settle,
     v0_work,
 )
+from app.http import idempotency
+from app.http.messages import bodies as messages
+from app.http.messages.dialect import MESSAGES
+from app.http.messages.ids import ID
+from app.http.route import Route
+from app.http.v0 import bodies, record_bodies, settlement_bodies
+from app.http.v0.counts import COUNTS
+from app.http.v0.dialect import V0
+
+_TOPIC: Final = "/v0/topics/{topic}"
+_NOT_SO: Final = frozenset({409})
+_FULL: Final = frozenset({409, 422})
+
+_v0 = partial(Route, dialect=V0, hot=True, consumes=True, confines=True, refuses=_NOT_SO)
+_claims = partial(_v0, scope=Scope.READ | Scope.WRITE, parameters=[COUNTS])
+_settles = partial(_v0, scope=Scope.WRITE, parameters=[COUNTS])
+_messages = partial(Route, dialect=MESSAGES, hot=True, scope=Scope.WRITE, confines=True)
+_of_one = partial(_messages, consumes=True, parameters=[ID], empty=b"{}")
 
 FEATURE: Final = Feature(
     "queue",
-    routers=[
-        v0_append.router,
-        v0_claim.router,
-        v0_settle.router,
-        messages_enqueue.router,
-        messages_claim.router,
-        messages_settle.router,
-        v0_work.router,
+    routes=[
+        Route(
+            "POST",
+            _TOPIC,
+            v0_append.append,
+            dict.fromkeys((200, 201), record_bodies.AppendAnswer),
+            dialect=V0,
+            scope=Scope.WRITE,
+            hot=True,
+            confines=True,
+            takes=(record_bodies.AppendBody, record_bodies.LogAppendBody),
+            parameters=[v0_append.RETURN_SEQS, idempotency.HEADER],
+            refuses=_FULL | {429},
+            verb="enqueue",
+        ),
+        _claims(
+            "POST", f"{_TOPIC}/claim", v0_claim.claim, {200: bodies.ClaimAnswer}, takes=bodies.ClaimBody, verb="claim"
+        ),
+        _claims(
+            "POST",
+            "/v0/claim",
+            v0_claim.claim_any,
+            {200: bodies.ClaimAnyAnswer},
+            takes=bodies.ClaimAnyBody,
+            refuses=frozenset({404, 409}),
+        ),
+        *(
+            _settles("POST", f"{_TOPIC}/{do.__name__}", do, {200: answer}, takes=body)
+            for do, body, answer in (
+                (v0_settle.ack, settlement_bodies.AckBody, settlement_bodies.AckAnswer),
+                (v0_settle.nack, settlement_bodies.NackBody, settlement_bodies.NackAnswer),
+                (v0_settle.fail, settlement_bodies.FailBody, settlement_bodies.FailAnswer),
+            )
+        ),
+        _settles(
+            "POST",
+            f"{_TOPIC}/extend",
+            v0_settle.extend,
+            {200: settlement_bodies.ExtendAnswer},
+            takes=settlement_bodies.ExtendBody,
+            parameters=(),
+        ),
+        _messages(
+            "POST",
+            "/api/messages",
+            messages_enqueue.enqueue,
+            {201: messages.EnqueueAnswer},
+            takes=messages.EnqueueBody,
+            parameters=[idempotency.HEADER],
+            refuses=_FULL,
+        ),
+        _messages(
+            "POST",
+            "/api/messages/batch",
+            messages_enqueue.enqueue_batch,
+            {201: messages.BatchAnswer},
+            takes=messages.BatchBody,
+            parameters=[idempotency.HEADER],
+            refuses=_FULL,
+            verb="enqueue",
+        ),
+        _messages(
+            "POST",
+            "/api/messages/dequeue",
+            messages_claim.dequeue,
+            {200: messages.DequeueAnswer},
+            scope=Scope.READ | Scope.WRITE,
+            consumes=True,
+            takes=messages.DequeueBody,
+            refuses=_NOT_SO,
+            verb="claim",
+        ),
+        _of_one(
+            "POST", "/api/messages/{id}/ack", messages_settle.ack, {204: None}, takes=messages.MessageAck, verb="ack"
+        ),
+        _of_one(
+            "POST",
+            "/api/messages/{id}/nack",
+            messages_settle.nack,
+            {204: None, 200: messages.MessageNacked},
+            takes=messages.MessageNack,
+        ),
+        _of_one(
+            "POST",
+            "/api/messages/{id}/extend",
+            messages_settle.extend,
+            {200: messages.MessageExtended},
+            takes=messages.MessageExtend,
+        ),
+        _messages(
+            "POST",
+            "/api/messages/ack",
+            messages_settle.ack_batch,
+            {200: messages.AckBatchAnswer},
+            consumes=True,
+            takes=messages.AckBatchBody,
+            verb="ack",
+        ),
+        _v0(
+            "GET",
+            f"{_TOPIC}/work",
+            v0_work.work,
+            {200: None},
+            scope=Scope.READ | Scope.WRITE,
+            query_token=True,
+            parameters=v0_work.PARAMETERS,
+            refuses=frozenset({406, 409, 429}),
+            described=v0_work.describe,
+        ),
     ],
 )

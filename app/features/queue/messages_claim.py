@@ -13,21 +13,18 @@ from starlette.responses import Response
 from app.base.keys import Scope
 from app.base.log import TOPIC
 from app.errors import TopicNotFound
-from app.http import direct, tenancy
+from app.http import tenancy
 from app.http.access import must_cover
 from app.http.body import read_json
 from app.http.calls import count_as
 from app.http.context import Context, context_of
 from app.http.departure import handing_out, while_connected
-from app.http.messages.bodies import DequeueAnswer, DequeueBody
-from app.http.messages.errors import operation
+from app.http.messages.bodies import DequeueBody
 from app.http.messages.show import claimed
 from app.http.traced import claimed as found_jobs
 from app.http.traced import claims as begins
 from app.kernel.claim.claimers import Claimer
 from app.kernel.topics.config import Policy, check_name, clamp_lease
-
-router = direct.router("messages")
 
 NODE: Final = "messages"  # who holds what is claimed in this dialect, which has no nodes
 NEEDED: Final = Scope.READ | Scope.WRITE
@@ -36,11 +33,6 @@ ABSENT_SECONDS: Final = 1.0  # how often who waits on a topic that is yet to be 
 _body = msgspec.json.Decoder(DequeueBody)
 
 
-@router.post(
-    "/api/messages/dequeue",
-    response_class=Response,
-    openapi_extra=operation(body=DequeueBody, answers={200: DequeueAnswer}, errors=[400, 401, 403, 409, 413, 415, 503]),
-)
 async def dequeue(request: Request) -> Response:
     """Take up to `count` messages, hidden from others until they are acknowledged or their visibility timeout ends;
     with `wait_seconds`, wait so long for the first. A topic that is absent has none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from msgspec import UNSET
@@ -14,14 +14,13 @@ from starlette.responses import Response
 from app.base.keys import Key, Scope
 from app.base.log import TOPIC
 from app.errors import InvalidRequest, RecordTooLarge, TopicNotFound
-from app.http import direct, idempotency, options
+from app.http import idempotency, options
 from app.http.access import must_cover
 from app.http.body import Few, read_json
 from app.http.bounds import MAX_META_BYTES, MAX_RECORD_BYTES, MAX_RECORDS
 from app.http.context import Context, context_of
 from app.http.fields import encode
-from app.http.messages.bodies import BatchAnswer, BatchBody, EnqueueAnswer, EnqueueBody, Enqueued
-from app.http.messages.errors import operation
+from app.http.messages.bodies import BatchAnswer, BatchBody, EnqueueBody, Enqueued
 from app.http.payloads import BYTES, check_type, has_nul, kept, of_base64, type_of
 from app.http.traced import sends, sent
 from app.http.users import USER_KEY
@@ -31,22 +30,10 @@ from app.kernel.model import Batch
 from app.kernel.topics.config import Policy, check_name
 from app.kernel.topics.settings import DEAD_LETTERS
 
-router = direct.router("messages")
-
-ERRORS: Final = [400, 401, 403, 409, 413, 415, 422, 503]
-
 _one = msgspec.json.Decoder(EnqueueBody)
 _many = Few(BatchBody, "messages", MAX_RECORDS)
 
 
-@router.post(
-    "/api/messages",
-    status_code=201,
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[idempotency.HEADER], body=EnqueueBody, answers={201: EnqueueAnswer}, errors=ERRORS
-    ),
-)
 async def enqueue(request: Request) -> Response:
     """Enqueue a message. Its topic is made if it is absent."""
     context = context_of(request)
@@ -59,12 +46,6 @@ async def enqueue(request: Request) -> Response:
     return _created(b'{"id":"%b"%b}' % (done.ids[0].encode(), b',"duplicate":true' if done.duplicates else b""))
 
 
-@router.post(
-    "/api/messages/batch",
-    status_code=201,
-    response_class=Response,
-    openapi_extra=operation(parameters=[idempotency.HEADER], body=BatchBody, answers={201: BatchAnswer}, errors=ERRORS),
-)
 async def enqueue_batch(request: Request) -> Response:
     """Enqueue messages into one topic, all of them or none. It is made if it is absent."""
     context = context_of(request)

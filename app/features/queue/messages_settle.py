@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -17,36 +17,25 @@ from app.base.keys import Scope
 from app.base.log import TOPIC
 from app.errors import BatchTooLarge, InvalidRequest, NotFound
 from app.features.queue import messages_claim as claims
-from app.http import direct
 from app.http.body import read_json
 from app.http.bounds import MAX_ERROR_BYTES, MAX_SEQS
 from app.http.context import context_of
 from app.http.fields import check_text, encode, lease_of
 from app.http.messages.bodies import (
-    AckBatchAnswer,
     AckBatchBody,
     MessageAck,
     MessageExtend,
-    MessageExtended,
     MessageNack,
-    MessageNacked,
 )
-from app.http.messages.errors import operation
 from app.http.messages.ids import job_of, no_message
 from app.http.messages.places import Place, first_place, later_places
 from app.http.messages.show import time_of
-from app.http.openapi import path
 from app.http.results import beside, progress_of, result_of
 from app.http.traced import settled, settles
 from app.kernel.claim.consumer import Return
 from app.kernel.model import Held, Seq
 from app.kernel.topics.backoff import MOST_REFUNDS
 from app.kernel.topics.config import Policy
-
-router = direct.router("messages")
-
-ID: Final = {**path("id", "The message's id.", {"type": "string"}), "example": "00000001-0000-8000-8000-000000000001"}
-ERRORS: Final = [400, 401, 403, 404, 413, 415, 503]
 
 _ack_body = msgspec.json.Decoder(MessageAck)
 _ack_batch_body = msgspec.json.Decoder(AckBatchBody)
@@ -56,16 +45,6 @@ _extend_body = msgspec.json.Decoder(MessageExtend)
 Settle = Callable[[Policy, Held], Awaitable[bool]]
 
 
-def _operation(body: type[msgspec.Struct], answers: dict[int, type[msgspec.Struct] | None]) -> dict[str, Any]:
-    return operation(parameters=[ID], body=body, body_required=False, answers=answers, errors=ERRORS)
-
-
-@router.post(
-    "/api/messages/{id}/ack",
-    status_code=204,
-    response_class=Response,
-    openapi_extra=_operation(MessageAck, {204: None}),
-)
 async def ack(request: Request) -> Response:
     """Complete a message: it is gone then, and its result is kept. 404 if the caller does not hold it any more."""
     context = context_of(request)
@@ -82,12 +61,6 @@ async def ack(request: Request) -> Response:
     return Response(status_code=204)
 
 
-@router.post(
-    "/api/messages/{id}/nack",
-    status_code=204,
-    response_class=Response,
-    openapi_extra=_operation(MessageNack, {200: MessageNacked, 204: None}),
-)
 async def nack(request: Request) -> Response:
     """Return a message to its topic; one that has had its last delivery goes to the dead letters, or fails. With
     `refund` the answer is a 200, which says whether the delivery was given back. 404 if the caller does not hold it any
@@ -111,11 +84,6 @@ async def nack(request: Request) -> Response:
     return Response(answer, media_type="application/json")
 
 
-@router.post(
-    "/api/messages/{id}/extend",
-    response_class=Response,
-    openapi_extra=_operation(MessageExtend, {200: MessageExtended}),
-)
 async def extend(request: Request) -> Response:
     """Hide a message for so long from now: the heartbeat of long work, which may say how far it is. 404 if the caller
     does not hold it any more."""
@@ -141,11 +109,6 @@ async def extend(request: Request) -> Response:
     return Response(shown, media_type="application/json")
 
 
-@router.post(
-    "/api/messages/ack",
-    response_class=Response,
-    openapi_extra=operation(body=AckBatchBody, answers={200: AckBatchAnswer}, errors=[400, 401, 403, 413, 415, 503]),
-)
 async def ack_batch(request: Request) -> Response:
     """Complete messages, of any topics: each for itself. Those that the caller does not hold are skipped."""
     context = context_of(request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import cast
+from typing import Final, cast
 
 import msgspec
 from starlette.requests import Request
@@ -12,18 +12,18 @@ from starlette.responses import Response
 from app.base.keys import Scope
 from app.errors import Forbidden, RecordTooLarge, TopicExistsIncompatible, TopicFull, TopicNotFound
 from app.features.topics.v0 import configure, extent_of
-from app.http import direct, idempotency, options
+from app.http import idempotency, options
 from app.http.body import Few, read_json
 from app.http.bounds import MAX_RECORDS
 from app.http.calls import count_as
 from app.http.context import Context, context_of
 from app.http.fields import encode, flag, topic_in
-from app.http.openapi import TOPIC, operation, query
+from app.http.openapi import query
 from app.http.traced import sends
 from app.http.traced import sent as became
 from app.http.v0.columns import columns_of
 from app.http.v0.fields import answer, fsync_since
-from app.http.v0.record_bodies import AppendAnswer, AppendBody, LogAppendBody
+from app.http.v0.record_bodies import AppendBody, LogAppendBody
 from app.kernel.enqueue.producer import Placed
 from app.kernel.logs.log import Outcome
 from app.kernel.model import Batch, Seq
@@ -32,7 +32,7 @@ from app.kernel.topics.config import Policy, check_name
 from app.kernel.topics.resolve import resolve
 from app.kernel.topics.settings import NAME, Config, TopicType
 
-router = direct.router("records")
+RETURN_SEQS: Final = query("return_seqs", "false leaves seqs out of the answer.", {"type": "boolean", "default": True})
 
 _jobs = Few(AppendBody, "records", MAX_RECORDS)
 _records = Few(LogAppendBody, "records", MAX_RECORDS)
@@ -56,20 +56,6 @@ class _Either:
 _either = _Either()
 
 
-@router.post(
-    "/v0/topics/{topic}",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[
-            TOPIC,
-            query("return_seqs", "false leaves seqs out of the answer.", {"type": "boolean", "default": True}),
-            idempotency.HEADER,
-        ],
-        body=[AppendBody, LogAppendBody],
-        answers={200: AppendAnswer, 201: AppendAnswer},
-        errors=[400, 401, 403, 404, 409, 413, 415, 422, 429, 503],
-    ),
-)
 async def append(request: Request) -> Response:
     """Put records into a topic, all of them or none: each a job of a queue, or a record of a log. A topic that is
     absent is made, by default as a log."""

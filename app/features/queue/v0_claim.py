@@ -10,24 +10,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.base.keys import Scope
-from app.http import direct, tenancy
+from app.http import tenancy
 from app.http.access import must_cover
 from app.http.body import read_json
 from app.http.calls import count_as
 from app.http.context import context_of
 from app.http.departure import handing_out, while_connected
 from app.http.fields import check_text, topic_in
-from app.http.openapi import TOPIC, operation
 from app.http.traced import claimed
 from app.http.traced import claims as begins
 from app.http.v0 import counts
-from app.http.v0.bodies import ClaimAnswer, ClaimAnyAnswer, ClaimAnyBody, ClaimBody
+from app.http.v0.bodies import ClaimAnyBody, ClaimBody
 from app.http.v0.fields import answer, check_node, job_fields
 from app.kernel.claim.claimers import MAX_CLAIM, Claimer
 from app.kernel.model import MAX_TAG_BYTES
 from app.kernel.topics.config import Policy, check_name, clamp_lease
-
-router = direct.router("jobs")
 
 NEEDED: Final = Scope.READ | Scope.WRITE  # put together once: that takes a microsecond
 
@@ -35,16 +32,6 @@ _body = msgspec.json.Decoder(ClaimBody)
 _any_body = msgspec.json.Decoder(ClaimAnyBody)
 
 
-@router.post(
-    "/v0/topics/{topic}/claim",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[TOPIC, counts.COUNTS],
-        body=ClaimBody,
-        answers={200: ClaimAnswer},
-        errors=[400, 401, 403, 404, 409, 413, 415, 503],
-    ),
-)
 async def claim(request: Request) -> Response:
     """Lease up to `max` jobs to a worker; with `wait_ms`, wait so long for the first."""
     began = time.perf_counter()
@@ -83,16 +70,6 @@ async def claim(request: Request) -> Response:
     return answer(fields, began, b',"throttle_wait_ms":0.0')
 
 
-@router.post(
-    "/v0/claim",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[counts.COUNTS],
-        body=ClaimAnyBody,
-        answers={200: ClaimAnyAnswer},
-        errors=[400, 401, 403, 404, 409, 413, 415, 503],
-    ),
-)
 async def claim_any(request: Request) -> Response:
     """Lease up to `max` jobs in all from several topics, in the order given; with `wait_ms`, wait so long for the
     first."""

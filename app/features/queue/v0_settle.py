@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -12,32 +11,24 @@ from starlette.responses import Response
 
 from app.base.keys import Key, Scope
 from app.errors import InvalidRequest
-from app.http import direct, tenancy
+from app.http import tenancy
 from app.http.body import read_json
 from app.http.bounds import DAY_MS, MAX_ERROR_BYTES
 from app.http.context import Context, context_of
 from app.http.fields import check_text, encode, topic_in
-from app.http.openapi import TOPIC, operation
 from app.http.results import beside, progress_of, result_of
 from app.http.traced import settled, settles
 from app.http.v0 import counts
-from app.http.v0.counts import COUNTS
 from app.http.v0.fields import answer, fsync_since, held_by, leases_of
 from app.http.v0.settlement_bodies import (
-    AckAnswer,
     AckBody,
-    ExtendAnswer,
     ExtendBody,
-    FailAnswer,
     FailBody,
-    NackAnswer,
     NackBody,
 )
 from app.kernel.claim.consumer import Return
 from app.kernel.topics.backoff import MOST_REFUNDS
 from app.kernel.topics.config import Policy, check_name, clamp_lease
-
-router = direct.router("jobs")
 
 _ack_body = msgspec.json.Decoder(AckBody)
 _nack_body = msgspec.json.Decoder(NackBody)
@@ -45,12 +36,6 @@ _fail_body = msgspec.json.Decoder(FailBody)
 _extend_body = msgspec.json.Decoder(ExtendBody)
 
 
-def _operation(body: type[msgspec.Struct], done: type[msgspec.Struct], *parameters: dict[str, Any]) -> dict[str, Any]:
-    errors = [400, 401, 403, 404, 409, 413, 415, 503]
-    return operation(parameters=[TOPIC, *parameters], body=body, answers={200: done}, errors=errors)
-
-
-@router.post("/v0/topics/{topic}/ack", response_class=Response, openapi_extra=_operation(AckBody, AckAnswer, COUNTS))
 async def ack(request: Request) -> Response:
     """Complete jobs: the ack is the delete. Safe to repeat; a job that was completed with a result under the same lease
     counts as acked again."""
@@ -76,7 +61,6 @@ async def ack(request: Request) -> Response:
     return answer(_settled(policy, b"acked", body.seqs, done) + left, began, timings)
 
 
-@router.post("/v0/topics/{topic}/nack", response_class=Response, openapi_extra=_operation(NackBody, NackAnswer, COUNTS))
 async def nack(request: Request) -> Response:
     """Return jobs to the queue: after `delay_ms`, else as the topic's backoff says, else at once; a job that has had
     its last delivery goes out instead."""
@@ -103,7 +87,6 @@ async def nack(request: Request) -> Response:
     return answer(fields, began)
 
 
-@router.post("/v0/topics/{topic}/fail", response_class=Response, openapi_extra=_operation(FailBody, FailAnswer, COUNTS))
 async def fail(request: Request) -> Response:
     """Take jobs out at once, whatever is left of their deliveries: to the dead letters, or as failed."""
     began = time.perf_counter()
@@ -123,7 +106,6 @@ async def fail(request: Request) -> Response:
     return answer(_settled(policy, b"failed", body.seqs, done) + left, began)
 
 
-@router.post("/v0/topics/{topic}/extend", response_class=Response, openapi_extra=_operation(ExtendBody, ExtendAnswer))
 async def extend(request: Request) -> Response:
     """Set leases to end `lease_ms` from now: the heartbeat of a long job, which may say how far it is."""
     began = time.perf_counter()

@@ -13,11 +13,11 @@ from starlette.types import Send
 
 from app.errors import InvalidRequest, Unavailable
 from app.features.queue.v0_claim import NEEDED, claimer_of
-from app.http import direct, tenancy
+from app.http import tenancy
 from app.http.bounds import MAX_NAMED, MAX_NODE_BYTES, NO_NUL
 from app.http.context import context_of
 from app.http.fields import check_tenants, encode, topic_in
-from app.http.openapi import TOPIC, events, operation, query
+from app.http.openapi import events, query
 from app.http.sse import ADVICE_SECONDS, HEARTBEAT, EventStream, close, error_frame, must_accept_events, one_line, push
 from app.http.traced import Call, traced
 from app.http.v0.fields import check_node, job_fields
@@ -25,8 +25,6 @@ from app.http.v0.frames import WORK
 from app.kernel.claim.streams import Stream, Streams
 from app.kernel.model import Job
 from app.kernel.topics.config import check_name
-
-router = direct.router("jobs")
 
 HEARTBEAT_SECONDS: Final = 15.0
 
@@ -45,38 +43,36 @@ event: error
 data: {"code":503,"error":"shutting_down","message":"The service is stopping. Connect again.","topic":"mail"}
 
 """
-_described = operation(
-    parameters=[
-        TOPIC,
-        query(
-            "node",
-            f"Who the jobs are leased to. At most {MAX_NODE_BYTES} bytes of UTF-8.",
-            {"type": "string", "minLength": 1, "maxLength": MAX_NODE_BYTES, "pattern": NO_NUL},
-            required=True,
-        ),
-        query("max", "Most jobs in flight on this stream, clamped to 1 to 1000.", {**_WHOLE, "default": 1}),
-        query("lease_ms", "Length of the leases in ms, clamped to 100 to 86400000; the topic's if absent.", _WHOLE),
-        query(
-            "tenants",
-            f"Only jobs of these tenants, 1 to {MAX_NAMED}; the parameter may be repeated. Absent: of all.",
-            {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": NO_NUL}},
-        ),
-        query("token", "The API key, for browsers' EventSource only.", {"type": "string"}),
-    ],
-    answers={},
-    errors=[400, 401, 403, 404, 406, 409, 429, 503],
-)
-_described["responses"]["200"] = events(
-    "First `retry: 2000` and a comment, then an event `job` for each job: a claimed job's fields, and `topic`. A "
-    "comment after 15 s without another frame. An event `error` with code 429 is advice, and the stream goes on; one "
-    "with 401 (the key is good no more), 409 (the topic was deleted or made anew) or 503 (the service stops) is the "
-    "last.",
-    _FRAMES,
-    WORK,
+PARAMETERS: Final = (
+    query(
+        "node",
+        f"Who the jobs are leased to. At most {MAX_NODE_BYTES} bytes of UTF-8.",
+        {"type": "string", "minLength": 1, "maxLength": MAX_NODE_BYTES, "pattern": NO_NUL},
+        required=True,
+    ),
+    query("max", "Most jobs in flight on this stream, clamped to 1 to 1000.", {**_WHOLE, "default": 1}),
+    query("lease_ms", "Length of the leases in ms, clamped to 100 to 86400000; the topic's if absent.", _WHOLE),
+    query(
+        "tenants",
+        f"Only jobs of these tenants, 1 to {MAX_NAMED}; the parameter may be repeated. Absent: of all.",
+        {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": NO_NUL}},
+    ),
+    query("token", "The API key, for browsers' EventSource only.", {"type": "string"}),
 )
 
 
-@router.get("/v0/topics/{topic}/work", response_class=Response, openapi_extra=_described)
+def describe(operation: dict[str, Any]) -> None:
+    """The answer is a stream."""
+    operation["responses"]["200"] = events(
+        "First `retry: 2000` and a comment, then an event `job` for each job: a claimed job's fields, and `topic`. A "
+        "comment after 15 s without another frame. An event `error` with code 429 is advice, and the stream goes on; "
+        "one with 401 (the key is good no more), 409 (the topic was deleted or made anew) or 503 (the service stops) "
+        "is the last.",
+        _FRAMES,
+        WORK,
+    )
+
+
 async def work(request: Request) -> Response:
     """Jobs as server-sent events: up to `max` are leased to this connection at a time, more follow as they are
     settled. When the connection ends, what was not settled is released at once."""

@@ -6,12 +6,14 @@ import re
 from typing import Final
 
 from app.errors import NotFound
+from app.http.openapi import path
 from app.kernel.ids import LOW, id_of
 from app.kernel.model import Seq
 from app.kernel.topics.settings import BIGINT_MAX
 
 _SHAPE: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
 _MOST: Final = 1 << 31
+ID: Final = {**path("id", "The message's id.", {"type": "string"}), "example": "00000001-0000-8000-8000-000000000001"}
 
 
 def job_of(message_id: str) -> tuple[int, Seq]:
