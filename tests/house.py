@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -33,6 +35,10 @@ OWN_ENDS: Final = {
 # A class that declares this many of these is a configuration of a topic.
 SETTINGS: Final = {"max_retries", "lease_ms", "cap_records", "max_depth", "retry_order", "aging_ms", "dead_ttl_ms"}
 MANY: Final = 3
+# Names that say what was done, and not to what: `shown`, `_settled`. Adjectives of the field (`expired`) count as well.
+PARTICIPLE: Final = re.compile(
+    r"_*(\w*[a-z]ed|shown|told|found|kept|seen|taken|given|met|made|known|held|sent|written|begun|done|drawn|left)"
+)
 
 
 def _tracked(*patterns: str) -> list[Path]:
@@ -83,6 +89,18 @@ def _late_callbacks(nodes: list[ast.AST]) -> Iterator[ast.AST]:
         yield from (one for one in stored if f"self.{one.attr}" in hooks and ast.unparse(one.value) != "self")
 
 
+def _is_participle(node: ast.AST) -> bool:
+    named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    return named and "_" not in node.name.strip("_") and PARTICIPLE.fullmatch(node.name.lower()) is not None  # type: ignore[attr-defined]
+
+
+def _names_again(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Classes of app/ whose name another one has as well."""
+    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
+    count = Counter(node.name for node in classes)
+    yield from (node for node in classes if count[node.name] > 1)
+
+
 def _circles() -> list[str]:
     """Sets of modules that import each other, directly or through others; imports for types alone count."""
     graph = grimp.build_graph("app", "spark", "holdfast", cache_dir=None)
@@ -96,6 +114,7 @@ def _circles() -> list[str]:
 def main(*named: str) -> None:
     trees = {path: [*ast.walk(ast.parse(path.read_text()))] for path in _tracked("app/*.py", "spark/*.py")}
     nodes = [node for tree in trees.values() for node in tree]
+    app = [node for path, tree in trees.items() if path.is_relative_to(ROOT / "app") for node in tree]
     timed = [node for path, tree in trees.items() if "monotonic()" in path.read_text() for node in tree]
     paths = {id(node): str(path.relative_to(ROOT)) for path, tree in trees.items() for node in tree}
 
@@ -114,6 +133,17 @@ def main(*named: str) -> None:
         ("settings", at(filter(_declares_settings, nodes)), 2, "classes that declare a topic's configuration"),
         ("callbacks", at(_late_callbacks(nodes)), 0, "assigned from outside to an object that exists"),
         ("circles", _circles(), 0, "sets of modules that import each other"),
+        (
+            "routers",
+            [str(path) for path in trees if "= direct.router(" in path.read_text()],
+            0,
+            "whose routes are not declared",
+        ),
+        ("names", at(filter(_is_participle, app)), 0, "definitions in app that are a bare participle"),
+        ("classes", at(_names_again(app)), 0, "in app whose name another one has"),
+        ("decisions", [str(path) for path in _tracked("docs/adr/*.md")], 30, "pages in docs/adr"),
+        ("sql", [str(path) for path in _tracked("app/*.sql")], 70, "files in app"),
+        ("modules", [str(path) for path in _tracked("app/*.py")], 240, "files in app"),
     ):
         print(f"{name:<11} {len(places):>7}  goal {goal:>6}  {of}")
         if name in named:
