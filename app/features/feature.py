@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from fastapi import APIRouter
+from starlette.routing import BaseRoute
 
 if TYPE_CHECKING:
     from app.base.loops import Loop
@@ -26,3 +27,8 @@ class Feature(msgspec.Struct, frozen=True):
     routers: Sequence[APIRouter] = ()  # of routes that are not declared yet
     pages: Sequence[Page] = ()
     loops: Callable[[Engine], Sequence[Loop]] = lambda _engine: ()
+
+    def mounted(self) -> list[BaseRoute]:
+        """Its routes as the application has them."""
+        undeclared = [route for router in self.routers for route in router.routes]
+        return [*undeclared, *(route.mounted(self.name) for route in self.routes)]

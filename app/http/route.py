@@ -36,6 +36,11 @@ class Call(msgspec.Struct, frozen=True):
     topic: str = ""
     began: float = 0.0
 
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """Which topics a list may show, by the starts of their names; none for all."""
+        return () if self.key is None else self.key.prefixes
+
     async def queue(self) -> Policy:
         """The queue that the path names. Raises TopicNotFound, NotAQueue."""
         return await self.context.policies.queue(check_name(self.topic))
@@ -63,10 +68,10 @@ class Route(_What, frozen=True, kw_only=True):
     """`do` gets the call, and the body where the route `takes` one; its docstring is the route's description.
 
     gives: answers by status, the usual one first. refuses: with what, beside what any call may meet: 404 where the path
-    names something, 413 and 415 where there is a body. parameters: of the query, and of the path but for {topic}, as
-    OpenAPI has them. empty: what no body stands for; b"": there must be one. verb: what the call is counted as, unless
-    that is the feature's name and the function's. described: changes the route's description, where it is of another
-    form.
+    names something, unless that need not be there (`finds`), 413 and 415 where there is a body. parameters: of the
+    query, and of the path but for {topic}, as OpenAPI has them. empty: what no body stands for; b"": there must be one.
+    verb: what the call is counted as, unless that is the feature's name and the function's. described: changes the
+    route's description, where it is of another form.
 
     Who may call: a key with this `scope`, for the topic in the path if there is one; None: anybody. server: for every
     topic, as it is about the whole server. consumes, confines, query_token: as Access.check has them. own_check: `do`
@@ -86,6 +91,7 @@ class Route(_What, frozen=True, kw_only=True):
     hot: bool = False
     takes: type[msgspec.Struct] | tuple[type[msgspec.Struct], ...] = ()
     empty: bytes = b""
+    finds: bool = True
     parameters: Sequence[dict[str, Any]] = ()
     refuses: frozenset[int] = frozenset()
     verb: str | None = None
@@ -120,7 +126,7 @@ class Route(_What, frozen=True, kw_only=True):
         )
 
     def _refusals(self) -> frozenset[int]:
-        named = frozenset({404}) if "{" in self.path else frozenset()
+        named = frozenset({404}) if self.finds and "{" in self.path else frozenset()
         of_keys = frozenset() if self.scope is None else _ANY
         return of_keys | self.refuses | named | (_OF_BODIES if self.takes else frozenset())
 

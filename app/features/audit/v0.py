@@ -2,69 +2,80 @@
 
 from __future__ import annotations
 
-import time
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import Meta
-from starlette.requests import Request
-from starlette.responses import Response
+from msgspec import UNSET, Meta, UnsetType
 
-from app.base.keys import Scope
-from app.http import direct
-from app.http.context import context_of
-from app.http.fields import encode, known_parameters, time_of
-from app.http.openapi import operation, query
+from app.http.fields import time_of
+from app.http.openapi import query
 from app.http.paging import CURSOR, PAGE_SIZE, cursor_of, cursor_to, page_size
-from app.http.v0.admin_bodies import AuditAnswer, entry_shown
-from app.http.v0.fields import answer
+from app.http.route import Call
 from app.kernel.audit import trail
-from app.kernel.audit.trail import Action
+from app.kernel.audit.trail import Action, Entry
 from app.kernel.topics.settings import BIGINT_MAX
 
-router = direct.router("audit")
+PARAMETERS: Final = (
+    query("actor", "Only changes by this key id, or other actor.", {"type": "string"}),
+    query("subject", "Only changes of this topic or key id.", {"type": "string"}),
+    query("action", "Only changes of this kind.", {"type": "string", "enum": [a.value for a in Action]}),
+    query("since", "Only changes from this time on, RFC 3339.", {"type": "string", "format": "date-time"}),
+    PAGE_SIZE,
+    CURSOR,
+)
 
 
 class _Place(msgspec.Struct, forbid_unknown_fields=True):
     before: Annotated[int, Meta(ge=0, le=BIGINT_MAX)]
 
 
-@router.get(
-    "/v0/admin/audit",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[
-            query("actor", "Only changes by this key id, or other actor.", {"type": "string"}),
-            query("subject", "Only changes of this topic or key id.", {"type": "string"}),
-            query("action", "Only changes of this kind.", {"type": "string", "enum": [a.value for a in Action]}),
-            query("since", "Only changes from this time on, RFC 3339.", {"type": "string", "format": "date-time"}),
-            PAGE_SIZE,
-            CURSOR,
-        ],
-        answers={200: AuditAnswer},
-        errors=[400, 401, 403, 503],
-    ),
-)
-async def page(request: Request) -> Response:
+class AuditEntry(msgspec.Struct):
+    """A change that was made. `at` is in ms since 1970, `address` where the request came from."""
+
+    id: int
+    at: int
+    actor: str
+    actor_name: str | None
+    address: str | None
+    action: str
+    subject: str
+    detail: dict[str, Any]
+
+
+class AuditAnswer(msgspec.Struct):
+    """A page of the audit trail, the newest first; `next_cursor` is absent on the last one."""
+
+    entries: list[AuditEntry]
+    next_cursor: str | UnsetType = UNSET
+
+
+async def page(call: Call) -> AuditAnswer:
     """Changes of topics' configurations and of keys, the newest first. A key with prefixes sees those of its topics."""
-    began = time.perf_counter()
-    context = context_of(request)
-    context.access.check(request, Scope.ADMIN)
-    given = request.query_params
-    known_parameters(request, {"actor", "subject", "action", "since", "page_size", "cursor"})
-    size = page_size(request)
-    place = cursor_of(request, _Place)
+    given = call.request.query_params
+    size = page_size(call.request)
+    place = cursor_of(call.request, _Place)
     entries = await trail.page(
-        context.pools.rest,
+        call.context.pools.rest,
         BIGINT_MAX if place is None else place.before,
         size + 1,
         actor=given.get("actor"),
         subject=given.get("subject"),
         action=given.get("action"),
         since=time_of(given["since"], "since") if "since" in given else None,
-        prefixes=context.access.prefixes(request, Scope.ADMIN),
+        prefixes=call.prefixes,
     )
-    fields: dict[str, object] = {"entries": [entry_shown(entry) for entry in entries[:size]]}
-    if len(entries) > size:
-        fields["next_cursor"] = cursor_to({"before": entries[size - 1].id})
-    return answer(encode(fields)[1:-1], began)
+    more = cursor_to({"before": entries[size - 1].id}) if len(entries) > size else UNSET
+    return AuditAnswer([_body_of(entry) for entry in entries[:size]], more)
+
+
+def _body_of(entry: Entry) -> AuditEntry:
+    return AuditEntry(
+        id=entry.id,
+        at=int(entry.at.timestamp() * 1000),
+        actor=entry.actor,
+        actor_name=entry.actor_name,
+        address=entry.address,
+        action=entry.action,
+        subject=entry.subject,
+        detail=msgspec.json.decode(entry.detail),
+    )

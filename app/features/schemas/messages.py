@@ -9,24 +9,17 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 from starlette.requests import Request
-from starlette.responses import Response
 
-from app.base.keys import Scope
 from app.errors import InvalidRequest, NotFound
-from app.http import direct
-from app.http.body import read_json
 from app.http.bounds import about
-from app.http.context import context_of
-from app.http.fields import encode, topic_in
-from app.http.messages.errors import operation
-from app.http.openapi import TOPIC, query
-from app.http.paging import CURSOR, cursor_of, cursor_to, foreign_cursor, page_size
+from app.http.fields import encode
+from app.http.openapi import query
+from app.http.paging import cursor_of, cursor_to, foreign_cursor, page_size
+from app.http.route import Call
 from app.kernel.schemas import schemas
 from app.kernel.schemas import store as schema_store
 from app.kernel.schemas.store import Kept
 from app.kernel.topics.config import check_name, of_messages
-
-router = direct.router("messages")
 
 MOST_SHOWN: Final = 100
 PAGE_SIZE: Final = query("page_size", "1 to 100, clamped.", {"type": "integer", "default": MOST_SHOWN})
@@ -59,86 +52,44 @@ class TopicSchemas(msgspec.Struct):
     next_cursor: str | UnsetType = UNSET
 
 
-_body = msgspec.json.Decoder(SchemaBody)
-
-
-@router.get(
-    "/api/topic-schemas",
-    response_class=Response,
-    openapi_extra=operation(parameters=[PAGE_SIZE, CURSOR], answers={200: TopicSchemas}, errors=[400, 401, 403, 503]),
-)
-async def page(request: Request) -> Response:
+async def page(call: Call) -> TopicSchemas:
     """The schemas of topics, by topic, a page at a time."""
-    context = context_of(request)
-    allowed = context.access.prefixes(request, Scope.ADMIN)
-    size = page_size(request, MOST_SHOWN)
-    found = await schema_store.page(context.pools.rest, _after(request), size + 1, allowed)
-    shown = [_shown(kept) for kept in found[:size]]
-    more = cursor_to({"after": shown[-1].topic}) if len(found) > size else UNSET
-    return _answer(TopicSchemas(shown, more))
+    size = page_size(call.request, MOST_SHOWN)
+    found = await schema_store.page(call.context.pools.rest, _after(call.request), size + 1, call.prefixes)
+    items = [_body_of(kept) for kept in found[:size]]
+    return TopicSchemas(items, cursor_to({"after": items[-1].topic}) if len(found) > size else UNSET)
 
 
-@router.get(
-    "/api/topic-schemas/{topic}",
-    response_class=Response,
-    openapi_extra=operation(parameters=[TOPIC], answers={200: TopicSchema}, errors=[400, 401, 403, 404, 503]),
-)
-async def get(request: Request) -> Response:
+async def get(call: Call) -> TopicSchema:
     """The schema of a topic."""
-    context = context_of(request)
-    name = topic_in(request)
-    context.access.check(request, Scope.ADMIN, name)
     # Not from the cache: what is shown here is what is stored.
-    kept = await schema_store.get(context.pools.rest, check_name(name))
+    kept = await schema_store.get(call.context.pools.rest, check_name(call.topic))
     if kept is None:
-        raise NotFound(f"Topic {name!r} has no schema.", {"topic": name})
-    return _answer(_shown(kept))
+        raise NotFound(f"Topic {call.topic!r} has no schema.", {"topic": call.topic})
+    return _body_of(kept)
 
 
-@router.put(
-    "/api/topic-schemas/{topic}",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[TOPIC],
-        body=SchemaBody,
-        answers={200: TopicSchema},
-        errors=[400, 401, 403, 413, 415, 503],
-    ),
-)
-async def put(request: Request) -> Response:
+async def put(call: Call, body: SchemaBody) -> TopicSchema:
     """Give a topic a schema, which payloads fit from the next call on. What is there already is not looked at. A topic
     that is absent is made."""
-    context = context_of(request)
-    name = topic_in(request)
-    context.access.check(request, Scope.ADMIN, name)
-    body = await read_json(request, _body, context.settings.max_body_bytes)
-    of_messages(name)
+    of_messages(call.topic)
     given = body.schema_json
     form = None if body.format is None else schemas.Format(body.format)
     text = await asyncio.to_thread(schemas.text_of, given if isinstance(given, str) else encode(given).decode(), form)
-    kept = await schema_store.put(context.pools.rest, name, text, context.access.actor(request))
-    context.policies.changed(name)
-    return _answer(_shown(kept))
+    context = call.context
+    kept = await schema_store.put(context.pools.rest, call.topic, text, context.access.actor(call.request))
+    context.policies.changed(call.topic)
+    return _body_of(kept)
 
 
-@router.delete(
-    "/api/topic-schemas/{topic}",
-    status_code=204,
-    response_class=Response,
-    openapi_extra=operation(parameters=[TOPIC], answers={204: None}, errors=[400, 401, 403, 503]),
-)
-async def delete(request: Request) -> Response:
+async def delete(call: Call) -> None:
     """Take a topic's schema back, if it has one."""
-    context = context_of(request)
-    name = topic_in(request)
-    context.access.check(request, Scope.ADMIN, name)
-    check_name(name)
-    if await schema_store.drop(context.pools.rest, name, context.access.actor(request)):
-        context.policies.changed(name)
-    return Response(status_code=204)
+    context = call.context
+    if await schema_store.drop(context.pools.rest, check_name(call.topic), context.access.actor(call.request)):
+        context.policies.changed(call.topic)
 
 
-def _shown(kept: Kept) -> TopicSchema:
+def _body_of(kept: Kept) -> TopicSchema:
     return TopicSchema(kept.topic, kept.schema, schemas.Format(kept.format).value, kept.version, kept.updated_at)
 
 
@@ -148,7 +99,3 @@ def _after(request: Request) -> str:
         return "" if place is None else check_name(place["after"])
     except (KeyError, InvalidRequest):
         raise foreign_cursor() from None
-
-
-def _answer(shown: msgspec.Struct) -> Response:
-    return Response(encode(shown), media_type="application/json")

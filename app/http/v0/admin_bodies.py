@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -14,7 +14,6 @@ from app.http.openapi import NAME
 from app.http.signin import store
 from app.http.signin.store import Kept, State
 from app.http.v0.bodies import Performance
-from app.kernel.audit.trail import Entry
 from app.kernel.topics.settings import SEVEN_DAYS_MS, TEN_YEARS_MS, Tenant
 
 ScopeWord = Literal["read", "write", "delete", "admin"]
@@ -101,27 +100,6 @@ class HorizonAnswer(Horizon, frozen=True):
     performance: Performance
 
 
-class AuditEntry(msgspec.Struct):
-    """A change that was made. `at` is in ms since 1970, `address` where the request came from."""
-
-    id: int
-    at: int
-    actor: str
-    actor_name: str | None
-    address: str | None
-    action: str
-    subject: str
-    detail: dict[str, Any]
-
-
-class AuditAnswer(msgspec.Struct):
-    """A page of the audit trail, the newest first; `next_cursor` is absent on the last one."""
-
-    entries: list[AuditEntry]
-    performance: Performance
-    next_cursor: str | UnsetType = UNSET
-
-
 def shown(kept: Kept) -> KeyShown:
     """A key as the dialect shows it."""
     return KeyShown(
@@ -138,20 +116,6 @@ def shown(kept: Kept) -> KeyShown:
         expires_at=_ms_or_none(kept.expires_at),
         revoked_at=_ms_or_none(kept.revoked_at),
         old_secret_until=_ms_or_none(kept.old_until) if kept.state is State.LIVE else None,
-    )
-
-
-def entry_shown(entry: Entry) -> AuditEntry:
-    """An entry as the dialect shows it."""
-    return AuditEntry(
-        id=entry.id,
-        at=_ms(entry.at),
-        actor=entry.actor,
-        actor_name=entry.actor_name,
-        address=entry.address,
-        action=entry.action,
-        subject=entry.subject,
-        detail=msgspec.json.decode(entry.detail),
     )
 
 
