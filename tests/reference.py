@@ -21,18 +21,29 @@ MADE: Final = "<!-- Made by `make reference`, never by hand. -->\n"
 OF_MESSAGES: Final = {"invalid_time", "not_replayable", "outside_window"}
 # What routes are about, by their tag, in the order of use.
 SUBJECTS: Final = {
+    "queue": "Enqueue, claim, settle",
     "records": "Records: enqueue, and logs",
     "jobs": "Jobs",
+    "dead_letters": "Failed jobs and dead letters",
+    "explain": "Why a job is not running",
+    "results": "Results",
+    "logs": "Logs: read and watch",
     "topics": "Topics",
+    "stats": "Statistics",
     "messages": "The messages dialect",
     "ingest": "Ingestion",
+    "user_events": "Users' events",
     "users' events": "Users' events",
     "schedules": "Schedules",
+    "people": "Keys",
     "keys": "Keys",
     "sign-in": "Users and sign-in",
+    "saved_views": "Saved views",
     "views": "Saved views",
     "audit": "The audit trail",
     "health": "Health and metrics",
+    "database": "What holds the database up",
+    "upkeep": "Reapers",
     "admin": "Operations",
 }
 
@@ -121,7 +132,7 @@ def http_page() -> str:
             needs = scopes[method.upper(), path]
             tables[route["tags"][0]].append(route_row(method.upper(), path, route, needs))
     text = HTTP
-    for tag, rows in tables.items():
+    for tag, rows in ((tag, rows) for tag, rows in tables.items() if rows):
         text += f"\n## {SUBJECTS[tag]}\n\n| route | what it does | scopes | answers |\n|---|---|---|---|\n"
         text += "".join(rows)
     return text
