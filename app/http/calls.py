@@ -29,7 +29,6 @@ _NAMED: Final = {
     "app.features.health.health": ("none", "health"),
     "app.features.ingest.routes": ("none", "ingest"),
     "app.features.health.messages": ("messages", "about"),
-    "app.features.archive.messages": ("messages", "archive"),
     "app.features.jobs.messages_by_key": ("messages", "by_key"),
     "app.features.people.messages_grants": ("messages", "grants"),
     "app.features.jobs.messages_list": ("messages", "lists"),

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import base64
-import re
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
-from starlette.requests import Request
-from starlette.responses import Response
 
-from app.base.keys import Scope
 from app.errors import InvalidRequest, InvalidTime
 from app.features.archive import archive
 from app.features.archive.archive import Archived, Part, Place, Replay
 from app.features.archive.replays import Replays
-from app.http import direct
-from app.http.body import read_json
 from app.http.bounds import about
-from app.http.context import context_of
 from app.http.departure import while_connected
-from app.http.fields import time_of, topic_in
-from app.http.messages.errors import operation
-from app.http.openapi import TOPIC, query
-from app.http.paging import CURSOR, cursor_of, cursor_to
+from app.http.fields import time_of
+from app.http.openapi import query
+from app.http.paging import cursor_of, cursor_to
+from app.http.parameters import whole
+from app.http.route import Call
 from app.http.sight import WHY, as_seen
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Action
@@ -33,12 +27,9 @@ from app.kernel.ids import id_of
 from app.kernel.topics.config import Policy, check_name
 from app.kernel.topics.settings import BIGINT_MAX
 
-router = direct.router("messages")
-
 MOST_OFFSET: Final = 10_000  # each is walked over; what lies behind a cursor is not
 COUNTED: Final = 10_000
 BATCH: Final = 1_000
-_WHOLE: Final = re.compile(r"-?[0-9]{1,1000}\Z")
 
 
 class ReplayBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -103,15 +94,13 @@ class _Place(msgspec.Struct, forbid_unknown_fields=True):
     seq: Annotated[int, Meta(ge=0, le=BIGINT_MAX)]
 
 
-_replay_body = msgspec.json.Decoder(ReplayBody)
-_encode = msgspec.json.Encoder().encode
-_LIMIT: Final = query("limit", "1 to 200, clamped.", {"type": "integer", "default": 50})
-_OFFSET: Final = query(
+LIMIT: Final = query("limit", "1 to 200, clamped.", {"type": "integer", "default": 50})
+OFFSET: Final = query(
     "offset",
     "Messages to leave out, behind the cursor's place where there is one.",
     {"type": "integer", "minimum": 0, "maximum": MOST_OFFSET, "default": 0},
 )
-_BEFORE: Final = query(
+BEFORE: Final = query(
     "before",
     "Messages that were acknowledged before this RFC 3339 time.",
     {"type": "string", "format": "date-time"},
@@ -119,110 +108,68 @@ _BEFORE: Final = query(
 )
 
 
-@router.post(
-    "/api/topics/{topic}/replay",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[TOPIC],
-        body=ReplayBody,
-        body_required=False,
-        answers={200: ReplayAnswer},
-        errors=[400, 401, 403, 404, 409, 413, 415, 422, 503],
-    ),
-)
-async def replay(request: Request) -> Response:
+async def replay(call: Call, body: ReplayBody) -> ReplayAnswer:
     """Enqueue again what was acknowledged since a time, as new messages, in the order of their acks. Of a call that was
     cut off, what was enqueued stays, and the same call within an hour goes on there."""
-    context = context_of(request)
-    name = topic_in(request)
-    context.access.check(request, Scope.ADMIN | Scope.WRITE, name)
-    body = await read_json(request, _replay_body, context.settings.max_body_bytes, empty=b"{}")
-    check_name(name)
+    context, name = call.context, check_name(call.topic)
     from_time = None if body.from_time is None else _from_time(body.from_time)
 
-    async def replayed(policy: Policy) -> Replay:
+    async def run(policy: Policy) -> Replay:
         if not policy.config.replayable:  # it may have become so elsewhere
             context.policies.forget(name)
             policy = await context.policies.queue(name)
-        return await context.core(Replays).replay(policy, from_time, begun)
+        return await context.core(Replays).replay(policy, from_time, record)
 
-    async def begun(replay: Replay) -> None:
+    async def record(replay: Replay) -> None:
         detail = {"from_time": replay.from_time.isoformat(), "until_time": replay.until_time.isoformat()}
-        await trail.record(context.pools.rest, context.access.actor(request), Action.REPLAY_STARTED, name, detail)
+        await trail.record(context.pools.rest, context.access.actor(call.request), Action.REPLAY_STARTED, name, detail)
 
     await context.policies.queue(name)
-    done = await while_connected(request, context.policies.confirmed(name, replayed))
-    return _json(ReplayAnswer(name, done.enqueued, done.skipped, done.from_time, done.until_time, done.joined))
+    done = await while_connected(call.request, context.policies.confirmed(name, run))
+    return ReplayAnswer(name, done.enqueued, done.skipped, done.from_time, done.until_time, done.joined)
 
 
-@router.get(
-    "/api/topics/{topic}/message-log",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[TOPIC, _LIMIT, _OFFSET, CURSOR],
-        answers={200: LogAnswer},
-        errors=[400, 401, 403, 404, 409, 503],
-    ),
-)
-async def message_log(request: Request) -> Response:
+async def message_log(call: Call) -> LogAnswer:
     """Messages of a replayable topic that were acknowledged within its replay window, the last acknowledged first."""
-    context = context_of(request)
-    name = topic_in(request)
-    key = context.access.check(request, Scope.ADMIN | Scope.READ, name)
-    check_name(name)
-    limit = min(max(_whole(request, "limit", 50), 1), 200)
-    offset = _whole(request, "offset", 0)
+    check_name(call.topic)
+    limit = min(max(whole(call.request.query_params, "limit", 50), 1), 200)
+    offset = whole(call.request.query_params, "offset", 0)
     if not 0 <= offset <= MOST_OFFSET:
         raise InvalidRequest(f"offset must be 0 to {MOST_OFFSET}; further on, use cursor.")
-    place = cursor_of(request, _Place)
+    place = cursor_of(call.request, _Place)
     before = None if place is None else Place(_utc(place.at), place.seq)
-    policy = await context.policies.queue(name)
-    topic, config, db = policy.topic, policy.config, context.pools.rest
+    policy = await call.queue()
+    topic, config, db = policy.topic, policy.config, call.context.pools.rest
     rows = await archive.page(db, topic, Part(config.replay_window_ms, before, offset), limit)
     total = await archive.count(db, topic, config.replay_window_ms, COUNTED)
     more = rows[-1] if rows and rows[-1].more else None
-    return _json(
-        LogAnswer(
-            [_shown(policy, as_seen(key, name, row)) for row in rows],
-            total,
-            limit,
-            offset,
-            config.replayable,
-            None if more is None else cursor_to({"at": more.finished_at, "seq": more.seq}),
-        )
+    return LogAnswer(
+        [_message_of(policy, as_seen(call.key, call.topic, row)) for row in rows],
+        total,
+        limit,
+        offset,
+        config.replayable,
+        None if more is None else cursor_to({"at": more.finished_at, "seq": more.seq}),
     )
 
 
-@router.delete(
-    "/api/topics/{topic}/message-log",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[TOPIC, _BEFORE],
-        answers={200: LogDeleted},
-        errors=[400, 401, 403, 404, 409, 503],
-    ),
-)
-async def purge_log(request: Request) -> Response:
+async def purge_log(call: Call) -> LogDeleted:
     """Delete messages from the log that were acknowledged before a time: for good, they can't be replayed any more."""
-    context = context_of(request)
-    name = topic_in(request)
-    context.access.check(request, Scope.ADMIN | Scope.DELETE, name)
-    check_name(name)
-    given = request.query_params.get("before")
+    context, name = call.context, check_name(call.topic)
+    given = call.request.query_params.get("before")
     if given is None:
         raise InvalidRequest("before is needed: up to which time is the log to be deleted?")
     before = time_of(given, "before")
-    topic, count = (await context.policies.queue(name)).topic, 0
-    actor = context.access.actor(request)
+    topic, count = (await call.queue()).topic, 0
+    actor = context.access.actor(call.request)
     await trail.record(context.pools.rest, actor, Action.LOG_PURGED, name, {"before": before.isoformat()})
-    while gone := await archive.delete(
-        context.pools.rest, (topic.name, topic.id), archive.THE_BEGINNING, before, BATCH
-    ):
+    place = (topic.name, topic.id)
+    while gone := await archive.delete(context.pools.rest, place, archive.THE_BEGINNING, before, BATCH):
         count += gone
-    return _json(LogDeleted(count))
+    return LogDeleted(count)
 
 
-def _shown(policy: Policy, row: Archived) -> LoggedMessage:
+def _message_of(policy: Policy, row: Archived) -> LoggedMessage:
     topic_id = policy.topic.id if row.first_topic_id is None else row.first_topic_id
     return LoggedMessage(
         id=id_of(topic_id, row.seq if row.first_seq is None else row.first_seq),
@@ -249,16 +196,3 @@ def _utc(time: datetime) -> datetime:
         return time.astimezone(UTC)
     except OverflowError:
         raise InvalidRequest("cursor is none that a list has answered.") from None
-
-
-def _whole(request: Request, name: str, default: int) -> int:
-    given = request.query_params.get(name)
-    if given is None:
-        return default
-    if _WHOLE.match(given) is None:
-        raise InvalidRequest(f"{name} must be a whole number.")
-    return int(given)
-
-
-def _json(answer: Any) -> Response:
-    return Response(_encode(answer), media_type="application/json")
