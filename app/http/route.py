@@ -97,6 +97,11 @@ class Route(_What, frozen=True, kw_only=True):
     verb: str | None = None
     described: Callable[[dict[str, Any]], None] | None = None
 
+    @property
+    def needs(self) -> str:
+        """The scopes of a key that may call it, in words."""
+        return "none" if self.scope is None else "+".join(self.scope.words) or "any"
+
     def mounted(self, feature: str) -> Direct:
         """The route as the application has it, named and counted as its feature's."""
         usual = next(iter(self.gives))

@@ -12,7 +12,7 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import Mount, Route
 
-from app.main import ALL_PAGES
+from app.main import ALL_PAGES, FEATURES
 from app.pages import assets
 from app.pages.permissions import Role
 from tests.api.dialect import Body, Topic, accepted, refused
@@ -104,6 +104,14 @@ async def ask(http: httpx.AsyncClient, route: tuple[str, str], key_id: str, head
 
 def test_every_route_has_a_row_and_no_row_is_without_its_route(service: Running) -> None:
     assert routes(service) == set(TABLE) | OPEN | SIGNED_IN | OF_TOKENS
+
+
+def test_a_route_declares_the_scopes_that_it_needs() -> None:
+    """What a request meets is tried below, by the table."""
+    needs = {(route.method, route.path): route.needs for feature in FEATURES for route in feature.routes}
+    rows = {name: row.scopes for name, row in TABLE.items()} | dict.fromkeys(OPEN, "none")
+    rows |= dict.fromkeys(SIGNED_IN, "any") | {name: needs.get(name, "") for name in OF_TOKENS}
+    assert needs == {name: rows[name] for name in needs}
 
 
 async def test_nothing_else_answers_without_a_key(service: Running, http: httpx.AsyncClient) -> None:
