@@ -44,7 +44,6 @@ from app.features import (
     webhooks,
 )
 from app.features.logs.watches import Watches
-from app.features.results.outcomes import Outcomes
 from app.features.upkeep.loop import Reapers
 from app.features.webhooks.sender import Sender
 from app.features.webhooks.targets import Allowed
@@ -105,7 +104,7 @@ FEATURES: Final = (
     schedules.FEATURE,
 )
 # Which hear of ends, and count who waits, from the start.
-CORES: Final[Sequence[type[Core]]] = (Outcomes, Screens, Watches)
+CORES: Final[Sequence[type[Core]]] = (Screens, Watches)
 ALL_PAGES: Final = tuple(page for feature in FEATURES for page in feature.pages)
 
 ERRORS: Final = Errors(Dialect(v0_errors.render, v0_errors.named), {"/api": Dialect(message_errors.render)})

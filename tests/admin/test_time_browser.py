@@ -145,7 +145,7 @@ async def test_what_there_is_nothing_of_is_said_beside_the_field(
 async def test_what_takes_too_long_to_read_is_said_beside_the_field(
     service: Running, then: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.features.explain.as_of.SECONDS", 0.2)
+    monkeypatch.setattr("app.features.explain.store.SECONDS", 0.2)
     async with client(service) as http, service.context.pools.rest.acquire() as db, db.transaction():
         await db.execute("LOCK TABLE holdfast.lease_events")  # nobody else can read it meanwhile
         answer = await http.get(PAGE, params={"at": then.isoformat()})

@@ -12,10 +12,9 @@ import pytest
 
 from app.base.db.pool import Pools
 from app.errors import TooMuchToRead, Unavailable
-from app.features.explain import as_of as pasts
-from app.features.explain import explain
-from app.features.explain.as_of import Pasts
+from app.features.explain import explain, store
 from app.features.explain.explain import Explain
+from app.features.explain.store import Pasts
 from app.kernel.topics.config import Policy
 from tests.engine.machines import Machine
 
@@ -33,7 +32,7 @@ async def unreadable(pools: Pools) -> AsyncIterator[None]:
 async def test_it_takes_no_longer_than_it_may(
     pools: Pools, machine: Machine, queue: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pasts, "SECONDS", 0.2)
+    monkeypatch.setattr(store, "SECONDS", 0.2)
     async with unreadable(pools):
         with pytest.raises(TooMuchToRead):
             await machine.engine.core(Pasts).at(queue.topic, datetime.now(UTC))
@@ -44,7 +43,7 @@ async def test_it_takes_no_longer_than_it_may(
 
 
 async def test_one_at_a_time(pools: Pools, machine: Machine, queue: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pasts, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(store, "PATIENCE_SECONDS", 0.1)
     async with unreadable(pools):
         first = asyncio.create_task(machine.engine.core(Pasts).at(queue.topic, datetime.now(UTC)))
         while not await pools.hot.fetchval(LOCKED):

@@ -6,31 +6,27 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from app.base.outages import TOO_SLOW
 from app.base.times import rfc3339
-from app.features.explain import reasons
-from app.features.explain import rows as explained
+from app.features.explain import reasons, store
 from app.features.explain.reasons import Ahead, Code, Facts, Pace, Reason, Room, Verdict, Waiting
-from app.features.explain.rows import COUNTED, Head, Row
-from app.kernel import jobs as shown
-from app.kernel import ledger
+from app.features.explain.store import COUNTED, Head, Row
+from app.kernel import jobs, ledger
 from app.kernel.claim import ordering, turns
 from app.kernel.claim.ages import OVERTAKE_SHARE
 from app.kernel.counts import holders, inspector
 from app.kernel.counts.holders import Stuck
+from app.kernel.counts.inspector import Lows
 from app.kernel.ledger import Event, Recent
 from app.kernel.model import Lane, Reach, Topic
 from app.kernel.settle import results
 from app.kernel.settle.results import Result
 from app.kernel.shared import Core
-
-if TYPE_CHECKING:
-    from app.kernel.counts.inspector import Lows
-    from app.kernel.topics.config import Policy
+from app.kernel.topics.config import Policy
 
 # How far back claims are looked for, as far as it takes: in what time a rate is told from, and of how many claims.
 WINDOWS: Final = (10.0, 60.0, 600.0)
@@ -56,12 +52,12 @@ class Explain(Core):
         """Why a job is not running; None if nothing is known of it. Where it is as a dead letter is told if `covers`
         that topic. `last`: its events, the newest first, for who has read them already; one is enough."""
         db = self._shared.pools.rest
-        row = await explained.job(db, policy.topic, policy.budget, seq)
+        row = await store.job(db, policy.topic, policy.budget, seq)
         if row is None:
             return await self._gone(policy, seq, covers, last)
         facts = Facts(policy.control)
         if row.state == "blocked":
-            facts.head = await explained.head(db, policy.topic, row.tenant, row.grp, seq)
+            facts.head = await store.head(db, policy.topic, row.tenant, row.grp, seq)
         elif row.state in {"ready", "scheduled"} and not row.spent:
             facts.ahead, facts.pace = await self._ahead(policy, row), await self._pace(policy)
             facts.room = await self._room(policy, row.tenant)
@@ -82,7 +78,7 @@ class Explain(Core):
         self, policy: Policy, tenant: str, group: str, *, covers: Callable[[str], bool]
     ) -> tuple[Head, Verdict]:
         """What is out of a group, how many wait behind it, and why the first is not running; see `job`."""
-        head = await explained.head(self._shared.pools.rest, policy.topic, tenant, group)
+        head = await store.head(self._shared.pools.rest, policy.topic, tenant, group)
         out = None if head.seq is None else await self.job(policy, head.seq, covers=covers)
         return head, reasons.of_group(head, None if out is None else out.verdict)
 
@@ -90,8 +86,8 @@ class Explain(Core):
         self, policy: Policy, seq: int, covers: Callable[[str], bool], events: Sequence[Event] | None
     ) -> Explained | None:
         db, topic = self._shared.pools.rest, policy.topic
-        for place in (await shown.letters(db, [(topic.id, seq)])).values():
-            for letter in await shown.show(db, [place]):
+        for place in (await jobs.letters(db, [(topic.id, seq)])).values():
+            for letter in await jobs.show(db, [place]):
                 where = (letter.topic, letter.seq) if covers(letter.topic) else None
                 deliveries = letter.original_deliveries or 0
                 dead = reasons.of_dead_letter(where, deliveries, letter.last_error, letter.dlq_moved_ms)
@@ -112,7 +108,7 @@ class Explain(Core):
         many as fair turns give it meanwhile."""
         config, lows = policy.config, self._shared.cursors.lows(policy.topic.id)
         back = config.retry_order == "back"
-        lanes = await explained.claimable(self._shared.pools.rest, policy.topic, lows, row, by_time=back)
+        lanes = await store.claimable(self._shared.pools.rest, policy.topic, lows, row, by_time=back)
         sign = 1 if config.priority_order == "highest_first" else -1
         own, others, at_least = 0, dict[str, int](), False
         for lane, n in lanes.items():

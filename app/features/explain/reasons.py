@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from app.base.times import duration, rfc3339
-from app.features.explain.rows import Head, Row
+from app.features.explain.store import Head, Row
 from app.kernel.counts.holders import NONE_STUCK, Stuck
 from app.kernel.counts.triage import stuck_sentence
 from app.kernel.ledger import Recent

@@ -11,22 +11,18 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from app.base.loops import REST, Loop
-from app.features.explain import rows as explained
-from app.kernel import jobs as shown
-from app.kernel import ledger
+from app.features.explain import store
+from app.kernel import jobs, ledger
+from app.kernel.engine import Engine
 from app.kernel.ledger import Event
-from app.kernel.model import Hideable
+from app.kernel.model import Hideable, Topic
 from app.kernel.settle import results
 from app.kernel.settle.results import Progress
 from app.kernel.shared import Core
-
-if TYPE_CHECKING:
-    from app.kernel.engine import Engine
-    from app.kernel.model import Topic
-    from app.kernel.topics.config import Policy
+from app.kernel.topics.config import Policy
 
 POLL_SECONDS: Final = 0.5
 AT_ONCE: Final = 1_000  # jobs of one statement
@@ -126,7 +122,7 @@ class Outcomes(Core):
         self, policy: Policy, seq: int, covers: Callable[[str], bool], last: Sequence[Event] | None = None
     ) -> Outcome | None:
         db, topic = self._shared.pools.rest, policy.topic
-        row = await explained.job(db, topic, policy.budget, seq)
+        row = await store.job(db, topic, policy.budget, seq)
         if row is not None and row.state in {"failed", "expired", "cancelled"}:
             ends = {"failed": row.updated_ms, "expired": row.expires_ms, "cancelled": row.visible_ms}
             return Outcome(row.state, ends[row.state] or row.updated_ms, error=row.last_error)
@@ -137,8 +133,8 @@ class Outcomes(Core):
             if not found.kept:
                 return None
             return Outcome(COMPLETED, found.completed_ms, result=found.result, expires_ms=found.expires_ms)
-        for place in (await shown.letters(db, [(topic.id, seq)])).values():
-            for one in await shown.show(db, [place]):
+        for place in (await jobs.letters(db, [(topic.id, seq)])).values():
+            for one in await jobs.show(db, [place]):
                 letter = (one.topic, one.seq) if covers(one.topic) else None
                 return Outcome(DEAD_LETTERED, one.dlq_moved_ms, error=one.last_error, letter=letter)
         return _last(await ledger.last(db, topic, seq, 2) if last is None else last)

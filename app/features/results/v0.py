@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import re
-import time
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 from starlette.requests import Request
-from starlette.responses import Response
 
-from app.base.keys import Key, covers
+from app.base.keys import covers
 from app.errors import InvalidRequest, Unauthorized
-from app.features.explain.v0 import SEQ, job_asked, unknown
+from app.features.explain.v0 import SEQ, unknown
 from app.features.results.outcomes import COMPLETED, PENDING, Outcome, Outcomes
-from app.http import direct
 from app.http.bounds import about
 from app.http.calls import count_as
-from app.http.context import context_of
 from app.http.departure import while_connected
-from app.http.fields import encode
-from app.http.openapi import TOPIC, operation, query
+from app.http.openapi import query
+from app.http.parameters import seq_in
+from app.http.route import Call
 from app.http.sight import WHY, as_seen
-from app.http.v0.bodies import Performance
-from app.http.v0.fields import answer
-
-if TYPE_CHECKING:
-    from app.kernel.topics.config import Policy
-
-router = direct.router("jobs")
+from app.kernel.topics.config import Policy
 
 MAX_WAIT_MS: Final = 60_000
 WAIT_MS: Final = query(
@@ -37,6 +28,7 @@ WAIT_MS: Final = query(
     "For how long to wait for the job's end, in ms.",
     {"type": "integer", "minimum": 0, "maximum": MAX_WAIT_MS, "default": 0},
 )
+PARAMETERS: Final = (SEQ, WAIT_MS)
 STATES: Final = (
     *("pending", "completed", "failed", "dead_lettered", "expired"),
     *("cancelled", "superseded", "deleted", "requeued"),
@@ -75,25 +67,15 @@ class ResultAnswer(msgspec.Struct, kw_only=True):
     error: Annotated[str | UnsetType | None, about("What went wrong last; null: nobody said.")] = UNSET
     dead_letter: Annotated[DeadLetterPlace | UnsetType, about("Where it is now.")] = UNSET
     progress: Annotated[ShownProgress | UnsetType, about("Of a pending job, if its holder says so.")] = UNSET
-    performance: Performance
 
 
-@router.get(
-    "/v0/topics/{topic}/jobs/{seq}/result",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[TOPIC, SEQ, WAIT_MS], answers={200: ResultAnswer}, errors=[400, 401, 403, 404, 409, 503]
-    ),
-)
-async def result(request: Request) -> Response:
+async def result(call: Call) -> ResultAnswer:
     """What a job was completed with, or how it ended otherwise; with `wait_ms`, wait so long for its end."""
-    began = time.perf_counter()
-    policy, seq, key = await job_asked(request, {"wait_ms"})
-    outcome = await _find_outcome(request, key, policy, seq, _parse_wait_ms(request))
+    policy, seq = await call.queue(), seq_in(call.request)
+    outcome = await _find_outcome(call, policy, seq, _parse_wait_ms(call.request))
     if outcome is None:
         raise unknown(policy, seq)
-    fields = {"topic": policy.topic.name, "seq": seq, "state": outcome.state, **_shown(outcome)}
-    return answer(encode(fields)[1:-1], began)
+    return _answer(call.topic, seq, as_seen(call.key, call.topic, outcome))
 
 
 def _parse_wait_ms(request: Request) -> int:
@@ -104,30 +86,33 @@ def _parse_wait_ms(request: Request) -> int:
     return int(given)
 
 
-async def _find_outcome(request: Request, key: Key | None, policy: Policy, seq: int, wait_ms: int) -> Outcome | None:
+async def _find_outcome(call: Call, policy: Policy, seq: int, wait_ms: int) -> Outcome | None:
     """What became of a job, waiting for it for as long as the caller stays. None if nothing is kept of it.
     Raises ClientDisconnect, and Unauthorized where the key is good no longer."""
-    context = context_of(request)
-    outcomes = context.core(Outcomes)
+    request, outcomes, covered = call.request, call.context.core(Outcomes), covers(call.key)
     if not wait_ms:
-        outcome = await outcomes.of(policy, seq, covers=covers(key))
-        return None if outcome is None else as_seen(key, policy.topic.name, outcome)
+        return await outcomes.of(policy, seq, covers=covered)
     count_as(request, "result_wait")  # its time is the wait's
     await request.body()
-    outcome = await while_connected(request, outcomes.of(policy, seq, wait_ms / 1000, covers=covers(key)))
-    if not context.access.still_good(key):
+    outcome = await while_connected(request, outcomes.of(policy, seq, wait_ms / 1000, covers=covered))
+    if not call.context.access.still_good(call.key):
         raise Unauthorized("This key was revoked or has expired.")
-    return None if outcome is None else as_seen(key, policy.topic.name, outcome)
+    return outcome
 
 
-def _shown(outcome: Outcome) -> dict[str, Any]:
+def _answer(topic: str, seq: int, outcome: Outcome) -> ResultAnswer:
+    answer = ResultAnswer(topic=topic, seq=seq, state=outcome.state)
     if outcome.state == PENDING:
-        said = outcome.progress
-        return {} if said is None else {"progress": ShownProgress(said.percent, said.note, said.at_ms)}
-    if outcome.state == COMPLETED and outcome.hidden:
-        return {"hidden": WHY, "completed_at": outcome.at_ms}
-    if outcome.state == COMPLETED:
-        shown: dict[str, Any] = {"result": Raw((outcome.result or "null").encode()), "completed_at": outcome.at_ms}
-        return shown if outcome.result is None else {**shown, "expires_at": outcome.expires_ms}
-    shown = {"ended_at": outcome.at_ms, "error": outcome.error}
-    return shown if outcome.letter is None else {**shown, "dead_letter": DeadLetterPlace(*outcome.letter)}
+        if (progress := outcome.progress) is not None:
+            answer.progress = ShownProgress(progress.percent, progress.note, progress.at_ms)
+    elif outcome.state == COMPLETED:
+        answer.completed_at = UNSET if outcome.at_ms is None else outcome.at_ms
+        if outcome.hidden:
+            answer.hidden = WHY
+        else:
+            answer.result = Raw((outcome.result or "null").encode())
+            answer.expires_at = UNSET if outcome.result is None else outcome.expires_ms
+    else:
+        answer.ended_at, answer.error = UNSET if outcome.at_ms is None else outcome.at_ms, outcome.error
+        answer.dead_letter = UNSET if outcome.letter is None else DeadLetterPlace(*outcome.letter)
+    return answer

@@ -13,11 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.errors import InvalidRequest, NotFound, TooMuchToRead, TopicNotFound
-from app.features.explain.as_of import Pasts
+from app.features.explain.store import Pasts
 from app.http.context import Context, context_of
 from app.http.parameters import whole
-from app.kernel import jobs as shown
-from app.kernel import ledger
+from app.kernel import jobs, ledger
 from app.kernel.counts.levels import Levels, Looked
 from app.kernel.jobs import Statuses
 from app.kernel.ledger import PAST_STATES, Past, PastJob
@@ -98,7 +97,7 @@ async def show(request: Request) -> Response:
                 raise InvalidRequest("This is still to come.")
             at_ms = ms(instant)
             past = await context.core(Pasts).at(policy.topic, instant)
-            (statuses,) = await shown.statuses(context.pools.rest, [policy.topic])
+            (statuses,) = await jobs.statuses(context.pools.rest, [policy.topic])
             compared = _compared(past, await context.core(Levels).look_at(policy), statuses)
             if state := request.query_params.get("state", ""):
                 then = await _then(context, policy, instant, state, _behind(request))
