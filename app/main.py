@@ -51,7 +51,7 @@ from app.http import openapi
 from app.http.access import Access, UnknownKey
 from app.http.calls import Service
 from app.http.context import Context
-from app.http.errors import Dialect, Errors
+from app.http.errors import ErrorForm, Errors
 from app.http.messages import errors as message_errors
 from app.http.quota import Gate, Quota
 from app.http.signin.directory import Directory
@@ -107,7 +107,7 @@ FEATURES: Final = (
 CORES: Final[Sequence[type[Core]]] = (Screens, Watches)
 ALL_PAGES: Final = tuple(page for feature in FEATURES for page in feature.pages)
 
-ERRORS: Final = Errors(Dialect(v0_errors.render, v0_errors.named), {"/api": Dialect(message_errors.render)})
+ERRORS: Final = Errors(ErrorForm(v0_errors.render, v0_errors.named), {"/api": ErrorForm(message_errors.render)})
 
 
 def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None) -> FastAPI:

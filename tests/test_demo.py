@@ -19,7 +19,7 @@ from pydantic import SecretStr
 from app.demo import files, verdict
 from app.demo.files import File
 from app.demo.journal import Reader, Writer
-from app.demo.tally import Hand, Result, Tally
+from app.demo.tally import Hand, Tally, TallyResult
 from tests.conftest import Running
 from tests.processes import children, lives, until
 
@@ -297,15 +297,15 @@ def as_somebody_else() -> Iterator[None]:
     [
         ([], False, "never done"),
         (
-            [Result("w", 1, "0" * 64, None)],
+            [TallyResult("w", 1, "0" * 64, None)],
             False,
             "w reported 000000000000…, and it is 2d711642b726… now: the file has not changed since the start",
         ),
-        ([Result("w", 1, "0" * 64, None)], True, "the file changed while the demo ran"),
-        ([Result("w", 1, None, "Permission denied")], False, "w could not read it: Permission denied"),
+        ([TallyResult("w", 1, "0" * 64, None)], True, "the file changed while the demo ran"),
+        ([TallyResult("w", 1, None, "Permission denied")], False, "w could not read it: Permission denied"),
     ],
 )
-def test_what_is_wrong_with_a_file(tmp_path: Path, results: list[Result], touch: bool, words: str) -> None:
+def test_what_is_wrong_with_a_file(tmp_path: Path, results: list[TallyResult], touch: bool, words: str) -> None:
     (tmp_path / "f").write_text("x")
     status = (tmp_path / "f").stat()
     asked = [File("f", status.st_size, status.st_mtime_ns - int(touch))]
@@ -316,8 +316,8 @@ def test_what_is_wrong_with_a_file(tmp_path: Path, results: list[Result], touch:
 
 def test_one_right_digest_is_enough_and_a_file_that_is_gone_is_not(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("x")
-    right = Result("w", 2, files.digest(tmp_path / "f"), None)
-    wrong = Result("w", 1, "0" * 64, None)
+    right = TallyResult("w", 2, files.digest(tmp_path / "f"), None)
+    wrong = TallyResult("w", 1, "0" * 64, None)
     asked = [File("f", 1, 0)]
     assert verdict.faults(tmp_path, asked, {"f": [wrong, right]}) == []
     (tmp_path / "f").unlink()

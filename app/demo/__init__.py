@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from app.base.keys import entries
 from app.demo import attach, files, verdict
 from app.demo.client import AWAY, Client, Refused
-from app.demo.run import Plan, run
+from app.demo.run import DemoPlan, run
 from app.settings import read
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def main(argv: list[str], settings: Settings) -> int:
             key = _key(args.key)
             client = Client(url, key)
             topic = f"demo-{secrets.token_hex(4)}"
-            plan = Plan(folder, found.files, topic, args.workers, args.batch, args.kill)
+            plan = DemoPlan(folder, found.files, topic, args.workers, args.batch, args.kill)
             try:
                 return run(plan, client, key, journals)
             finally:

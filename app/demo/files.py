@@ -25,14 +25,14 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundFiles:
     """`left_out`: what can't be read, and why."""
 
     files: list[File]
     left_out: list[str]
 
 
-def find(folder: Path, but_not: Collection[Path] = ()) -> Found:
+def find(folder: Path, but_not: Collection[Path] = ()) -> FoundFiles:
     """The regular files below a folder, by path; links are not followed. `but_not` are resolved folders to skip."""
     files: list[File] = []
     left_out: list[str] = []
@@ -57,7 +57,7 @@ def find(folder: Path, but_not: Collection[Path] = ()) -> Found:
                 left_out.append(f"{path!r}: its name is not UTF-8")
             except OSError as error:
                 left_out.append(f"{path}: {error.strerror}")
-    return Found(files, left_out)
+    return FoundFiles(files, left_out)
 
 
 def digest(path: Path, beat: Callable[[], None] = lambda: None) -> str:

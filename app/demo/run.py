@@ -21,7 +21,7 @@ FEW: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DemoPlan:
     """What to do. `batch`: jobs a claim, None for a number that suits."""
 
     folder: Path
@@ -32,7 +32,7 @@ class Plan:
     kill: bool
 
 
-def run(plan: Plan, client: Client, key: str, journals: Path) -> int:
+def run(plan: DemoPlan, client: Client, key: str, journals: Path) -> int:
     """The exit code; what is not as promised is printed. Raises Refused. The topic is the caller's to delete."""
     nodes = [f"worker-{i + 1}" for i in range(plan.workers)]
     tally = Tally(len(plan.files), {node: Hand() for node in nodes})
@@ -53,13 +53,13 @@ def run(plan: Plan, client: Client, key: str, journals: Path) -> int:
     return _judge(plan, client, tally)
 
 
-def _create(plan: Plan, client: Client) -> None:
+def _create(plan: DemoPlan, client: Client) -> None:
     # The answer is what was asked for, or the demo would show another queue than it says.
     config = {"type": "queue", "durable": True, "lease_ms": LEASE_MS}
     client.call("PUT", f"/v0/topics/{plan.topic}", config)
 
 
-def _tasks(plan: Plan, nodes: Sequence[str], url: str, key: str, journals: Path) -> list[Task]:
+def _tasks(plan: DemoPlan, nodes: Sequence[str], url: str, key: str, journals: Path) -> list[Task]:
     batch = plan.batch or min(max(len(plan.files) // (8 * len(nodes)), 1), MOST_A_CLAIM)
     # The last one hangs half way; alone, it is needed to the end.
     victim = nodes[-1] if plan.kill and len(nodes) > 1 else None
@@ -81,18 +81,18 @@ def _tasks(plan: Plan, nodes: Sequence[str], url: str, key: str, journals: Path)
     ]
 
 
-def _fill(plan: Plan, client: Client) -> None:
+def _fill(plan: DemoPlan, client: Client) -> None:
     for start in range(0, len(plan.files), RECORDS):
         part = plan.files[start : start + RECORDS]
         records = [{"data": {"path": file.path, "size": file.size}} for file in part]
         client.call("POST", f"/v0/topics/{plan.topic}", {"records": records})
 
 
-def _is_empty(plan: Plan, client: Client) -> bool:
+def _is_empty(plan: DemoPlan, client: Client) -> bool:
     return bool(client.call("GET", f"/v0/topics/{plan.topic}")["count"] == 0)
 
 
-def _judge(plan: Plan, client: Client, tally: Tally) -> int:
+def _judge(plan: DemoPlan, client: Client, tally: Tally) -> int:
     problems = verdict.faults(plan.folder, plan.files, tally.results)
     problems += verdict.left_over(client.call("GET", f"/v0/topics/{plan.topic}"))
     print(f"\n{verdict.table(tally, sum(file.size for file in plan.files))}\n")

@@ -13,7 +13,7 @@ LINE_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class TallyResult:
     """What a worker reported for a file: a digest, or why there is none."""
 
     node: str
@@ -40,7 +40,7 @@ class Tally:
 
     total: int
     hands: dict[str, Hand]
-    results: dict[str, list[Result]] = field(default_factory=dict)
+    results: dict[str, list[TallyResult]] = field(default_factory=dict)
     deliveries: int = 0
     redeliveries: int = 0
     late_acks: int = 0
@@ -55,7 +55,7 @@ class Tally:
             case {"path": path}:
                 hand.results += 1
                 hand.in_batch += 1
-                result = Result(node, line["deliveries"], line.get("digest"), line.get("error"))
+                result = TallyResult(node, line["deliveries"], line.get("digest"), line.get("error"))
                 self.results.setdefault(path, []).append(result)
                 if result.deliveries == 1:
                     self.last_first = time.monotonic()

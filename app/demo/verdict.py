@@ -8,17 +8,17 @@ from typing import Any, Final
 
 from app.demo import files
 from app.demo.files import File
-from app.demo.tally import Result, Tally
+from app.demo.tally import Tally, TallyResult
 
 SHOWN: Final = 10  # faults that are named; the others are counted
 
 
-def faults(folder: Path, asked: Sequence[File], results: Mapping[str, Sequence[Result]]) -> list[str]:
+def faults(folder: Path, asked: Sequence[File], results: Mapping[str, Sequence[TallyResult]]) -> list[str]:
     """Files that were not done at least once with the digest that a direct computation has; one line each."""
     return [fault for file in asked if (fault := _fault(folder, file, results.get(file.path, ())))]
 
 
-def _fault(folder: Path, file: File, results: Sequence[Result]) -> str | None:
+def _fault(folder: Path, file: File, results: Sequence[TallyResult]) -> str | None:
     if not results:
         return f"{file.path}: never done"
     place = folder / file.path

@@ -22,7 +22,7 @@ WAIT_MS: Final = 1000
 HANG_SECONDS: Final = 20.0
 
 
-class Worker:
+class DemoWorker:
     def __init__(self, task: Task) -> None:
         self._task = task
         self._client = Client(task.url, task.key)
@@ -74,7 +74,7 @@ class Worker:
 
 def main() -> int:
     task = Task(**json.loads(sys.stdin.readline()))
-    worker = Worker(task)
+    worker = DemoWorker(task)
     try:
         worker.connect()
         if not sys.stdin.readline():  # the word to go

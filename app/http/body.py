@@ -16,7 +16,7 @@ T = TypeVar("T")
 Read_co = TypeVar("Read_co", covariant=True)
 
 
-class Decoder(Protocol[Read_co]):
+class BodyDecoder(Protocol[Read_co]):
     """What msgspec's decoders have. Raises msgspec.DecodeError, of which ValidationError is one."""
 
     def decode(self, body: bytes, /) -> Read_co: ...
@@ -45,7 +45,9 @@ class Few(Generic[T]):
         return self._decoder.decode(body)
 
 
-async def read_json(request: Request, decoder: Decoder[T], limit: int, *, empty: bytes = b"", nul: bool = False) -> T:
+async def read_json(
+    request: Request, decoder: BodyDecoder[T], limit: int, *, empty: bytes = b"", nul: bool = False
+) -> T:
     """The decoded body; `empty` stands in for none. With `nul` it may have U+0000, and the route sees to where.
 
     Raises UnsupportedMediaType (for compressed ones, too), PayloadTooLarge (without keeping more than `limit` bytes),
@@ -71,7 +73,7 @@ def must_be_plain(request: Request) -> None:
         raise UnsupportedMediaType(f"The body is compressed (content-encoding: {encoding[:80]}). Send it as it is.")
 
 
-def decoded(body: bytes, decoder: Decoder[T], what: str, *, nul: bool = False) -> T:
+def decoded(body: bytes, decoder: BodyDecoder[T], what: str, *, nul: bool = False) -> T:
     """JSON, decoded. Raises InvalidRequest, which begins with `what`; with `nul`, not for U+0000."""
     if not body:
         raise InvalidRequest(f"{what} is empty.")

@@ -22,7 +22,7 @@ BEFORE_TOPICS: Final = ("/v0/topics/", "/api/topics/", "/api/topic-configs/", "/
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class ErrorForm:
     """How a dialect shows an error: as JSON, after it was made the one that its clients know it by."""
 
     render: Callable[[HoldfastError], bytes]
@@ -32,7 +32,7 @@ class Dialect:
 class Errors:
     """The application's handlers of whatever its routes let go."""
 
-    def __init__(self, otherwise: Dialect, dialects: Mapping[str, Dialect]) -> None:
+    def __init__(self, otherwise: ErrorForm, dialects: Mapping[str, ErrorForm]) -> None:
         """`dialects`: by the start of their paths; all other paths are shown their errors by `otherwise`."""
         self._otherwise = otherwise
         self._dialects = tuple(dialects.items())
@@ -68,7 +68,7 @@ class Errors:
             headers["allow"] = ", ".join(_allowed(request))
         return Response(dialect.render(shown), shown.status, headers, "application/json")
 
-    def dialect(self, path: str) -> Dialect:
+    def dialect(self, path: str) -> ErrorForm:
         """The one that a path is of."""
         for start, dialect in self._dialects:
             if path == start or path.startswith(f"{start}/"):

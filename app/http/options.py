@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from app.kernel.model import Batch
 
 
-class Options(Protocol):
+class JobOptions(Protocol):
     """The fields, as they came."""
 
     priority: int | None
@@ -28,7 +28,7 @@ class Options(Protocol):
     dedupe_id: str | None
 
 
-def columns_of(records: Sequence[Options], where: str = "") -> dict[str, list[Any]]:
+def columns_of(records: Sequence[JobOptions], where: str = "") -> dict[str, list[Any]]:
     """The columns of a batch that have them. Raises InvalidRequest: `where` comes first in its message, with the
     record's place, from 0, for {}."""
     return {

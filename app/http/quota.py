@@ -23,7 +23,7 @@ SMALL_BYTES: Final = 16 * 1024  # a body up to this size is not counted: connect
 Who = str | bytes  # a key as it is counted: its id, else its digest. Both of a rotated key's secrets are one
 
 
-class Held:
+class HeldBytes:
     """What one request holds; given back by the Gate when the request has ended, however that was."""
 
     __slots__ = ("body_bytes", "request_of", "stream", "stream_of")
@@ -96,7 +96,7 @@ class Quota:
         self.body_bytes += size
         _held(scope).body_bytes += size
 
-    def give_back(self, held: Held) -> None:
+    def give_back(self, held: HeldBytes) -> None:
         """A request has ended."""
         self.body_bytes -= held.body_bytes
         self.streams -= held.stream
@@ -121,10 +121,10 @@ class Gate:
                 self._quota.give_back(scope[HELD])
 
 
-def _held(scope: AsgiScope) -> Held:
-    held: Held | None = scope.get(HELD)
+def _held(scope: AsgiScope) -> HeldBytes:
+    held: HeldBytes | None = scope.get(HELD)
     if held is None:
-        held = scope[HELD] = Held()
+        held = scope[HELD] = HeldBytes()
     return held
 
 

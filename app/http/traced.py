@@ -34,7 +34,7 @@ class Traced:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        call = scope[_CALL] = Call(self._spans, scope["headers"])
+        call = scope[_CALL] = TracedCall(self._spans, scope["headers"])
         try:
             await self._app(scope, receive, send)
         except BaseException as error:
@@ -43,7 +43,7 @@ class Traced:
         call.end(scope.get(log.CODE))
 
 
-class Call:
+class TracedCall:
     """A request, as far as it is traced: a route says what it does as soon as it knows."""
 
     def __init__(self, spans: traces.Spans, headers: traces.Headers) -> None:
@@ -133,49 +133,49 @@ class Call:
         )
 
 
-def traced(request: Request) -> Call | None:
+def traced(request: Request) -> TracedCall | None:
     """The request's call; None while traces are off."""
-    call: Call | None = request.scope.get(_CALL)
+    call: TracedCall | None = request.scope.get(_CALL)
     return call
 
 
 def sends(request: Request, topic: str, batch: Batch) -> int:
     """See Call.sends."""
-    call: Call | None = request.scope.get(_CALL)
+    call: TracedCall | None = request.scope.get(_CALL)
     return 0 if call is None else call.sends(topic, batch)
 
 
 def sent(request: Request, seqs: Sequence[int]) -> None:
     """See Call.sent."""
-    call: Call | None = request.scope.get(_CALL)
+    call: TracedCall | None = request.scope.get(_CALL)
     if call is not None:
         call.sent(seqs)
 
 
 def claims(request: Request, topic: str) -> None:
     """See Call.claims."""
-    call: Call | None = request.scope.get(_CALL)
+    call: TracedCall | None = request.scope.get(_CALL)
     if call is not None:
         call.claims(topic)
 
 
 def claimed(request: Request, topic: str, jobs: Sequence[Job]) -> None:
     """See Call.claimed."""
-    call: Call | None = request.scope.get(_CALL)
+    call: TracedCall | None = request.scope.get(_CALL)
     if call is not None:
         call.claimed(topic, jobs)
 
 
 def settles(request: Request, topic: str | None, verb: str, seqs: Sequence[int]) -> None:
     """See Call.settles."""
-    call: Call | None = request.scope.get(_CALL)
+    call: TracedCall | None = request.scope.get(_CALL)
     if call is not None:
         call.settles(topic, verb, seqs)
 
 
 def settled(request: Request, count: int) -> None:
     """See Call.settled."""
-    call: Call | None = request.scope.get(_CALL)
+    call: TracedCall | None = request.scope.get(_CALL)
     if call is not None:
         call.settled(count)
 

@@ -55,7 +55,7 @@ def _endpoint(page: Page) -> Handler:
     return endpoint
 
 
-class Told(Route):
+class NamedRoute(Route):
     """A route that its request can be told by in the log, as FastAPI's are."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
@@ -68,18 +68,18 @@ def routes(pages: Iterable[Page]) -> list[BaseRoute]:
     errors = (HoldfastError, HTTPException, *UNREACHABLE, asyncpg.PostgresError, Exception)
     behind = Starlette(
         routes=[
-            *(Told(page.path, _endpoint(page), methods=[page.method]) for page in pages),
-            Told("/sign-in", session.ask, methods=["GET"]),
-            Told("/sign-in", session.sign_in, methods=["POST"]),
-            Told("/sign-out", session.sign_out, methods=["POST"]),
+            *(NamedRoute(page.path, _endpoint(page), methods=[page.method]) for page in pages),
+            NamedRoute("/sign-in", session.ask, methods=["GET"]),
+            NamedRoute("/sign-in", session.sign_in, methods=["POST"]),
+            NamedRoute("/sign-out", session.sign_out, methods=["POST"]),
         ],
         exception_handlers={**dict.fromkeys(errors, render.show_error), UnknownKey: look_again},
         middleware=[Middleware(session.Door)],
     )
     behind.router.redirect_slashes = False
     files = Starlette(
-        routes=[Told("/{version}/{name:path}", assets.serve)],
+        routes=[NamedRoute("/{version}/{name:path}", assets.serve)],
         exception_handlers=dict.fromkeys(errors, render.show_error),
     )
     files.router.redirect_slashes = False
-    return [Told("/admin", start), Mount("/admin/static", app=files), Mount("/admin", app=behind)]
+    return [NamedRoute("/admin", start), Mount("/admin/static", app=files), Mount("/admin", app=behind)]

@@ -45,7 +45,7 @@ async def serve(settings: Settings, environ: Mapping[str, str]) -> int:
     try:
         with listener.bind(settings.host, settings.port) as bound:
             return await Supervisor(settings, environ, bound).run()
-    except listener.Taken as error:
+    except listener.AddressTaken as error:
         print(f"holdfast: {error}", file=sys.stderr)
         return 1
     except GaveUp as error:
@@ -156,7 +156,7 @@ class Supervisor:
         for worker in self._workers:
             worker.use(url)
 
-    async def _arrived(self, url: str) -> schema.Facts:
+    async def _arrived(self, url: str) -> schema.DatabaseFacts:
         """The facts of the database, once it is there; who calls meanwhile is answered 503."""
         room = WaitingRoom(self._bound)
         try:

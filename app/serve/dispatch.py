@@ -27,7 +27,7 @@ PAUSE_SECONDS = 0.1  # before the next try when the system has no descriptor lef
 
 
 @dataclass(eq=False, slots=True)
-class Link:
+class WorkerLink:
     """One life of one worker. `held`: connections that it was given and that have not ended, as far as it has said."""
 
     channel: socket.socket
@@ -50,7 +50,7 @@ class Dispatcher:
         self.complete = asyncio.Event()
         self._bound = bound
         self._workers = workers
-        self._links: set[Link] = set()
+        self._links: set[WorkerLink] = set()
         self._homeless: deque[socket.socket] = deque()
         self._given = 0
         self._accepting = False
@@ -83,12 +83,12 @@ class Dispatcher:
         ours, theirs = socket.socketpair()
         with theirs:
             ours.setblocking(False)
-            link = Link(ours)
+            link = WorkerLink(ours)
             self._links.add(link)
             asyncio.get_running_loop().add_reader(ours, self._heard, link)
             yield theirs
 
-    def _heard(self, link: Link) -> None:
+    def _heard(self, link: WorkerLink) -> None:
         try:
             words = link.channel.recv(4096)
         except (BlockingIOError, InterruptedError):
@@ -105,7 +105,7 @@ class Dispatcher:
             self.complete.set()
         self._flow()
 
-    def _lost(self, link: Link) -> None:
+    def _lost(self, link: WorkerLink) -> None:
         """Its process has ended, or takes no more because it is stopping."""
         asyncio.get_running_loop().remove_reader(link.channel)
         link.channel.close()
@@ -142,7 +142,7 @@ class Dispatcher:
                 self._flow()
                 return
 
-    def _takers(self) -> list[Link]:
+    def _takers(self) -> list[WorkerLink]:
         """Who takes connections, the one to be given the next first."""
         now = time.monotonic()
         takers = [link for link in self._links if link.ready and not link.is_stuck(now)]

@@ -14,7 +14,7 @@ from app.errors import ConfigurationError
 BACKLOG = 2048
 
 
-class Taken(Exception):
+class AddressTaken(Exception):
     """Another process listens there."""
 
 
@@ -34,7 +34,7 @@ def bind(host: str, port: int) -> socket.socket:
         listener.close()
         if error.errno == errno.EADDRINUSE:
             text = f"Port {port} on {host} is taken: set HOLDFAST_PORT, or stop what listens there."
-            raise Taken(text) from None
+            raise AddressTaken(text) from None
         raise ConfigurationError(f"Can't listen on {host} port {port}: {error.strerror}") from None
     return listener
 

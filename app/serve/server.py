@@ -61,7 +61,7 @@ def run(settings: Settings, door: socket.socket, lifeline: int, build: Callable[
     """
     logging.getLogger("uvicorn.error").setLevel(logging.DEBUG if settings.log_level == "debug" else logging.WARNING)
     app = create_app(settings, slot=slot(), folder=numbers()) if build is None else build(settings)
-    entry = Entry(app)
+    entry = ServedApp(app)
     config = uvicorn.Config(
         entry,
         interface="asgi3",
@@ -103,7 +103,7 @@ def make_socket(settings: Settings, **protocol: Any) -> asyncio.Protocol:
     return BoundedSocket(settings, **protocol)
 
 
-class Entry:
+class ServedApp:
     """The application, with a start that a ConfigurationError ended told apart from one that a fault ended."""
 
     def __init__(self, app: App) -> None:

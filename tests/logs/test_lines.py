@@ -26,7 +26,7 @@ from app.http import direct
 from app.http.calls import Service
 from app.kernel.topics.settings import PATTERN
 from app.main import ERRORS
-from app.pages.mount import Told
+from app.pages.mount import NamedRoute
 
 PAGE = Path(__file__).parents[2] / "docs/operations/logs.md"
 MARK = "c4n4ry"
@@ -180,7 +180,7 @@ def service(*, access_log: bool = True) -> httpx.AsyncClient:
     router = direct.router("test")
     router.get("/v0/topics/{topic}/claim")(claims)
     router.get("/v0/broken/{id}")(broken)
-    routes = [*router.routes, Told("/admin/{topic}", claims)]
+    routes = [*router.routes, NamedRoute("/admin/{topic}", claims)]
     app = Service(Metrics(), access_log=access_log, routes=routes)
     app.add_exception_handler(Exception, ERRORS.show)
     app.add_exception_handler(404, ERRORS.show)

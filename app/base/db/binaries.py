@@ -39,7 +39,7 @@ class Binaries:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class SystemAccount:
     """How to run a program that refuses to be root: words put in front of it, or an account to change to."""
 
     prefix: tuple[str, ...] = ()
@@ -74,14 +74,14 @@ def find(bindir: Path | None) -> Binaries:
 
 
 @cache
-def account() -> Account:
+def account() -> SystemAccount:
     """Who runs the server. Probed once in a process.
 
     A user namespace of its own lets root's process look like nobody's while its files stay root's; where that is
     refused (a container's seccomp profile), the process becomes nobody, and its data folder has to be nobody's.
     """
     if os.geteuid() != 0:
-        return Account()
+        return SystemAccount()
     try:
         nobody = pwd.getpwuid(NOBODY)
     except KeyError:
@@ -94,8 +94,8 @@ def account() -> Account:
             ) from None
     mapped = ("unshare", "--user", f"--map-user={nobody.pw_uid}", f"--map-group={nobody.pw_gid}")
     if _runs((*mapped, "true")):
-        return Account(prefix=mapped)
-    return Account(uid=nobody.pw_uid, gid=nobody.pw_gid)
+        return SystemAccount(prefix=mapped)
+    return SystemAccount(uid=nobody.pw_uid, gid=nobody.pw_gid)
 
 
 @cache

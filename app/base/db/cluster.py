@@ -27,7 +27,7 @@ LOG_FILE_BYTES = 16 * 1024 * 1024  # PostgreSQL needs room for one more file of 
 PORTS = range(15432, 25432)
 
 
-class Cluster:
+class DatabaseCluster:
     """The files in `folder` of a cluster of this major version.
 
     Raises ConfigurationError when the folder can't be written or holds the data of another major version.

@@ -27,7 +27,7 @@ from pathlib import Path
 import asyncpg
 
 from app.base.db import binaries, postmaster
-from app.base.db.cluster import DATABASE, Cluster
+from app.base.db.cluster import DATABASE, DatabaseCluster
 from app.base.db.owner import OwnerLock
 from app.errors import ConfigurationError
 
@@ -67,10 +67,10 @@ class EmbeddedPostgres:
         self._child: subprocess.Popen[bytes] | None = None
         self._pid: int | None = None
         self._port = 0
-        self._cluster: Cluster | None = None
+        self._cluster: DatabaseCluster | None = None
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> DatabaseCluster:
         """The files; known after start()."""
         assert self._cluster is not None, "start() comes first"
         return self._cluster
@@ -96,7 +96,7 @@ class EmbeddedPostgres:
         Raises ConfigurationError with the one line that the operator needs.
         """
         with self._guard:
-            self._cluster = Cluster(self._folder, binaries.find(self._bindir))
+            self._cluster = DatabaseCluster(self._folder, binaries.find(self._bindir))
             self._launcher = self._launcher or postmaster.Launcher()
             try:
                 self._bring_up(self._cluster.ports(), RETRY_SECONDS)

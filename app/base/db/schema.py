@@ -69,7 +69,7 @@ class Away(ConfigurationError):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class DatabaseFacts:
     """A database as found. `connections`: how many of its max_connections, `most`, are not kept for superusers.
 
     `commits`: the synchronous_commit that a session gets which asks for `on`; `standbys`: whether commits are to wait
@@ -104,7 +104,7 @@ async def check(url: str) -> bool:
     return judge(await facts(url))
 
 
-async def arrived(url: str, seconds: float, away: Callable[[], Awaitable[None]] | None = None) -> Facts:
+async def arrived(url: str, seconds: float, away: Callable[[], Awaitable[None]] | None = None) -> DatabaseFacts:
     """`facts`, of a database that may not be there yet: it is waited for, up to `seconds`, which is logged at once and
     every TOLD_SECONDS. `away` is called before the first wait. Raises as `facts` does; at once where no wait helps."""
     clock = asyncio.get_running_loop().time
@@ -128,7 +128,7 @@ async def arrived(url: str, seconds: float, away: Callable[[], Awaitable[None]] 
     return found
 
 
-async def facts(url: str, *, patience: float = WAIT_SECONDS) -> Facts:
+async def facts(url: str, *, patience: float = WAIT_SECONDS) -> DatabaseFacts:
     """Ask the database; one that is starting up, again and again for `patience` seconds.
 
     Raises ConfigurationError, of which Away may pass by itself, with host, port and reason, and never the password.
@@ -147,7 +147,7 @@ async def facts(url: str, *, patience: float = WAIT_SECONDS) -> Facts:
             found["revision"] = await connection.fetchval("SELECT max(version_num) FROM holdfast.alembic_version")
         if found["revision"] == KNOWN[-1]:
             found["indexes"] = await indexes.faults(connection)
-        return Facts(**found)
+        return DatabaseFacts(**found)
     except (asyncpg.PostgresError, asyncpg.InterfaceError, *PASSING) as error:
         kind = Away if isinstance(error, PASSING) else ConfigurationError
         raise kind(f"The database at {_place(url)} does not answer: {_reason(error)}") from None
@@ -157,7 +157,7 @@ async def facts(url: str, *, patience: float = WAIT_SECONDS) -> Facts:
         connection.terminate()  # one that is left unclosed can crash the interpreter at its end
 
 
-def judge(found: Facts) -> bool:
+def judge(found: DatabaseFacts) -> bool:
     """Whether the schema has to be migrated. Raises ConfigurationError when this code can't work with it."""
     if found.number < OLDEST_MAJOR * 10000:
         raise ConfigurationError(f"The database is PostgreSQL {found.version}: {OLDEST_MAJOR} or newer is needed")
@@ -191,7 +191,7 @@ def judge(found: Facts) -> bool:
     return found.revision != KNOWN[-1]
 
 
-def _dangers(found: Facts) -> Iterator[str]:
+def _dangers(found: DatabaseFacts) -> Iterator[str]:
     """How a crash would lose what was answered."""
     for setting, on in (("fsync", found.fsync), ("full_page_writes", found.full_page_writes)):
         if not on:

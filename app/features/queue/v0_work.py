@@ -19,7 +19,7 @@ from app.http.context import context_of
 from app.http.fields import check_tenants, encode, topic_in
 from app.http.openapi import events, query
 from app.http.sse import ADVICE_SECONDS, HEARTBEAT, EventStream, close, error_frame, must_accept_events, one_line, push
-from app.http.traced import Call, traced
+from app.http.traced import TracedCall, traced
 from app.http.v0.fields import check_node, job_fields
 from app.http.v0.frames import WORK
 from app.kernel.claim.streams import Stream, Streams
@@ -99,7 +99,7 @@ async def work(request: Request) -> Response:
 class WorkStream(EventStream):
     """Sends a stream's jobs until the client leaves or the stream must end; then releases what is left."""
 
-    def __init__(self, streams: Streams, stream: Stream, left: Callable[[], None], traced: Call | None) -> None:
+    def __init__(self, streams: Streams, stream: Stream, left: Callable[[], None], traced: TracedCall | None) -> None:
         super().__init__()
         self._streams = streams
         self._stream = stream

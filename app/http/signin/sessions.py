@@ -16,7 +16,7 @@ from app.base.keys import Key, digest_of
 from app.errors import Unauthorized
 from app.http.signin import users
 from app.http.signin.limiter import Limiter
-from app.http.signin.tokens import SECONDS, Claims, Tokens
+from app.http.signin.tokens import SECONDS, TokenClaims, Tokens
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pool
@@ -48,7 +48,7 @@ class Sessions:
         self._limiter = Limiter(pool)
         self._seconds = seconds
         self._key = secrets.token_bytes(32)
-        self._tokens: dict[bytes, tuple[Tokens, Claims]] = {}
+        self._tokens: dict[bytes, tuple[Tokens, TokenClaims]] = {}
         # A wrong password is never remembered.
         self._right: Fresh[bytes, _Verified | None] = Fresh(
             REMEMBER_SECONDS, most=MOST_REMEMBERED, until=lambda verified: 0.0 if verified is None else verified.until

@@ -27,7 +27,7 @@ PAGES: Final = "pages"  # of those that are good for the admin pages
 PAGES_SECONDS: Final = 12 * 3600
 
 
-class Claims(msgspec.Struct, frozen=True):
+class TokenClaims(msgspec.Struct, frozen=True):
     """What a good token says: whose it is, made in which epoch of their password, and until when it is good, on the
     process's monotonic clock."""
 
@@ -77,11 +77,11 @@ class Tokens:
         }
         return self._jwt.encode(claims, self.secret, algorithm=ALGORITHM)
 
-    def read(self, token: bytes) -> Claims | None:
+    def read(self, token: bytes) -> TokenClaims | None:
         """What a token says; None for what is no token of this secret. Raises Unauthorized for one that is over."""
         return self._read(
             token,
-            lambda claims, until: Claims(claims["sub"], int(claims["epoch"]), until),
+            lambda claims, until: TokenClaims(claims["sub"], int(claims["epoch"]), until),
             "This token has expired: sign in again, or refresh it earlier.",
         )
 
