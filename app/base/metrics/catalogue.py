@@ -76,7 +76,7 @@ GROUP_WAITING: Final = _gauge("group_waiting", "verb", "Calls whose statement ha
 STATEMENT_SECONDS: Final = _histogram(
     "statement_seconds",
     "statement",
-    "Time of a statement by its file's name, without the wait for a connection.",
+    "Time of a statement by its name, without the wait for a connection.",
     SECONDS,
 )
 STATEMENT_ERRORS: Final = _counter("statement_errors", "statement error", "Statements that failed, by asyncpg's class.")
