@@ -51,7 +51,6 @@ _NAMED: Final = {
     "app.features.upkeep.v0": ("v0", "reapers"),
     "app.features.jobs.v0_release": ("v0", "releases"),
     "app.features.dead_letters.v0_requeue": ("v0", "requeue"),
-    "app.features.saved_views.v0": ("v0", "saved_views"),
     "app.features.stats.v0_scale": ("v0", "scale"),
     "app.features.stats.v0": ("v0", "stats"),
     "app.features.stats.v0_history": ("v0", "stats_history"),

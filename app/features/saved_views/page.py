@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 import msgspec
@@ -11,18 +11,21 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from app.errors import InvalidRequest, NotFound
-from app.features.saved_views import requests as saved_views
-from app.features.saved_views.requests import MAX_ADDRESS, MAX_NAME
-from app.features.saved_views.store import MOST, View
+from app.features.saved_views import store
+from app.features.saved_views.store import MAX_ADDRESS, MAX_NAME, MOST, View
+from app.http.context import context_of
 from app.pages.forms import FAULTS
 from app.pages.permissions import KEEP_VIEWS, allows
 from app.pages.render import is_of_what_moves
 from app.pages.session import fields_of
 
+if TYPE_CHECKING:
+    from app.base.db.pool import Pool
+
 _NAMING: Final = "naming"  # in an address: the name that was refused
 
 
-class Kept(msgspec.Struct, frozen=True):
+class SavedViews(msgspec.Struct, frozen=True):
     """The views of a list, and what to save it as. `address`: of the list as it is filtered now, from its beginning;
     `typed` and `fault`: a name that was refused, and why."""
 
@@ -34,29 +37,34 @@ class Kept(msgspec.Struct, frozen=True):
     fault: str = ""
 
 
-async def of(request: Request, address: str, *, worth: bool) -> Kept:
+async def of(request: Request, address: str, *, worth: bool) -> SavedViews:
     """Those of the list at this address. `worth`: it is filtered, in a way that makes sense."""
-    every = [] if is_of_what_moves(request) else await saved_views.every(request)  # they are no part of that
+    views = [] if is_of_what_moves(request) else await every(request)  # they are no part of that
     if len(address) > MAX_ADDRESS:
         address, worth = _list_of(address), False
     typed = request.query_params.get(_NAMING, "")
     may_keep = allows(request, KEEP_VIEWS)
-    return Kept(
-        [one for one in every if _list_of(one.address) == _list_of(address)],
+    return SavedViews(
+        [one for one in views if _list_of(one.address) == _list_of(address)],
         address,
         may_keep,
         may_keep and worth,
         typed,
-        _fault(typed, every) if _NAMING in request.query_params else "",
+        _fault(typed, views) if _NAMING in request.query_params else "",
     )
+
+
+async def every(request: Request) -> list[View]:
+    """All that the visitor has, by name."""
+    return await store.page(*_mine(request))
 
 
 async def save(request: Request) -> Response:
     """Save it, and go there; what is refused is said there, beside the field."""
     fields = await fields_of(request)
-    there, name = saved_views.address_of(fields.get("address", "")), fields.get("name", "").strip()
+    there, name = store.check_address(fields.get("address", "")), fields.get("name", "").strip()
     try:
-        await saved_views.save(request, name, there)
+        await store.put(*_mine(request), name, there)
     except FAULTS:
         there += ("&" if "?" in there else "?") + urlencode({_NAMING: name[: MAX_NAME + 1]})
     return RedirectResponse(there, 303)
@@ -66,8 +74,14 @@ async def delete(request: Request) -> Response:
     """Delete it, if it is there, and go back to the list."""
     fields = await fields_of(request)
     with contextlib.suppress(NotFound):  # by now
-        await saved_views.delete(request, fields.get("name", ""))
-    return RedirectResponse(saved_views.address_of(fields.get("address", "")), 303)
+        await store.delete(*_mine(request), fields.get("name", ""))
+    return RedirectResponse(store.check_address(fields.get("address", "")), 303)
+
+
+def _mine(request: Request) -> tuple[Pool, str]:
+    """Where views are, and whose."""
+    context = context_of(request)
+    return context.pools.rest, context.access.actor(request).id
 
 
 def _list_of(address: str) -> str:
@@ -76,7 +90,7 @@ def _list_of(address: str) -> str:
 
 def _fault(name: str, views: list[View]) -> str:
     try:
-        saved_views.checked(name)
+        store.check_name(name)
     except InvalidRequest as error:
         return error.message
     full = len(views) >= MOST and name not in {one.name for one in views}

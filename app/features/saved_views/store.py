@@ -3,25 +3,28 @@ docs/admin.md."""
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from app.base.db import sql
-from app.errors import Throttled
+from app.errors import InvalidRequest, NotFound, Throttled
+from app.kernel.model import Connection
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pool
-    from app.kernel.model import Connection
 
 _SQL: Final = sql.load_all(__package__)
-_LOCK = _SQL["lock_views"]
-_PAGE = _SQL["page_views"]
-_PUT = _SQL["put_view"]
-_DELETE = _SQL["delete_view"]
 
 MOST: Final = 50  # of one owner
+MAX_NAME: Final = 80
+MAX_ADDRESS: Final = 2_048
+NAME: Final = r"^[^\s/.\u0000-\u001f\u007f][^/\u0000-\u001f\u007f]*$"
+ADDRESS: Final = r"^/admin/[!-\[\]-~]*$"  # what an address can have as it stands
+_NAME: Final = re.compile(NAME.replace("$", r"\Z"))
+_ADDRESS: Final = re.compile(ADDRESS.replace("$", r"\Z"))
 
 
 class View(msgspec.Struct, frozen=True):
@@ -34,20 +37,44 @@ class View(msgspec.Struct, frozen=True):
 
 async def page(db: Connection, owner: str) -> list[View]:
     """All that somebody has, by name."""
-    return [View(**row) for row in await db.fetch(_PAGE, owner)]
+    return [View(**row) for row in await db.fetch(_SQL["page_views"], owner)]
 
 
 async def put(pool: Pool, owner: str, name: str, address: str) -> View:
-    """Save one, or change its address. Raises Throttled above MOST."""
+    """Save one, or change its address. Raises InvalidRequest; Throttled above MOST."""
+    name, address = check_name(name), check_address(address)
     async with pool.acquire() as db, db.transaction():
-        await db.execute(_LOCK, owner)
-        row = await db.fetchrow(_PUT, owner, name, address, MOST)
+        await db.execute(_SQL["lock_views"], owner)
+        row = await db.fetchrow(_SQL["put_view"], owner, name, address, MOST)
     if row is None:
         raise Throttled(f"There can be {MOST} saved views of one user or key.", {"limit": "views", "max": MOST})
     return View(name, address, row["created_at"])
 
 
-async def delete(db: Connection, owner: str, name: str) -> View | None:
-    """Delete one: as it was; None if there is none."""
-    row = await db.fetchrow(_DELETE, owner, name)
-    return None if row is None else View(name, row["address"], row["created_at"])
+async def delete(db: Connection, owner: str, name: str) -> View:
+    """Delete one: as it was. Raises InvalidRequest, NotFound."""
+    row = await db.fetchrow(_SQL["delete_view"], owner, check_name(name))
+    if row is None:
+        raise NotFound(f"There is no saved view {name!r}.")
+    return View(name, row["address"], row["created_at"])
+
+
+def check_address(text: str) -> str:
+    """A page's address. Raises InvalidRequest."""
+    if len(text) > MAX_ADDRESS or not _ADDRESS.match(text):
+        raise InvalidRequest(
+            f"address begins with /admin/ and has {MAX_ADDRESS} characters at most, escaped as addresses are.",
+            {"field": "address"},
+        )
+    return text
+
+
+def check_name(name: str) -> str:
+    """A view's name. Raises InvalidRequest."""
+    if len(name) > MAX_NAME or not _NAME.match(name):
+        raise InvalidRequest(
+            f"A view's name has 1 to {MAX_NAME} characters, none of them / or a control character; "
+            "it begins with neither a dot nor a space.",
+            {"field": "name"},
+        )
+    return name

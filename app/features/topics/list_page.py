@@ -13,7 +13,6 @@ from app.base.keys import covers
 from app.errors import InvalidRequest
 from app.features.jobs import links as again
 from app.features.saved_views import page as saved
-from app.features.saved_views import requests as saved_views
 from app.features.stats import overview
 from app.features.stats.overview import Overview, Seen, Sort
 from app.http.context import context_of
@@ -88,7 +87,7 @@ async def find(request: Request) -> Response:
         request,
         "found.html",
         title="Found",
-        views=[one for one in await saved_views.every(request) if wanted.lower() in one.name.lower()][:FOUND],
+        views=[one for one in await saved.every(request) if wanted.lower() in one.name.lower()][:FOUND],
         pages=[(one.word, one.href) for one in side(request) if wanted.lower() in one.word.lower()],
         topics=list(dict.fromkeys(names))[:FOUND],
     )
