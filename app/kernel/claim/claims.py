@@ -68,6 +68,7 @@ class Claims:
         while not jobs and not self._stopping and (left := until - time.monotonic()) > 0:
             if not await self._park(claimer, mark, left) or self._stopping:
                 break
+            claimer = await self._renew(claimer)
             mark, jobs = await self._ask(claimer, waits=True)
         return jobs
 
@@ -83,6 +84,7 @@ class Claims:
             woken = await self._park_at_all(claimers, marks, left)
             if not woken or self._stopping:
                 break
+            claimers = [await self._renew(claimer) for claimer in claimers]
             marks, found = await self._ask_in_order(claimers, waits=True)
             # A topic that was not asked has work for somebody else.
             self._pass_on(claimers[place] for place in woken if place >= len(marks))
@@ -101,6 +103,8 @@ class Claims:
             share = await self._submit(group, claimer)
             if self._stopping:
                 share = share or []
+            if share is None:
+                claimer = await self._renew(claimer)
         # Where it was tokens that lacked, there may be jobs; nor do jobs of some tenants or tags tell of all.
         of_all = claimer.tenants is None and claimer.tags is None
         if not share and of_all and not self._shared.throttle.sends_away(topic.id):
@@ -132,6 +136,17 @@ class Claims:
             # The caller gets the jobs that were claimed: an error would strand them until their deadline.
             log.warning("a claim of topic %s failed, after others had jobs: %r", claimer.policy.topic.name, error)
         return marks, found
+
+    async def _renew(self, claimer: Claimer) -> Claimer:
+        """A claimer that has waited, with its topic's policy as it is known now: the topic may be paused by now."""
+        policy = claimer.policy
+        try:
+            latest = await self._shared.policies.get(policy.topic.name)
+        except TopicNotFound:
+            return claimer
+        if latest is policy or latest.topic.id != policy.topic.id or latest.version < policy.version:
+            return claimer
+        return replace(claimer, policy=latest)
 
     async def _park(self, claimer: Claimer, mark: int, seconds: float) -> bool:
         return await self._shared.waiters.park(
@@ -200,7 +215,9 @@ class Claims:
             await asyncio.wait(self._returns)
 
     async def _commit(self, cohort: Sequence[Claimer]) -> list[Answer | BaseException]:
-        policy, tags = await self._latest(cohort[-1].policy), cohort[-1].tags
+        last, tags = cohort[-1], cohort[-1].tags
+        # A cohort with a window has waited for it.
+        policy = (await self._renew(last) if last.policy.config.claim_jitter_ms else last).policy
         passes = self._passes if tags is None else self._tagged.passes(tags)
         shares: list[list[Job]] = [[] for _ in cohort]
         lanes: Sequence[Lane] = await self._shared.lanes.of(self._shared.verbs(policy), policy.topic)
@@ -213,14 +230,6 @@ class Claims:
         else:
             through = await passes.fill(policy, cohort, shares, lanes, MAX_SLOTS)
         return [share if share or through else None for share in shares]
-
-    async def _latest(self, policy: Policy) -> Policy:
-        """The topic's policy as it is known now: whoever waits came with an older one, and it may be paused by now."""
-        try:
-            latest = await self._shared.policies.get(policy.topic.name)
-        except TopicNotFound:
-            return policy
-        return latest if latest.topic.id == policy.topic.id and latest.version >= policy.version else policy
 
     async def _spend(
         self,
