@@ -41,6 +41,7 @@ async def test_who_leaves_during_the_statement_gives_back_what_it_got(
         await claiming
     del machine.log.after["claim"]
     await machine.engine.claims.drain()
+    await machine.engine.settlements.drain()  # what was given back
     for seq in (1, 2):
         assert await given_back(pools, queue, seq)
         assert await events(pools.rest, queue, seq) == ["enqueued", "claimed", "released"]
@@ -63,6 +64,7 @@ async def test_who_leaves_as_the_answer_comes_gives_back_what_it_got(
     with pytest.raises(asyncio.CancelledError):
         await claiming
     await machine.engine.claims.drain()
+    await machine.engine.settlements.drain()  # what was given back
     assert await given_back(pools, queue, 1)
     assert await events(pools.rest, queue, 1) == ["enqueued", "claimed", "released"]
 
@@ -87,6 +89,7 @@ async def test_who_leaves_before_the_statement_claims_nothing(machine: Machine, 
     with pytest.raises(asyncio.CancelledError):
         await second
     await machine.engine.claims.drain()
+    await machine.engine.settlements.drain()  # what was given back
     assert await events(pools.rest, queue, 2) == ["enqueued"]
 
 
@@ -103,6 +106,7 @@ async def test_who_leaves_gives_back_no_others_jobs(machine: Machine, queue: Pol
     del machine.log.after["claim"]
     await asyncio.gather(leaving, return_exceptions=True)
     await machine.engine.claims.drain()
+    await machine.engine.settlements.drain()  # what was given back
     assert machine.log.count("claim") == 1
     assert await given_back(pools, queue, 1)
     assert await machine.engine.settlements.ack(queue, [held(job, "stays") for job in jobs]) == {0, 1}
@@ -122,6 +126,7 @@ async def test_the_last_delivery_can_be_given_back(machine: Machine, topic: str,
         await claiming
     del machine.log.after["claim"]
     await machine.engine.claims.drain()
+    await machine.engine.settlements.drain()  # what was given back
     assert [job.deliveries for job in await machine.claim(queue)] == [1]
     assert machine.log.count("bury") == 0
 

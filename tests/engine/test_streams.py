@@ -143,6 +143,7 @@ async def test_who_leaves_while_the_next_job_comes_loses_none(machine: Machine, 
     del machine.log.after["claim"]
     await machine.engine.streams.close(stream)
     await machine.engine.claims.drain()
+    await machine.engine.settlements.drain()  # what was given back
     assert [job.deliveries for job in await machine.claim(queue)] == [1]
 
 

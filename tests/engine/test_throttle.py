@@ -224,6 +224,7 @@ async def test_who_leaves_before_the_answer_spends_none(
         await leaving
     del machine.log.after["claim"]
     await machine.engine.claims.drain()
+    await machine.engine.settlements.drain()  # what was given back
     assert len(await machine.claim(queue)) == 1
     assert await machine.claim(queue) == []
 

@@ -148,8 +148,7 @@ class Sender:
             else:
                 await settlements.nack(policy, held, [Return(delay_ms=None, error=error)])
         except asyncio.CancelledError:
-            with contextlib.suppress(Exception):
-                await settlements.give_back(policy, self._node, [job])
+            await settlements.give_back(policy, self._node, [job])
             raise
         except (*UNREACHABLE, HoldfastError) as error:
             log.warning("a webhook's delivery waits for its deadline: %r", error)

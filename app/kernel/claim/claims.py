@@ -39,7 +39,6 @@ class Claims:
         self._passes = Passes(shared, exits)
         self._tagged = Tagged(shared, exits)
         self._stopping = False
-        self._returns: set[asyncio.Task[None]] = set()
         # Without a window the first come takes what it asked for, and a statement has as many slots as one caller
         # may ask for; with one, the whole cohort shares, however much it asks for.
         self._greedy = self._group(window=0)
@@ -193,9 +192,7 @@ class Claims:
 
     def _give_back(self, claimer: Claimer, jobs: Answer) -> None:
         if jobs:
-            task = asyncio.create_task(self._settlements.give_back(claimer.policy, claimer.node, jobs))
-            self._returns.add(task)
-            task.add_done_callback(self._returns.discard)
+            self._settlements.give_back(claimer.policy, claimer.node, jobs)
 
     def groups(self) -> dict[str, list[GroupCommit[Any, Any]]]:
         """Its group commits, by verb."""
@@ -207,12 +204,10 @@ class Claims:
         self._shared.waiters.wake_all()
 
     async def drain(self) -> None:
-        """Wait for claims under way, and for what callers who left give back."""
+        """Wait for claims under way. What callers who left give back waits with the settlements."""
         await self._greedy.drain()
         await self._even.drain()
         await self._tagged.drain()
-        if self._returns:
-            await asyncio.wait(self._returns)
 
     async def _commit(self, cohort: Sequence[Claimer]) -> list[Answer | BaseException]:
         last, tags = cohort[-1], cohort[-1].tags

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 from collections.abc import Callable, Sequence
@@ -63,6 +64,7 @@ class Settlements:
         )
         # Topic id, and seqs that are leased no more, by their holder's own doing.
         self.settled: Signal[int, Sequence[int]] = Signal()
+        self._returns: set[asyncio.Task[None]] = set()
         size: Callable[[_Call], int] = lambda call: len(call.held)  # noqa: E731
         self._acks: GroupCommit[_Call, set[int]] = GroupCommit(
             self._ack, max_waiting=shared.max_waiting, weight=_weight
@@ -123,8 +125,15 @@ class Settlements:
         call = _Call(policy, held, (), [lease_ms] * len(held), cancelled=found, progress=progress)
         return await self._extends.submit(policy.topic.id, call)
 
-    async def give_back(self, policy: Policy, node: str, jobs: Sequence[Job], *, refund: bool = True) -> None:
-        """Return jobs that their holder can't work on. Best effort: where it fails, the deadline returns them."""
+    def give_back(self, policy: Policy, node: str, jobs: Sequence[Job], *, refund: bool = True) -> asyncio.Future[None]:
+        """Return jobs that their holder can't work on: done when they are, which nobody has to wait for, and which
+        nobody can cancel. Best effort: where it fails, the deadline returns them."""
+        task = asyncio.create_task(self._give_back(policy, node, jobs, refund=refund))
+        self._returns.add(task)
+        task.add_done_callback(self._returns.discard)
+        return asyncio.shield(task)
+
+    async def _give_back(self, policy: Policy, node: str, jobs: Sequence[Job], *, refund: bool) -> None:
         if not jobs:
             return
         held = [Held(job.seq, UUID(job.lease), node) for job in jobs]
@@ -141,6 +150,8 @@ class Settlements:
 
     async def drain(self) -> None:
         """Wait for all that is under way."""
+        if self._returns:
+            await asyncio.wait(self._returns)
         for group in (self._acks, self._nacks, self._fails, self._extends):
             await group.drain()
 
