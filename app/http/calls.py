@@ -39,7 +39,6 @@ _NAMED: Final = {
     "app.features.topics.messages": ("messages", "topic_configs"),
     "app.features.people.messages_users": ("messages", "users"),
     "app.features.health.metrics": ("none", "metrics"),
-    "app.features.database.v0": ("v0", "admin"),
     "app.features.jobs.v0_cancel": ("v0", "cancels"),
     "app.features.topics.v0_control": ("v0", "controls"),
     "app.features.logs.v0_delete": ("v0", "deletions"),

@@ -285,6 +285,7 @@ async def probes(http: httpx.AsyncClient, topic: str, limited: dict[str, str]) -
         await http.get(path, headers=limited)
     for headers, status in ((NOBODY, 401), (limited, 403), (KEY, 200)):
         assert (await http.get("/v0/admin/horizon", headers=headers)).status_code == status
+    refused(await http.get("/v0/admin/horizon?x=1"), 400, "invalid_request")
 
 
 AREAS = {

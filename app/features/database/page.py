@@ -1,4 +1,4 @@
-"""/admin/horizon: what /v0/admin/horizon answers, for a person."""
+"""/v0/admin/horizon, and /admin/horizon, which shows the same to a person."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from app.base.db import horizon
 from app.base.db.horizon import OLD_SECONDS, Holder, Horizon, Kind, Table
 from app.base.times import duration
 from app.http.context import context_of
+from app.http.route import Call
 from app.pages.render import page
 
 FEW_ROWS: Final = 100  # a table with fewer, dead and alive, is left out
@@ -22,6 +23,10 @@ _KINDS: Final = {
     Kind.PREPARED: "Prepared transaction",
     Kind.STANDBY: "Standby",
 }
+
+
+class HorizonAnswer(Horizon, frozen=True):
+    """Who holds back PostgreSQL's xmin horizon, the oldest first, 100 at most."""
 
 
 class HolderRow(msgspec.Struct, frozen=True):
@@ -51,26 +56,31 @@ class TableRow(msgspec.Struct, frozen=True):
     vacuumed: str
 
 
+async def get_horizon(call: Call) -> Horizon:
+    """Who keeps PostgreSQL from removing dead rows, the oldest first, and what to do about it."""
+    return await horizon.read(call.context.pools.rest)
+
+
 async def show(request: Request) -> Response:
     """The page. Raises what app.base.db.horizon.read raises."""
-    found = await horizon.read(context_of(request).pools.rest)
+    current = await horizon.read(context_of(request).pools.rest)
     return page(
         request,
         "horizon.html",
         title="Horizon",
-        horizon=found,
-        age=_age(found),
-        dead=sum(table.dead_rows for table in found.tables),
+        horizon=current,
+        age=_age(current),
+        dead=sum(table.dead_rows for table in current.tables),
         old_seconds=OLD_SECONDS,
-        holders=[_holder(holder) for holder in found.holders],
-        tables=[_table(table, found.at) for table in found.tables if table.dead_rows + table.live_rows >= FEW_ROWS],
+        holders=[_holder(holder) for holder in current.holders],
+        tables=[_table(table, current.at) for table in current.tables if table.dead_rows + table.live_rows >= FEW_ROWS],
     )
 
 
-def _age(found: Horizon) -> str:
-    if found.position is None:
+def _age(current: Horizon) -> str:
+    if current.position is None:
         return "none"
-    return "unknown" if found.position.age_s is None else duration(found.position.age_s * 1000)
+    return "unknown" if current.position.age_s is None else duration(current.position.age_s * 1000)
 
 
 def _holder(holder: Holder) -> HolderRow:

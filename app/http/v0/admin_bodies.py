@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from app.base.db.horizon import Horizon
 from app.http.bounds import about, text
 from app.http.openapi import NAME
 from app.http.signin import store
@@ -92,12 +91,6 @@ class KeysAnswer(msgspec.Struct):
     keys: list[KeyShown]
     performance: Performance
     next_cursor: str | UnsetType = UNSET
-
-
-class HorizonAnswer(Horizon, frozen=True):
-    """Who holds back PostgreSQL's xmin horizon, the oldest first, 100 at most."""
-
-    performance: Performance
 
 
 def shown(kept: Kept) -> KeyShown:

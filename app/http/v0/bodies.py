@@ -7,7 +7,6 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from app.base.db.horizon import Horizon
 from app.http.bounds import MAX_NODE_BYTES, MAX_NODES, Count, Holder, LeaseMs, Seq, Tags, Tenants, Wait, about, text
 from app.http.v0.config_bodies import ResolvedConfig
 from app.kernel.topics.settings import PATTERN
@@ -267,12 +266,6 @@ class ClaimAnyAnswer(msgspec.Struct):
     count: int
     performance: Performance
     ready: int | UnsetType = UNSET
-
-
-class HorizonAnswer(Horizon, frozen=True):
-    """Who holds back PostgreSQL's xmin horizon, the oldest first, 100 at most."""
-
-    performance: Performance
 
 
 class RecordShown(msgspec.Struct, kw_only=True):
