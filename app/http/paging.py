@@ -15,6 +15,7 @@ from app.errors import InvalidRequest
 from app.http.bounds import NO_NUL
 from app.http.fields import encode
 from app.http.openapi import query
+from app.kernel.topics.config import check_name
 
 T = TypeVar("T")
 
@@ -57,6 +58,15 @@ def cursor_of(request: Request, kind: type[T]) -> T | None:
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(cursor), type=kind)
     except (binascii.Error, ValueError, msgspec.DecodeError):
+        raise foreign_cursor() from None
+
+
+def name_after(request: Request) -> str:
+    """The topic or schedule that the request's cursor names; "" for none. Raises InvalidRequest."""
+    place = cursor_of(request, dict[str, str])
+    try:
+        return "" if place is None else check_name(place["after"])
+    except (KeyError, InvalidRequest):
         raise foreign_cursor() from None
 
 

@@ -71,7 +71,8 @@ class Route(_What, frozen=True, kw_only=True):
     names something, unless that need not be there (`finds`), 413 and 415 where there is a body. parameters: of the
     query, and of the path but for {topic}, as OpenAPI has them. empty: what no body stands for; b"": there must be one.
     verb: what the call is counted as, unless that is the feature's name and the function's. described: changes the
-    route's description, where it is of another form.
+    route's description, where it is of another form. decoder: reads the body in place of
+    msgspec's own.
 
     Who may call: a key with this `scope`, for the topic in the path if there is one; None: anybody. server: for every
     topic, as it is about the whole server. consumes, confines, query_token: as Access.check has them. own_check: `do`
@@ -95,6 +96,7 @@ class Route(_What, frozen=True, kw_only=True):
     parameters: Sequence[dict[str, Any]] = ()
     refuses: frozenset[int] = frozenset()
     verb: str | None = None
+    decoder: Any = None
     described: Callable[[dict[str, Any]], None] | None = None
 
     @property
@@ -156,7 +158,7 @@ class Route(_What, frozen=True, kw_only=True):
     def _endpoint(self, feature: str, usual: int) -> Callable[..., Any]:
         if self.hot:
             return self._named(self.do, feature)
-        decoder = msgspec.json.Decoder(self.takes) if isinstance(self.takes, type) else None
+        decoder = self.decoder or (msgspec.json.Decoder(self.takes) if isinstance(self.takes, type) else None)
         names = {one["name"] for one in self.parameters if one["in"] == "query"} if self.dialect.strict else None
 
         async def endpoint(request: Request) -> Response:

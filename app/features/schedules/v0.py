@@ -7,24 +7,21 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
-from starlette.requests import Request
 
 from app.base import cron
 from app.base.keys import Scope
-from app.errors import InvalidRequest
 from app.features.schedules import requests
 from app.features.schedules.changes import Schedules
 from app.features.schedules.store import Missed, Schedule, Wanted
 from app.http import openapi
 from app.http.bounds import about
 from app.http.fields import known_parameters
-from app.http.paging import cursor_of, cursor_to, foreign_cursor, page_size, prefix, prefix_in
+from app.http.paging import cursor_to, name_after, page_size, prefix, prefix_in
 from app.http.route import Call
 from app.http.sight import WHY
 from app.http.v0.columns import columns_of
 from app.http.v0.record_bodies import AppendBody, Record
 from app.kernel.forms import as_json
-from app.kernel.topics.config import check_name
 from app.kernel.topics.settings import PATTERN
 
 MOST_ZONE: Final = 64
@@ -119,7 +116,7 @@ async def page(call: Call) -> TopicSchedules:
     allowed = context.access.prefixes(request, Scope.ADMIN)
     known_parameters(request, {"prefix", "page_size", "cursor"})
     size = page_size(request)
-    found = await context.core(Schedules).page(prefix_in(request), _after(request), size + 1, allowed)
+    found = await context.core(Schedules).page(prefix_in(request), name_after(request), size + 1, allowed)
     more = cursor_to({"after": found[size - 1].name}) if len(found) > size else UNSET
     return TopicSchedules([_item(one) for one in found[:size]], more)
 
@@ -195,14 +192,6 @@ def _error(one: Schedule) -> ScheduleError | None:
     if one.error_code is None or one.error_text is None:
         return None
     return ScheduleError(one.error_code, one.error_text)
-
-
-def _after(request: Request) -> str:
-    place = cursor_of(request, dict[str, str])
-    try:
-        return "" if place is None else check_name(place["after"])
-    except (KeyError, InvalidRequest):
-        raise foreign_cursor() from None
 
 
 def _ms(at: datetime) -> int:

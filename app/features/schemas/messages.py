@@ -8,13 +8,12 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
-from starlette.requests import Request
 
-from app.errors import InvalidRequest, NotFound
+from app.errors import NotFound
 from app.http.bounds import about
 from app.http.fields import encode
 from app.http.openapi import query
-from app.http.paging import cursor_of, cursor_to, foreign_cursor, page_size
+from app.http.paging import cursor_to, name_after, page_size
 from app.http.route import Call
 from app.kernel.schemas import schemas
 from app.kernel.schemas import store as schema_store
@@ -55,7 +54,7 @@ class TopicSchemas(msgspec.Struct):
 async def page(call: Call) -> TopicSchemas:
     """The schemas of topics, by topic, a page at a time."""
     size = page_size(call.request, MOST_SHOWN)
-    found = await schema_store.page(call.context.pools.rest, _after(call.request), size + 1, call.prefixes)
+    found = await schema_store.page(call.context.pools.rest, name_after(call.request), size + 1, call.prefixes)
     items = [_body_of(kept) for kept in found[:size]]
     return TopicSchemas(items, cursor_to({"after": items[-1].topic}) if len(found) > size else UNSET)
 
@@ -91,11 +90,3 @@ async def delete(call: Call) -> None:
 
 def _body_of(kept: Kept) -> TopicSchema:
     return TopicSchema(kept.topic, kept.schema, schemas.Format(kept.format).value, kept.version, kept.updated_at)
-
-
-def _after(request: Request) -> str:
-    place = cursor_of(request, dict[str, str])
-    try:
-        return "" if place is None else check_name(place["after"])
-    except (KeyError, InvalidRequest):
-        raise foreign_cursor() from None

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
+import msgspec
 from starlette.requests import Request
 
-from app.http.context import context_of
+from app.errors import TopicExistsIncompatible
+from app.http.context import Context, context_of
+from app.http.fields import encode
+from app.kernel.schemas.schemas import Format, Text, text_of
 from app.kernel.topics import hooks, store
-from app.kernel.topics.settings import Chosen
+from app.kernel.topics.resolve import AskedInFull, resolve
+from app.kernel.topics.settings import Chosen, Config
 from app.kernel.topics.webhook import Webhook
 
 
@@ -37,3 +43,35 @@ async def amend(
     if chosen is not None:
         context.policies.changed(topic)
     return chosen
+
+
+async def configure(
+    request: Request, context: Context, name: str, asked: AskedInFull, *, replace: bool = True
+) -> tuple[Config, Text | None, bool]:
+    """Store what was asked for; the configuration in full, the schema, and whether the topic was created. Without
+    `replace`, one that exists stays as it is.
+
+    Raises InvalidRequest, InvalidSchema; Forbidden for a dead-letter topic that the key may not write to;
+    TopicExistsIncompatible.
+    """
+    webhook, secret = check_hook(request, name, asked.webhook)
+    config = resolve(name, msgspec.structs.replace(asked, webhook=webhook))
+    check_dead_letter(request, config.dead_letter)
+    schema = None if asked.schema is None else await asyncio.to_thread(_schema_asked, asked)
+    store_it = store.put if replace else store.create
+    try:
+        created = await store_it(
+            context.pools.rest, name, config, context.access.actor(request), schema=schema, secret=secret
+        )
+    except TopicExistsIncompatible as error:
+        if asked.type is not None:
+            raise
+        hint = 'Send "type": "queue": without a type, a PUT is for a log.'
+        raise TopicExistsIncompatible(f"{error.message} {hint}", error.detail) from None
+    context.policies.changed(name)
+    return config, schema, created
+
+
+def _schema_asked(asked: AskedInFull) -> Text:
+    form = None if asked.schema_format is None else Format(asked.schema_format)
+    return text_of(encode(asked.schema).decode(), form)

@@ -1,108 +1,238 @@
-"""PUT, GET and DELETE /v0/topics/:topic, and the list of topics."""
+"""/v0/topics: topics made, configured, listed and deleted; queues paused, resumed and drained."""
 
 from __future__ import annotations
 
-import asyncio
-import time
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
+from msgspec import UNSET, Meta, UnsetType
 
 from app.base.keys import Scope
-from app.errors import InvalidRequest, TopicExistsIncompatible, TopicNotFound
-from app.features.topics.configs import check_dead_letter, check_hook
-from app.http import direct
-from app.http.body import read_json
-from app.http.context import Context, context_of
-from app.http.fields import encode, flag, topic_in
-from app.http.openapi import TOPIC, operation, query
-from app.http.paging import CURSOR, PAGE_SIZE, cursor_of, cursor_to, foreign_cursor, page_size, prefix, prefix_in
-from app.http.v0.bodies import DeleteAnswer, ListAnswer, ListItem, PutAnswer, QueueCounts, StateAnswer
-from app.http.v0.config_bodies import config_shown
-from app.http.v0.fields import answer
+from app.errors import TopicNotFound, Unauthorized
+from app.features.topics.configs import configure
+from app.features.topics.control import Drains, hold
+from app.http.bounds import about
+from app.http.context import Context
+from app.http.departure import while_connected
+from app.http.fields import flag
+from app.http.openapi import query
+from app.http.paging import cursor_to, name_after, page_size, prefix, prefix_in
+from app.http.route import Call
+from app.http.v0.config_bodies import ResolvedConfig, config_shown
+from app.kernel.audit.trail import Action
 from app.kernel.counts import inspector
 from app.kernel.counts.inspector import State
 from app.kernel.logs import log
 from app.kernel.logs.log import LogState
 from app.kernel.purges import Purges
 from app.kernel.schemas import store as schema_store
-from app.kernel.schemas.schemas import Format, Text, text_of
-from app.kernel.topics import store
+from app.kernel.schemas.schemas import Format, Text
+from app.kernel.topics import control, store
 from app.kernel.topics.config import Policy, check_name
+from app.kernel.topics.control import Control
 from app.kernel.topics.last_used import priority_of
-from app.kernel.topics.resolve import AskedInFull, resolve
-from app.kernel.topics.settings import Config, TopicType
-
-router = direct.router("topics")
+from app.kernel.topics.resolve import AskedInFull
+from app.kernel.topics.settings import TopicType
 
 EXACT: Final = 10_000
-TOUCH = query("touch", "Whether this look counts as a read of the topic.", {"type": "boolean", "default": True})
-TOUCH_ALL = query("touch", "Whether it counts as a read of those listed.", {"type": "boolean", "default": False})
-IF_EMPTY = query(
+MAX_WAIT_MS: Final = 60_000
+PREFIX: Final = prefix("topics")
+TOUCH: Final = query("touch", "Whether this look counts as a read of the topic.", {"type": "boolean", "default": True})
+TOUCH_ALL: Final = query("touch", "Whether it counts as a read of those listed.", {"type": "boolean", "default": False})
+IF_EMPTY: Final = query(
     "if_empty", "true refuses to delete what holds live jobs or records.", {"type": "boolean", "default": False}
 )
 
-_body = msgspec.json.Decoder(AskedInFull)
+_TENANT = Annotated[str, Meta(min_length=1, max_length=128)]
 
 
-@router.put(
-    "/v0/topics/{topic}",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[TOPIC],
-        body=AskedInFull,
-        body_required=False,
-        answers={200: PutAnswer, 201: PutAnswer},
-        errors=[400, 401, 403, 409, 413, 415, 503],
-    ),
-)
-async def put(request: Request) -> Response:
+class PutAnswer(msgspec.Struct):
+    """The topic as it is now."""
+
+    topic: str
+    created: bool
+    config: ResolvedConfig
+
+
+class QueueCounts(msgspec.Struct):
+    """ready and in_flight are how many there are now."""
+
+    ready: int
+    in_flight: int
+    dead_lettered: Annotated[
+        int, about("How many became dead letters over the life of the topic. How many there are is dead in its stats.")
+    ]
+
+
+class StateAnswer(msgspec.Struct, kw_only=True):
+    """A topic. count and bytes are of what is live."""
+
+    topic: str
+    type: str
+    head_seq: int
+    earliest_seq: int
+    count: int
+    bytes: int
+    queue: QueueCounts | UnsetType = UNSET
+    last_write_ts: int | None
+    next_seq: int
+    config: ResolvedConfig
+    effective_priority: int
+    last_read_ts: int | None
+
+
+class ListItem(msgspec.Struct):
+    """A topic in a list."""
+
+    topic: str
+    head_seq: int
+    earliest_seq: int
+    count: int
+    bytes: int
+    durable: bool
+    effective_priority: int
+
+
+class ListAnswer(msgspec.Struct):
+    """A page of topics by name; `next_cursor` is absent on the last one."""
+
+    topics: list[ListItem]
+    next_cursor: str | UnsetType = UNSET
+
+
+class DeleteAnswer(msgspec.Struct):
+    """Whether there was such a topic."""
+
+    topic: str
+    deleted: bool
+    routers_removed: list[str]
+
+
+class PauseBody(msgspec.Struct, forbid_unknown_fields=True):
+    """All of the topic, or one tenant's jobs."""
+
+    tenant: Annotated[_TENANT | None, about("Only this tenant's jobs.")] = None
+
+
+class DrainBody(msgspec.Struct, forbid_unknown_fields=True):
+    """How long to wait until nothing is left."""
+
+    wait_ms: Annotated[int, Meta(ge=0, le=MAX_WAIT_MS, description="How long to wait until no job is left, in ms.")] = 0
+
+
+class ControlAnswer(msgspec.Struct):
+    """How the topic is held up now."""
+
+    topic: str
+    paused: Annotated[bool, about("No job of it is claimed.")]
+    paused_tenants: Annotated[list[str], about("None of theirs is.")]
+    draining: Annotated[bool, about("No more is taken in.")]
+
+
+class DrainAnswer(ControlAnswer, kw_only=True):
+    """The same, and what is left."""
+
+    left: Annotated[int, about("Jobs that wait, are scheduled or blocked, or are being worked on.")]
+    closes_in_ms: Annotated[int, about("Until then another process that has not heard of the drain may take some in.")]
+    empty: Annotated[bool, about("No job is left, and none can come.")]
+
+
+async def put(call: Call, body: AskedInFull) -> tuple[int, PutAnswer]:
     """Create a topic, or replace its configuration: what is left out goes back to its default."""
-    began = time.perf_counter()
-    context = context_of(request)
-    name = topic_in(request)
-    context.access.check(request, Scope.ADMIN, name)
-    asked = await read_json(request, _body, context.settings.max_body_bytes, empty=b"{}")
-    check_name(name)
-    config, schema, created = await configure(request, context, name, asked)
-    fields = {"topic": name, "created": created, "config": config_shown(config, schema)}
-    return answer(encode(fields)[1:-1], began, status=201 if created else 200)
+    name = check_name(call.topic)
+    config, schema, created = await configure(call.request, call.context, name, body)
+    return 201 if created else 200, PutAnswer(name, created, config_shown(config, schema))
 
 
-@router.get(
-    "/v0/topics/{topic}",
-    response_class=Response,
-    openapi_extra=operation(parameters=[TOPIC, TOUCH], answers={200: StateAnswer}, errors=[400, 401, 403, 404, 503]),
-)
-async def get(request: Request) -> Response:
+async def get(call: Call) -> StateAnswer:
     """A topic's configuration, and what it holds."""
-    began = time.perf_counter()
-    context = context_of(request)
-    name = topic_in(request)
-    context.access.check(request, Scope.READ, name)
-    touch = flag(request, "touch", default=True)
+    context, name = call.context, call.topic
+    touch = flag(call.request, "touch", default=True)
     # Not from the cache: what is shown here is what is stored.
     policy = await store.get(context.pools.rest, check_name(name), context.policies.defaults)
     if policy is None:
         raise TopicNotFound(name)
     schema = None if policy.schema_version is None else await schema_store.get(context.pools.rest, name)
     extent, rest = await extent_of(context, policy)
-    fields: dict[str, Any] = {"topic": name, "type": policy.config.type, **extent, **rest}
     if touch:  # it counts itself
         context.engine.reads.note(policy.topic.id)
     last_read, last_write = (await context.engine.uses.last([policy.topic]))[policy.topic.id]
+    fields = {**extent, **rest}
     if policy.config.type is TopicType.QUEUE:  # its newest job may be gone by now, or have come past the service
         known = [at for at in (last_write, fields["last_write_ts"]) if at is not None]
         fields["last_write_ts"] = max(known, default=None)
-    fields |= {
-        "next_seq": extent["head_seq"] + 1,
-        "config": config_shown(policy.config, None if schema is None else Text(Format(schema.format), schema.schema)),
-        "effective_priority": _effective(policy, last_read),
-        "last_read_ts": last_read,
-    }
-    return answer(encode(fields)[1:-1], began)
+    return StateAnswer(
+        topic=name,
+        type=policy.config.type.value,
+        **fields,
+        next_seq=extent["head_seq"] + 1,
+        config=config_shown(policy.config, None if schema is None else Text(Format(schema.format), schema.schema)),
+        effective_priority=_effective(policy, last_read),
+        last_read_ts=last_read,
+    )
+
+
+async def page(call: Call) -> ListAnswer:
+    """Topics by name, a page at a time."""
+    request, context = call.request, call.context
+    touch = flag(request, "touch", default=False)
+    size = page_size(request)
+    starts, after = prefix_in(request), name_after(request)
+    allowed, defaults = context.access.prefixes(request, Scope.READ), context.policies.defaults
+    policies = await store.page(context.pools.rest, starts, after, size + 1, defaults=defaults, allowed=allowed)
+    listed = policies[:size]
+    extents = await _extents(context, listed)
+    if touch:
+        for policy in listed:
+            context.engine.reads.note(policy.topic.id)
+    last = await context.engine.uses.last([policy.topic for policy in listed])
+    items = [
+        _item(policy, extents[policy.topic.name], last[policy.topic.id][0])
+        for policy in listed
+        if policy.topic.name in extents
+    ]
+    return ListAnswer(items, cursor_to({"after": listed[-1].topic.name}) if len(policies) > size else UNSET)
+
+
+async def delete(call: Call) -> DeleteAnswer:
+    """Delete a topic and all that it holds, leased jobs too, for good. What it holds goes in batches: a deletion that
+    breaks off has done a part, and can be repeated."""
+    context = call.context
+    if_empty = flag(call.request, "if_empty", default=False)
+    name = check_name(call.topic)
+    try:
+        policy = await context.policies.get(name)
+    except TopicNotFound:
+        return DeleteAnswer(name, deleted=False, routers_removed=[])
+    by = context.access.actor(call.request)
+    deleted = await context.core(Purges).delete_topic(policy, if_empty=if_empty, by=by)
+    return DeleteAnswer(name, deleted, routers_removed=[])
+
+
+async def pause(call: Call, body: PauseBody) -> ControlAnswer:
+    """Hand out no more jobs, of the topic or of a tenant. Leases that are out go on, and so do enqueues."""
+    held = await hold(call.request, call.topic, control.paused(body.tenant), Action.TOPIC_PAUSED)
+    return ControlAnswer(**_state(call.topic, held))
+
+
+async def resume(call: Call, body: PauseBody) -> ControlAnswer:
+    """Hand out jobs again, and take them in: of the topic and all its tenants, or of one tenant that was paused."""
+    held = await hold(call.request, call.topic, control.resumed(body.tenant), Action.TOPIC_RESUMED)
+    return ControlAnswer(**_state(call.topic, held))
+
+
+async def drain(call: Call, body: DrainBody) -> DrainAnswer:
+    """Take in no more jobs, until the topic is resumed; with `wait_ms`, answer once none is left, or then."""
+    context, name = call.context, call.topic
+    held = await hold(call.request, name, control.drained, Action.TOPIC_DRAINED)
+    left = await while_connected(call.request, context.core(Drains).wait(name, body.wait_ms / 1000))
+    if not context.access.still_good(call.key):
+        raise Unauthorized("This key was revoked or has expired.")
+    return DrainAnswer(**_state(name, held), left=left.jobs, closes_in_ms=left.closes_in_ms, empty=left.empty)
+
+
+def _state(name: str, held: Control) -> dict[str, Any]:
+    return {"topic": name, **msgspec.to_builtins(held)}
 
 
 async def extent_of(context: Context, policy: Policy) -> tuple[dict[str, int], dict[str, Any]]:
@@ -121,110 +251,6 @@ async def extent_of(context: Context, policy: Policy) -> tuple[dict[str, int], d
     extent = _extent(state)
     queue = QueueCounts(counts.ready, counts.in_flight, state.dead_lettered)
     return extent, {"count": counts.count, "queue": queue, "last_write_ts": state.last_write_ms}
-
-
-@router.get(
-    "/v0/topics",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[
-            prefix("topics"),
-            PAGE_SIZE,
-            CURSOR,
-            TOUCH_ALL,
-        ],
-        answers={200: ListAnswer},
-        errors=[400, 401, 403, 503],
-    ),
-)
-async def page(request: Request) -> Response:
-    """Topics by name, a page at a time."""
-    began = time.perf_counter()
-    context = context_of(request)
-    context.access.check(request, Scope.READ)
-    touch = flag(request, "touch", default=False)
-    size = page_size(request)
-    starts, after = prefix_in(request), _after(request)
-    allowed, defaults = context.access.prefixes(request, Scope.READ), context.policies.defaults
-    policies = await store.page(context.pools.rest, starts, after, size + 1, defaults=defaults, allowed=allowed)
-    shown = policies[:size]
-    extents = await _extents(context, shown)
-    if touch:
-        for policy in shown:
-            context.engine.reads.note(policy.topic.id)
-    last = await context.engine.uses.last([policy.topic for policy in shown])
-    fields: dict[str, Any] = {
-        "topics": [
-            _item(policy, extents[policy.topic.name], last[policy.topic.id][0])
-            for policy in shown
-            if policy.topic.name in extents
-        ]
-    }
-    if len(policies) > size:
-        fields["next_cursor"] = cursor_to({"after": policies[size - 1].topic.name})
-    return answer(encode(fields)[1:-1], began)
-
-
-@router.delete(
-    "/v0/topics/{topic}",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[TOPIC, IF_EMPTY],
-        answers={200: DeleteAnswer},
-        errors=[400, 401, 403, 409, 503],
-    ),
-)
-async def delete(request: Request) -> Response:
-    """Delete a topic and all that it holds, leased jobs too, for good. What it holds goes in batches: a deletion that
-    breaks off has done a part, and can be repeated."""
-    began = time.perf_counter()
-    context = context_of(request)
-    name = topic_in(request)
-    context.access.check(request, Scope.DELETE, name)
-    if_empty = flag(request, "if_empty", default=False)
-    check_name(name)
-    try:
-        policy = await context.policies.get(name)
-    except TopicNotFound:
-        return _deleted(name, False, began)
-    deleted = await context.core(Purges).delete_topic(policy, if_empty=if_empty, by=context.access.actor(request))
-    return _deleted(name, deleted, began)
-
-
-def _deleted(name: str, deleted: bool, began: float) -> Response:
-    return answer(encode({"topic": name, "deleted": deleted, "routers_removed": []})[1:-1], began)
-
-
-async def configure(
-    request: Request, context: Context, name: str, asked: AskedInFull, *, replace: bool = True
-) -> tuple[Config, Text | None, bool]:
-    """Store what was asked for; the configuration in full, the schema, and whether the topic was created. Without
-    `replace`, one that exists stays as it is.
-
-    Raises InvalidRequest, InvalidSchema; Forbidden for a dead-letter topic that the key may not write to;
-    TopicExistsIncompatible.
-    """
-    webhook, secret = check_hook(request, name, asked.webhook)
-    config = resolve(name, msgspec.structs.replace(asked, webhook=webhook))
-    check_dead_letter(request, config.dead_letter)
-    schema = None if asked.schema is None else await asyncio.to_thread(_schema_asked, asked)
-    store_it = store.put if replace else store.create
-    try:
-        created = await store_it(
-            context.pools.rest, name, config, context.access.actor(request), schema=schema, secret=secret
-        )
-    except TopicExistsIncompatible as error:
-        if asked.type is not None:
-            raise
-        hint = 'Send "type": "queue": without a type, a PUT is for a log.'
-        raise TopicExistsIncompatible(f"{error.message} {hint}", error.detail) from None
-    context.policies.changed(name)
-    return config, schema, created
-
-
-def _schema_asked(asked: AskedInFull) -> Text:
-    form = None if asked.schema_format is None else Format(asked.schema_format)
-    return text_of(encode(asked.schema).decode(), form)
 
 
 def _extent(state: State) -> dict[str, int]:
@@ -266,11 +292,3 @@ def _effective(policy: Policy, last_read: int | None) -> int:
     if config.priority is not None:
         return min(max(config.priority, -1000), 1000)
     return priority_of(last_read) if config.auto_priority else 0
-
-
-def _after(request: Request) -> str:
-    place = cursor_of(request, dict[str, str])
-    try:
-        return "" if place is None else check_name(place["after"])
-    except (KeyError, InvalidRequest):
-        raise foreign_cursor() from None

@@ -8,7 +8,6 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from app.http.bounds import MAX_NODE_BYTES, MAX_NODES, Count, Holder, LeaseMs, Seq, Tags, Tenants, Wait, about, text
-from app.http.v0.config_bodies import ResolvedConfig
 from app.kernel.topics.settings import PATTERN
 
 MAX_WATCHED = 256  # topics of one watch
@@ -146,72 +145,6 @@ class Performance(msgspec.Struct, omit_defaults=True):
     server_total_ms: float
     fsync_ms: float | UnsetType = UNSET
     throttle_wait_ms: float | UnsetType = UNSET
-
-
-class PutAnswer(msgspec.Struct):
-    """The topic as it is now."""
-
-    topic: str
-    created: bool
-    config: ResolvedConfig
-    performance: Performance
-
-
-class QueueCounts(msgspec.Struct):
-    """ready and in_flight are how many there are now."""
-
-    ready: int
-    in_flight: int
-    dead_lettered: Annotated[
-        int, about("How many became dead letters over the life of the topic. How many there are is dead in its stats.")
-    ]
-
-
-class StateAnswer(msgspec.Struct):
-    """A topic. count and bytes are of what is live."""
-
-    topic: str
-    type: str
-    head_seq: int
-    earliest_seq: int
-    next_seq: int
-    count: int
-    bytes: int
-    config: ResolvedConfig
-    effective_priority: int
-    last_write_ts: int | None
-    last_read_ts: int | None
-    performance: Performance
-    queue: QueueCounts | UnsetType = UNSET
-
-
-class ListItem(msgspec.Struct):
-    """A topic in a list."""
-
-    topic: str
-    head_seq: int
-    earliest_seq: int
-    count: int
-    bytes: int
-    durable: bool
-    effective_priority: int
-
-
-class ListAnswer(msgspec.Struct):
-    """A page of topics by name; `next_cursor` is absent on the last one."""
-
-    topics: list[ListItem]
-    performance: Performance
-    next_cursor: str | UnsetType = UNSET
-
-
-class DeleteAnswer(msgspec.Struct):
-    """Whether there was such a topic."""
-
-    topic: str
-    deleted: bool
-    routers_removed: list[str]
-    performance: Performance
 
 
 class JobShown(msgspec.Struct, kw_only=True):

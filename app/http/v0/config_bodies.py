@@ -31,8 +31,8 @@ class ResolvedConfig(msgspec.Struct, kw_only=True):
     schema_format: Literal["json_schema", "avro"] | UnsetType = UNSET
 
 
-def config_shown(config: Config, schema: Text | None = None) -> dict[str, Any]:
-    """A configuration as the v0 dialect shows it."""
+def config_shown(config: Config, schema: Text | None = None) -> Any:
+    """A ResolvedConfig, in the order in which settings are declared."""
     first, *others = SETTINGS
     shown = {name: getattr(config, name) for name in (first, "durable", *others)}
     if schema is not None:

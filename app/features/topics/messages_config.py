@@ -1,0 +1,249 @@
+"""A topic's configuration as the messages dialect takes and gives it, and its other names for v0's settings, both ways.
+docs/messages.md has the table."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
+
+import msgspec
+from msgspec import NODEFAULT, UNSET, Meta, UnsetType
+
+from app.errors import InvalidRequest, NotAQueue
+from app.kernel.topics.config import check_name
+from app.kernel.topics.declared import Declared
+from app.kernel.topics.resolve import Asked, T, about, check_leases, extended, field
+from app.kernel.topics.settings import (
+    DEAD_LETTERS,
+    DECLARED,
+    MOST_DELIVERIES,
+    PATTERN,
+    Chosen,
+    Durability,
+    OnExhausted,
+    TopicType,
+)
+
+V = TypeVar("V")
+
+# Two names of one thing: at most one of each pair is given.
+IN_SECONDS: Final = {name: one.setting.seconds for name, one in DECLARED.items() if one.setting.seconds}
+PAIRS: Final = (("max_deliveries", "max_retries"), ("max_deliveries", "dlq_threshold"), *IN_SECONDS.items())
+# What a PUT replaces all: null or absent is the default. Of the others absent is as it was, null is v0's default.
+REPLACED: Final = {
+    *("type", "durability", *IN_SECONDS, "max_depth", "throughput_limit", "replayable"),
+    *("max_deliveries", "max_retries", "dlq_threshold", "dead_letter", "on_exhausted"),
+}
+_AFTER: Final = {  # answers have some after others than v0's
+    "idempotency_window_ms": ("result_ttl_ms", "event_ttl_ms", "dead_ttl_ms"),
+    "priority": ("tenant_weights", "tenant_limits"),
+}
+_MOVED: Final = {name for names in _AFTER.values() for name in names}
+OF_V0: Final = tuple(
+    one for name in DECLARED if name not in REPLACED and name not in _MOVED for one in (name, *_AFTER.get(name, ()))
+)
+
+
+def _given(name: str) -> dict[str, Any]:
+    return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
+
+
+def _field_in_seconds(one: Declared) -> tuple[Any, None]:
+    setting = one.setting
+    most = None if setting.bounds is None else setting.bounds[1] // 1000
+    usual = None if one.optional else one.stored // 1000
+    clamped = "" if setting.clamp is None else f" Clamped to {setting.clamp[0] / 1000:g} to {setting.clamp[1] // 1000}."
+    return Annotated[Annotated[int, Meta(ge=0, le=most)] | None, about(setting.about + clamped, usual)], None
+
+
+def _taking_settings(of: type[T]) -> type[T]:
+    fields: dict[str, tuple[Any, Any]] = {name: field(one) for name, one in DECLARED.items() if not one.setting.v0}
+    for name, seconds in IN_SECONDS.items():
+        fields[seconds] = _field_in_seconds(DECLARED[name])
+        clamped = "" if DECLARED[name].setting.clamp is None else ", clamped as that is"
+        fields[name] = Annotated[DECLARED[name].takes | None, about(f"In place of {seconds}{clamped}.")], None
+    return extended(of, fields)
+
+
+@_taking_settings
+class TopicConfigBody(Asked, frozen=True, kw_only=True):
+    """The body of a PUT. What this dialect has a name for is all replaced: null or absent is the default, the service's
+    where it has one. The rest is v0's: absent leaves it as it is, null is v0's default. on_exhausted goes with
+    max_deliveries. A setting that is not listed is a 400."""
+
+    RULES: ClassVar[dict[str, Any]] = {
+        "allOf": [
+            *({"not": {"allOf": [_given(one), _given(other)]}} for one, other in PAIRS),
+            {"anyOf": [{"not": _given("on_exhausted")}, _given("max_deliveries")]},
+        ]
+    }
+    topic: Annotated[str | None, about("The name in the path, as answers have it.")] = None
+    durable: Annotated[bool | None, about("true is durability fsync, false is disk.", True)] = None
+    type: Annotated[Literal["log", "queue"] | None, about("A queue, also if absent; log is refused.")] = None
+    dead_letter: Annotated[
+        Annotated[str, Meta(extra_json_schema={"pattern": PATTERN})] | None,
+        about("Where dead letters go: another topic. null: <topic>.dlq."),
+    ] = None
+    on_exhausted: Annotated[
+        Literal["redeliver", "fail", "dead_letter"] | None,
+        about("With max_deliveries: what becomes of a job whose deliveries are spent. null: dead_letter."),
+    ] = None
+    max_deliveries: Annotated[
+        Annotated[int, Meta(ge=0, le=MOST_DELIVERIES)] | None,
+        about("v0's word, in place of max_retries and dlq_threshold: most deliveries of a job; 0: no limit."),
+    ] = None
+
+
+def _showing_settings(of: type[T]) -> type[T]:
+    fields: dict[str, tuple[Any, Any]] = {}
+    for name in OF_V0:
+        one = DECLARED[name]
+        absent = one.optional or one.stored == {}
+        fields[name] = (one.shows | UnsetType, UNSET) if absent else (one.shows, NODEFAULT)
+    return extended(of, fields)
+
+
+@_showing_settings
+class TopicConfig(msgspec.Struct, kw_only=True):
+    """What was chosen for a topic. What was left to the service is not there; nor is a limit that there is not. Of two
+    names of one thing the second stands where the first can't say it: ttl_ms for what is no whole second, durability
+    for a class that is neither fsync nor disk, max_deliveries for a topic that v0 has configured. The whole can be PUT
+    again, and changes nothing."""
+
+    topic: str
+    replayable: bool
+    durable: bool
+    max_retries: int | UnsetType = UNSET
+    dlq_threshold: int | UnsetType = UNSET
+    message_ttl_seconds: int | UnsetType = UNSET
+    max_depth: int | UnsetType = UNSET
+    throughput_limit: int | UnsetType = UNSET
+    replay_window_seconds: int | UnsetType = UNSET
+    visibility_timeout_seconds: int | UnsetType = UNSET
+    max_deliveries: int | UnsetType = UNSET
+    on_exhausted: str | UnsetType = UNSET
+    dead_letter: str | UnsetType = UNSET
+    ttl_ms: int | UnsetType = UNSET
+    lease_ms: int | UnsetType = UNSET
+    replay_window_ms: int | UnsetType = UNSET
+    durability: str | UnsetType = UNSET
+
+
+class TopicConfigs(msgspec.Struct):
+    """A page of configurations by topic; `next_cursor` is absent on the last one."""
+
+    items: list[TopicConfig]
+    next_cursor: str | UnsetType = UNSET
+
+
+class Wanted(msgspec.Struct):
+    """A body, and which fields it has."""
+
+    body: TopicConfigBody
+    given: frozenset[str]
+
+
+class Decoder:
+    """Tells a field that is null from one that is absent."""
+
+    _any = msgspec.json.Decoder(dict[str, Any])
+
+    def decode(self, body: bytes, /) -> Wanted:
+        """Raises msgspec.DecodeError."""
+        fields = self._any.decode(body)
+        return Wanted(msgspec.convert(fields, TopicConfigBody), frozenset(fields))
+
+
+def must_be_clear(name: str, body: TopicConfigBody) -> None:
+    """Raises InvalidRequest for what contradicts itself, and NotAQueue for who wants a log."""
+    if body.topic not in {None, name}:
+        raise InvalidRequest(f"topic is {body.topic!r} in the body and {name!r} in the path: leave it out of the body.")
+    check_leases(body)
+    if body.type == TopicType.LOG.value:
+        raise NotAQueue(name)
+    for of_v0, other in PAIRS:
+        if getattr(body, of_v0) is not None and getattr(body, other) is not None:
+            raise InvalidRequest(f"{of_v0} and {other} are two names of one thing: give one of them.")
+    if body.on_exhausted is not None and body.max_deliveries is None:
+        raise InvalidRequest("on_exhausted goes with max_deliveries: max_retries and dlq_threshold say it themselves.")
+    if body.dead_letter is not None and check_name(body.dead_letter) == name:
+        raise InvalidRequest("A topic can't be its own dead-letter topic.", {"dead_letter": name})
+
+
+def chosen_anew(name: str, was: Chosen, asked: Wanted) -> Chosen:
+    """What is chosen from now on, where `was` was."""
+    body = asked.body
+    left = {name: _millis(getattr(body, seconds), getattr(body, name)) for name, seconds in IN_SECONDS.items()}
+    left |= {name: getattr(body, name) for name in ("max_retries", "dlq_threshold", "max_depth", "throughput_limit")}
+    if not body.replayable:
+        left["replay_window_ms"] = None
+    kept = {name: getattr(body, name) for name in OF_V0 if name in asked.given}
+    settings = {name: _stored(DECLARED[name], value) for name, value in (left | kept).items()}
+    durable = Durability.DISK if body.durable is False else Durability.FSYNC
+    settings["durability"] = durable if body.durability is None else Durability(body.durability)
+    settings["replayable"] = bool(body.replayable)
+    return msgspec.structs.replace(was, **settings, **_exit(name, was, asked), configured=True)
+
+
+def _stored(one: Declared, value: Any) -> Any:
+    return one.stored if value is None else one.to_stored(value)
+
+
+def _exit(name: str, was: Chosen, asked: Wanted) -> dict[str, Any]:
+    """How often jobs are delivered, and where they go then: in v0's words if max_deliveries is given, else as
+    max_retries and dlq_threshold say."""
+    body = asked.body
+    dead_letter = body.dead_letter if "dead_letter" in asked.given else was.dead_letter
+    if body.max_deliveries is None:
+        return {"max_deliveries": None, "on_exhausted": OnExhausted.REDELIVER, "dead_letter": dead_letter}
+    on_exhausted = OnExhausted.DEAD_LETTER
+    if body.on_exhausted is not None:
+        on_exhausted = OnExhausted(body.on_exhausted)
+    elif "on_exhausted" not in asked.given and was.max_deliveries is not None and body.dead_letter is None:
+        on_exhausted = was.on_exhausted
+    if on_exhausted is OnExhausted.DEAD_LETTER and dead_letter is None:
+        dead_letter = name + DEAD_LETTERS
+    return {"max_deliveries": body.max_deliveries, "on_exhausted": on_exhausted, "dead_letter": dead_letter}
+
+
+def _millis(seconds: int | None, millis: int | None) -> int | None:
+    return millis if seconds is None else seconds * 1000
+
+
+def config_of(name: str, chosen: Chosen) -> TopicConfig:
+    """As this dialect shows it."""
+    of_v0 = chosen.max_deliveries is not None
+    window_ms = chosen.replay_window_ms if chosen.replayable else None
+    ttl, lease, window = map(_in_seconds, (chosen.ttl_ms, chosen.lease_ms, window_ms))
+    of_v0_alone: dict[str, Any] = {field: _unless_none(getattr(chosen, field)) for field in OF_V0}
+    plain = {Durability.FSYNC, Durability.DISK}
+    return TopicConfig(
+        topic=name,
+        replayable=chosen.replayable,
+        durable=chosen.durable,
+        max_retries=UNSET if of_v0 else _unless_none(chosen.max_retries),
+        dlq_threshold=UNSET if of_v0 else _unless_none(chosen.dlq_threshold),
+        message_ttl_seconds=ttl[0],
+        max_depth=chosen.max_depth or UNSET,
+        throughput_limit=chosen.throughput_limit or UNSET,
+        replay_window_seconds=window[0],
+        visibility_timeout_seconds=lease[0],
+        max_deliveries=_unless_none(chosen.max_deliveries),
+        on_exhausted=chosen.on_exhausted.value if of_v0 else UNSET,
+        dead_letter=UNSET if chosen.dead_letter is None else chosen.dead_letter,
+        ttl_ms=ttl[1],
+        lease_ms=lease[1],
+        replay_window_ms=window[1],
+        durability=UNSET if chosen.durability in plain else chosen.durability.value,
+        **of_v0_alone,
+    )
+
+
+def _in_seconds(millis: int | None) -> tuple[int | UnsetType, int | UnsetType]:
+    """As seconds, if it is whole ones; else as it is."""
+    if millis is None:
+        return UNSET, UNSET
+    return (UNSET, millis) if millis % 1000 else (millis // 1000, UNSET)
+
+
+def _unless_none(value: V | None) -> V | UnsetType:
+    return UNSET if value is None or value == {} else value
