@@ -60,8 +60,7 @@ from app.http.signin.sessions import Sessions
 from app.http.traced import Traced
 from app.http.v0 import columns
 from app.http.v0 import errors as v0_errors
-from app.kernel.engine import Engine
-from app.kernel.shared import Core
+from app.kernel.engine import Core, Engine
 from app.kernel.topics import store
 from app.kernel.topics.cache import Policies
 from app.kernel.topics.config import Defaults, defaults_of

@@ -12,8 +12,7 @@ from starlette.routing import BaseRoute
 if TYPE_CHECKING:
     from app.base.loops import Loop
     from app.http.route import Route
-    from app.kernel.engine import Engine
-    from app.kernel.shared import Core
+    from app.kernel.engine import Core, Engine
     from app.pages.frame import Page
 
 

@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from app.base.db.pool import Pools
     from app.http.access import Access
     from app.http.quota import Quota
-    from app.kernel.engine import Engine
+    from app.kernel.engine import Core, Engine
     from app.kernel.model import Batch
-    from app.kernel.shared import Core
     from app.kernel.topics.cache import Policies
     from app.kernel.topics.names import Names
     from app.settings import Settings

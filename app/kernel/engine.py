@@ -30,7 +30,7 @@ from app.kernel.logs.readers import Readers
 from app.kernel.schemas.checks import Checks
 from app.kernel.settle.exits import Exits
 from app.kernel.settle.settlements import Settlements
-from app.kernel.shared import Core, Shared
+from app.kernel.shared import Shared
 from app.kernel.topics.last_used import Uses
 from app.kernel.user_events.users import Users
 
@@ -40,8 +40,24 @@ if TYPE_CHECKING:
     from app.kernel.topics.cache import Policies
 
 
-T = TypeVar("T", bound=Core)
 KEPT_SECONDS: Final = 30.0
+
+
+class Core:
+    """What a feature does on one engine: made where `engine.core` first asks for it, stopped and drained with it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._shared = engine.shared
+
+    def stop(self) -> None:
+        """The service is stopping: send away who waits, and begin nothing more."""
+
+    async def drain(self) -> None:
+        """Wait for what is under way."""
+
+
+T = TypeVar("T", bound=Core)
 
 
 class Engine:

@@ -11,9 +11,9 @@ from app.errors import TopicNotFound
 from app.kernel import jobs as shown
 from app.kernel.batching import tried_again
 from app.kernel.counts import inspector
+from app.kernel.engine import Core
 from app.kernel.jobs import Status
 from app.kernel.logs.log import Match
-from app.kernel.shared import Core
 from app.kernel.topics import store
 from app.kernel.topics.settings import TopicType
 

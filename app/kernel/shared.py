@@ -1,4 +1,4 @@
-"""What the parts of one engine have in common, and what stands on it."""
+"""What the parts of one engine have in common."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from app.kernel.claim.throttle import Throttle
     from app.kernel.claim.waiters import Waiters
     from app.kernel.counts.counters import Counters
-    from app.kernel.engine import Engine
     from app.kernel.enqueue.byte_limit import Room
     from app.kernel.groups.groups import Groups
     from app.kernel.logs.readers import Readers
@@ -68,17 +67,3 @@ class Shared(msgspec.Struct, frozen=True):
     def verbs(self, policy: Policy) -> Pool:
         """The pool for a topic's verbs: whether they wait for the flush is the topic's choice."""
         return self.pools.verbs(durable=policy.config.durable)
-
-
-class Core:
-    """What a feature does on one engine: made where `engine.core` first asks for it, stopped and drained with it."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._shared = engine.shared
-
-    def stop(self) -> None:
-        """The service is stopping: send away who waits, and begin nothing more."""
-
-    async def drain(self) -> None:
-        """Wait for what is under way."""

@@ -20,7 +20,7 @@ from app.base import tasks
 from app.base.metrics import catalogue
 from app.base.outages import as_unavailable
 from app.errors import HoldfastError, ShuttingDown, Throttled
-from app.kernel.shared import Core
+from app.kernel.engine import Core
 
 if TYPE_CHECKING:
     from app.kernel.engine import Engine

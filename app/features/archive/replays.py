@@ -13,7 +13,7 @@ from app.base.outages import LOST_RACE
 from app.errors import Draining, NotReplayable, OutsideWindow, ShuttingDown, TopicNotFound
 from app.features.archive import archive
 from app.features.archive.archive import Most, Replay
-from app.kernel.shared import Core
+from app.kernel.engine import Core
 
 if TYPE_CHECKING:
     from app.kernel.engine import Engine

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from app.errors import TopicNotFound
 from app.features.dead_letters import failures
 from app.kernel.batching import tried_again
-from app.kernel.shared import Core
+from app.kernel.engine import Core
 from app.kernel.topics.config import Policy
 from app.kernel.topics.settings import TopicType
 

@@ -21,11 +21,11 @@ from app.kernel.claim.ages import OVERTAKE_SHARE
 from app.kernel.counts import holders, inspector
 from app.kernel.counts.holders import Stuck
 from app.kernel.counts.inspector import Lows
+from app.kernel.engine import Core
 from app.kernel.ledger import Event, Recent
 from app.kernel.model import Lane, Reach, Topic
 from app.kernel.settle import results
 from app.kernel.settle.results import Result
-from app.kernel.shared import Core
 from app.kernel.topics.config import Policy
 
 # How far back claims are looked for, as far as it takes: in what time a rate is told from, and of how many claims.

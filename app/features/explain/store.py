@@ -15,11 +15,10 @@ from app.base.db import sql
 from app.errors import NotFound, TooMuchToRead, Unavailable
 from app.kernel import ledger
 from app.kernel.counts.inspector import Lows
-from app.kernel.engine import Engine
+from app.kernel.engine import Core, Engine
 from app.kernel.ledger import Past, PastJob
 from app.kernel.model import Budget, Connection, Lane, Topic
 from app.kernel.settle.results import Progress
-from app.kernel.shared import Core
 from app.kernel.topics.settings import BIGINT_MAX
 
 _SQL: Final = sql.load_all(__package__)

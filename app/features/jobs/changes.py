@@ -19,12 +19,13 @@ from app.features.jobs.change_rows import Cancelled, Change
 from app.kernel import jobs as shown
 from app.kernel.batching import tried_again
 from app.kernel.counts import inspector
+from app.kernel.engine import Core
 from app.kernel.jobs import Match, Place, Shown
 from app.kernel.model import Batch, Seq
-from app.kernel.shared import Core
 from app.kernel.topics.config import Policy
 
 if TYPE_CHECKING:
+    from app.kernel.engine import Core
     from app.kernel.shared import Shared
 
 BATCH: Final = 1_000

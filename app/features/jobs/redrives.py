@@ -32,8 +32,8 @@ from app.kernel import jobs as shown
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Action, Actor
 from app.kernel.batching import tried_again
+from app.kernel.engine import Core
 from app.kernel.model import Seq
-from app.kernel.shared import Core
 
 if TYPE_CHECKING:
     from app.kernel.engine import Engine

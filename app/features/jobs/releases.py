@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
 from app.kernel.counts import holders
+from app.kernel.engine import Core
 from app.kernel.model import Held
-from app.kernel.shared import Core
 
 if TYPE_CHECKING:
     from app.kernel.engine import Engine

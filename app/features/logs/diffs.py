@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from app.base.metrics import catalogue
 from app.errors import TopicNotFound
 from app.kernel.counts import inspector
+from app.kernel.engine import Core
 from app.kernel.logs import log
 from app.kernel.logs.log import Ask, Extent, Records
 from app.kernel.logs.reads import Diff
-from app.kernel.shared import Core
 from app.kernel.topics.config import Policy
 from app.kernel.topics.settings import TopicType
 

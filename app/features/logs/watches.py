@@ -26,11 +26,11 @@ from app.features.logs.diffs import Diffs
 from app.features.logs.sharing import SharedReads
 from app.features.logs.watch_rows import Options, Place, Taken
 from app.kernel.counts import inspector
+from app.kernel.engine import Core
 from app.kernel.logs import log as core
 from app.kernel.logs.log import Ask, Extent
 from app.kernel.logs.readers import Parked
 from app.kernel.logs.reads import Read
-from app.kernel.shared import Core
 from app.kernel.topics.config import Policy
 from app.kernel.topics.settings import TopicType
 

@@ -16,12 +16,11 @@ from typing import ClassVar, Final
 from app.base.loops import REST, Loop
 from app.features.explain import store
 from app.kernel import jobs, ledger
-from app.kernel.engine import Engine
+from app.kernel.engine import Core, Engine
 from app.kernel.ledger import Event
 from app.kernel.model import Hideable, Topic
 from app.kernel.settle import results
 from app.kernel.settle.results import Progress
-from app.kernel.shared import Core
 from app.kernel.topics.config import Policy
 
 POLL_SECONDS: Final = 0.5

@@ -19,9 +19,9 @@ from app.features.schedules.store import Schedule, Settled, Wanted
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Action, Actor
 from app.kernel.batching import tried_again
+from app.kernel.engine import Core
 from app.kernel.enqueue.enqueues import Gone
 from app.kernel.model import Connection, Seq, Topic
-from app.kernel.shared import Core
 from app.kernel.topics.fifo import FIFO
 
 if TYPE_CHECKING:

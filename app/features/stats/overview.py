@@ -18,7 +18,7 @@ from app.features.stats import rows as stats
 from app.kernel.counts import triage
 from app.kernel.counts.levels import Levels
 from app.kernel.counts.triage import RECENT, Holds, Lately, Trouble
-from app.kernel.shared import Core
+from app.kernel.engine import Core
 
 if TYPE_CHECKING:
     from app.features.stats.rows import Flow

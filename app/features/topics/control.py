@@ -14,8 +14,7 @@ from app.base.db.pool import COMMAND_SECONDS
 from app.http.context import context_of
 from app.kernel.audit.trail import Action
 from app.kernel.counts import inspector
-from app.kernel.engine import Engine
-from app.kernel.shared import Core
+from app.kernel.engine import Core, Engine
 from app.kernel.topics import store
 from app.kernel.topics.cache import TTL_SECONDS
 from app.kernel.topics.config import Policy, check_name

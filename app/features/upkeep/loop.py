@@ -22,8 +22,7 @@ from app.features.upkeep import follow, runs, sweeps
 from app.features.upkeep.runner import Outcome, Runner, Sweep, Times
 from app.features.upkeep.runs import Last
 from app.features.upkeep.schedule import Schedule
-from app.kernel.engine import Engine
-from app.kernel.shared import Core
+from app.kernel.engine import Core, Engine
 from app.kernel.topics.cache import Policies
 from app.kernel.topics.config import DEFAULTS, Defaults
 

@@ -19,8 +19,8 @@ from app.base.outages import UNREACHABLE
 from app.errors import HoldfastError, TopicNotFound
 from app.kernel.counts import holders, inspector, survey, triage
 from app.kernel.counts.holders import Long, Stuck
+from app.kernel.engine import Core
 from app.kernel.logs import log as records
-from app.kernel.shared import Core
 from app.kernel.topics import store
 from app.kernel.topics.config import Policy
 from app.kernel.topics.settings import TopicType

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final
 
 from app.base.fresh import Fresh
-from app.kernel.shared import Core
+from app.kernel.engine import Core
 from app.kernel.tenants import tenants
 from app.kernel.tenants.tenants import Stats
 from app.kernel.topics.config import Policy
