@@ -76,7 +76,8 @@ class Route(_What, frozen=True, kw_only=True):
 
     Who may call: a key with this `scope`, for the topic in the path if there is one; None: anybody. server: for every
     topic, as it is about the whole server. consumes, confines, query_token: as Access.check has them. own_check: `do`
-    checks more than the scope, so it checks all; its call has no key.
+    checks more than the scope, so it checks all; its call has no key. reloads: a process that knows of no key
+    and no user looks into the database first, as this makes them.
 
     hot: `do` gets the request alone, and does everything by itself, as enqueue, claim and ack are to cost no more than
     they must. It is counted by its function's name. Any of several bodies that it `takes` will do.
@@ -89,6 +90,7 @@ class Route(_What, frozen=True, kw_only=True):
     confines: bool = False
     query_token: bool = False
     own_check: bool = False
+    reloads: bool = False
     hot: bool = False
     takes: type[msgspec.Struct] | tuple[type[msgspec.Struct], ...] = ()
     empty: bytes = b""
@@ -163,6 +165,8 @@ class Route(_What, frozen=True, kw_only=True):
 
         async def endpoint(request: Request) -> Response:
             began = time.perf_counter()
+            if self.reloads:
+                await _reload_open(request)
             call = self._let_in(request, began)
             if names is not None:
                 known_parameters(request, names)
@@ -186,3 +190,10 @@ class Route(_What, frozen=True, kw_only=True):
         verb = self.verb or (self.do.__name__ if self.hot else f"{feature}_{self.do.__name__}")
         endpoint.counted_as = self.dialect.name, verb  # type: ignore[attr-defined]
         return endpoint
+
+
+async def _reload_open(request: Request) -> None:
+    """Where the process knows of no key and no user: look whether there is one by now."""
+    directory = context_of(request).access.directory
+    if not directory.guarded:
+        await directory.reload()

@@ -7,14 +7,20 @@ from starlette.requests import Request
 
 from app.base.keys import Scope
 from app.http.context import Context, context_of
+from app.http.route import Call
 from app.http.signin import passwords, store, users
 from app.http.signin.people import Right
 from app.http.signin.store import Asked, Changer, Kept
 from app.http.signin.users import Account, Grant
 
 
+def changer_of(call: Call) -> Changer:
+    """Who changes or sees keys or users by a route, which `reloads` before its check."""
+    return Changer(call.context.access.actor_with(call.key, call.request), call.key)
+
+
 async def changer(request: Request) -> Changer:
-    """Who changes or sees keys, once it is sure whether sign-in is needed. Raises Unauthorized, Forbidden."""
+    """Who changes or sees keys on a page, once it is sure whether sign-in is needed. Raises Unauthorized, Forbidden."""
     access = context_of(request).access
     if not access.directory.guarded:
         await access.directory.reload()

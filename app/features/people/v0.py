@@ -2,35 +2,99 @@
 
 from __future__ import annotations
 
-import time
-from datetime import timedelta
-from typing import Annotated
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import Meta
-from starlette.requests import Request
+from msgspec import UNSET, Meta, UnsetType
 from starlette.responses import Response
 
 from app.base.keys import HIDDEN, scopes_of
 from app.base.times import EPOCH
 from app.features.people import rights
-from app.http import direct
-from app.http.body import read_json
-from app.http.context import context_of
-from app.http.fields import encode, known_parameters
-from app.http.openapi import operation, path
-from app.http.paging import CURSOR, PAGE_SIZE, cursor_of, cursor_to, page_size
+from app.http.bounds import about, text
+from app.http.openapi import NAME, path
+from app.http.paging import cursor_of, cursor_to, page_size
+from app.http.route import Call
 from app.http.signin import store
-from app.http.signin.store import Asked, Kept
-from app.http.v0.admin_bodies import KeyAnswer, KeysAnswer, MakeKeyBody, RotateKeyBody, SecretAnswer, shown
-from app.http.v0.fields import answer
+from app.http.signin.store import Asked, Kept, State
+from app.http.v0.dialect import V0
+from app.kernel.topics.settings import SEVEN_DAYS_MS, TEN_YEARS_MS, Tenant
 
-router = direct.router("keys")
+ID: Final = path("id", "The key's id.", {"type": "string", "pattern": "^key_[0-9a-f]{16}$"})
 
-ID = path("id", "The key's id.", {"type": "string", "pattern": "^key_[0-9a-f]{16}$"})
+ScopeWord = Literal["read", "write", "delete", "admin"]
 
-_make_body = msgspec.json.Decoder(MakeKeyBody)
-_rotate_body = msgspec.json.Decoder(RotateKeyBody)
+
+class MakeKeyBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A key to be made."""
+
+    name: Annotated[
+        str,
+        text(
+            "What it is for, on one line.",
+            most=store.MOST_NAME_BYTES,
+            least=1,
+            pattern="^[^\\u0000-\\u001f\\u007f]*$",
+        ),
+    ]
+    scopes: Annotated[list[ScopeWord], about("What it may do.", minItems=1)]
+    prefixes: Annotated[
+        list[Annotated[str, Meta(extra_json_schema=NAME)]],
+        about("Starts of the names of the topics that it is for; none is every topic.", maxItems=store.MOST_PREFIXES),
+    ] = []
+    expires_in_ms: Annotated[
+        Annotated[int, Meta(ge=1, le=TEN_YEARS_MS)] | None, about("How long it is good; without it, for ever.")
+    ] = None
+    tenant: Annotated[
+        Tenant | None, about("Whose jobs it is for, and no others; then its scopes are read and write at most.")
+    ] = None
+    payloads: Annotated[
+        Literal["shown", "hidden"],
+        about("hidden: it sees jobs and not what is in them, and takes none."),
+    ] = "shown"
+
+
+class RotateKeyBody(msgspec.Struct, forbid_unknown_fields=True):
+    """For how long the secret before stays good."""
+
+    grace_ms: Annotated[int, Meta(ge=0, le=SEVEN_DAYS_MS, description="For how long, in ms; 0 ends it at once.")] = 0
+
+
+class KeyShown(msgspec.Struct):
+    """A key without its secret. Times are in ms since 1970. old_secret_until: how long the secret before the last
+    rotation is good, null if it is not."""
+
+    id: str
+    name: str
+    scopes: list[str]
+    prefixes: list[str]
+    tenant: str | None
+    payloads: Literal["shown", "hidden"]
+    state: Literal["live", "expired", "revoked"]
+    created_at: int
+    created_by: str
+    rotated_at: int | None
+    expires_at: int | None
+    revoked_at: int | None
+    old_secret_until: int | None
+
+
+class KeyAnswer(KeyShown, kw_only=True):
+    """The key as it is now."""
+
+
+class SecretAnswer(KeyShown, kw_only=True):
+    """The key as it is now, and its secret, which is shown this once."""
+
+    secret: str
+
+
+class KeysAnswer(msgspec.Struct):
+    """A page of keys, the newest first; `next_cursor` is absent on the last one."""
+
+    keys: list[KeyShown]
+    next_cursor: str | UnsetType = UNSET
 
 
 class _Place(msgspec.Struct, forbid_unknown_fields=True):
@@ -38,96 +102,68 @@ class _Place(msgspec.Struct, forbid_unknown_fields=True):
     id: Annotated[str, Meta(pattern="^key_[0-9a-f]{16}$")]
 
 
-@router.post(
-    "/v0/keys",
-    status_code=201,
-    response_class=Response,
-    openapi_extra=operation(body=MakeKeyBody, answers={201: SecretAnswer}, errors=[400, 401, 403, 413, 415, 429, 503]),
-)
-async def make(request: Request) -> Response:
+async def make(call: Call, body: MakeKeyBody) -> Response:
     """Make a key, within what the caller's own key may do. Its secret is in this answer and nowhere else."""
-    began = time.perf_counter()
-    context = context_of(request)
-    by = await rights.changer(request)
-    body = await read_json(request, _make_body, context.settings.max_body_bytes)
     limits = body.expires_in_ms, body.tenant, body.payloads == HIDDEN
     asked = Asked(body.name, scopes_of(body.scopes), tuple(body.prefixes), *limits)
-    kept, secret = await rights.make_key(context, asked, by)
-    return _with_secret(kept, secret, began, 201)
+    return _with_secret(call, *await rights.make_key(call.context, asked, rights.changer_of(call)), 201)
 
 
-@router.get(
-    "/v0/keys",
-    response_class=Response,
-    openapi_extra=operation(parameters=[PAGE_SIZE, CURSOR], answers={200: KeysAnswer}, errors=[400, 401, 403, 503]),
-)
-async def page(request: Request) -> Response:
+async def page(call: Call) -> KeysAnswer:
     """The keys within what the caller's own key may do, the newest first, those that have ended included."""
-    began = time.perf_counter()
-    context = context_of(request)
-    by = await rights.changer(request)
-    known_parameters(request, {"page_size", "cursor"})
-    size = page_size(request)
-    place = cursor_of(request, _Place)
+    size, place = page_size(call.request), cursor_of(call.request, _Place)
     before = store.NEWEST if place is None else (EPOCH + timedelta(microseconds=place.at), place.id)
-    found = await store.page(context.pools.rest, before, size + 1, by)
-    fields: dict[str, object] = {"keys": [shown(kept) for kept in found[:size]]}
-    if len(found) > size:
-        last = found[size - 1]
-        fields["next_cursor"] = cursor_to({"at": (last.created_at - EPOCH) // timedelta(microseconds=1), "id": last.id})
-    return answer(encode(fields)[1:-1], began)
+    keys = await store.page(call.context.pools.rest, before, size + 1, rights.changer_of(call))
+    more: str | UnsetType = UNSET
+    if len(keys) > size:
+        last = keys[size - 1]
+        more = cursor_to({"at": (last.created_at - EPOCH) // timedelta(microseconds=1), "id": last.id})
+    return KeysAnswer([KeyShown(**_fields(one)) for one in keys[:size]], more)
 
 
-@router.get(
-    "/v0/keys/{id}",
-    response_class=Response,
-    openapi_extra=operation(parameters=[ID], answers={200: KeyAnswer}, errors=[401, 403, 404, 503]),
-)
-async def get(request: Request) -> Response:
+async def get(call: Call) -> KeyAnswer:
     """A key, without its secret."""
-    began = time.perf_counter()
-    context = context_of(request)
-    by = await rights.changer(request)
-    kept = await store.get(context.pools.rest, request.path_params["id"], by)
-    return answer(encode(shown(kept))[1:-1], began)
+    key_id: str = call.request.path_params["id"]
+    return KeyAnswer(**_fields(await store.get(call.context.pools.rest, key_id, rights.changer_of(call))))
 
 
-@router.post(
-    "/v0/keys/{id}/rotate",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[ID],
-        body=RotateKeyBody,
-        body_required=False,
-        answers={200: SecretAnswer},
-        errors=[400, 401, 403, 404, 409, 413, 415, 503],
-    ),
-)
-async def rotate(request: Request) -> Response:
+async def rotate(call: Call, body: RotateKeyBody) -> Response:
     """Give a key another secret, shown in this answer only; the one before stays good for `grace_ms`."""
-    began = time.perf_counter()
-    context = context_of(request)
-    by = await rights.changer(request)
-    body = await read_json(request, _rotate_body, context.settings.max_body_bytes, empty=b"{}")
-    kept, secret = await rights.rotate_key(context, request.path_params["id"], body.grace_ms, by)
-    return _with_secret(kept, secret, began, 200)
+    key_id: str = call.request.path_params["id"]
+    return _with_secret(
+        call, *await rights.rotate_key(call.context, key_id, body.grace_ms, rights.changer_of(call)), 200
+    )
 
 
-@router.delete(
-    "/v0/keys/{id}",
-    response_class=Response,
-    openapi_extra=operation(parameters=[ID], answers={200: KeyAnswer}, errors=[401, 403, 404, 503]),
-)
-async def revoke(request: Request) -> Response:
+async def revoke(call: Call) -> KeyAnswer:
     """Revoke a key for good. It stays in the list; doing it again changes nothing."""
-    began = time.perf_counter()
-    context = context_of(request)
-    by = await rights.changer(request)
-    kept = await rights.revoke_key(context, request.path_params["id"], by)
-    return answer(encode(shown(kept))[1:-1], began)
+    key_id: str = call.request.path_params["id"]
+    return KeyAnswer(**_fields(await rights.revoke_key(call.context, key_id, rights.changer_of(call))))
 
 
-def _with_secret(kept: Kept, secret: str, began: float, status: int) -> Response:
-    response = answer(encode(shown(kept))[1:-1] + b',"secret":%b' % encode(secret), began, status=status)
+def _with_secret(call: Call, kept: Kept, secret: str, status: int) -> Response:
+    response = V0.write(SecretAnswer(**_fields(kept), secret=secret), status, call.began)
     response.headers["cache-control"] = "no-store"
     return response
+
+
+def _fields(kept: Kept) -> dict[str, Any]:
+    return {
+        "id": kept.id,
+        "name": kept.name,
+        "scopes": kept.scopes.words,
+        "prefixes": list(kept.prefixes),
+        "tenant": kept.tenant,
+        "payloads": "hidden" if kept.hides_payloads else "shown",
+        "state": kept.state.value,
+        "created_at": _ms(kept.created_at),
+        "created_by": kept.created_by,
+        "rotated_at": _ms(kept.rotated_at),
+        "expires_at": _ms(kept.expires_at),
+        "revoked_at": _ms(kept.revoked_at),
+        "old_secret_until": _ms(kept.old_until) if kept.state is State.LIVE else None,
+    }
+
+
+def _ms(time: datetime | None) -> int | None:
+    return None if time is None else int(time.timestamp() * 1000)
