@@ -134,9 +134,16 @@ class Route(_What, frozen=True, kw_only=True):
             openapi_extra=described,
         )
 
+    def parameters_of(self, place: str) -> set[str]:
+        """The names of those in the query, or the path."""
+        return {one["name"] for one in self.parameters if one["in"] == place}
+
     def _refusals(self) -> frozenset[int]:
         named = frozenset({404}) if self.finds and "{" in self.path else frozenset()
         of_keys = frozenset() if self.scope is None else _ANY
+        # What can be wrong: an unknown parameter, a value of one, a name, a body.
+        if not (self.dialect.strict or self.takes or "{topic}" in self.path or self.parameters_of("query")):
+            of_keys -= {400}
         return of_keys | self.refuses | named | (_OF_BODIES if self.takes else frozenset())
 
     def _let_in(self, request: Request, began: float) -> Call:
@@ -161,7 +168,7 @@ class Route(_What, frozen=True, kw_only=True):
         if self.hot:
             return self._named(self.do, feature)
         decoder = self.decoder or (msgspec.json.Decoder(self.takes) if isinstance(self.takes, type) else None)
-        names = {one["name"] for one in self.parameters if one["in"] == "query"} if self.dialect.strict else None
+        names = self.parameters_of("query") if self.dialect.strict else None
 
         async def endpoint(request: Request) -> Response:
             began = time.perf_counter()

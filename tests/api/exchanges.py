@@ -217,4 +217,6 @@ async def every_key_exchange(http: httpx.AsyncClient, _: str, limited: dict[str,
                 await http.post(url, json={"unknown": 1})
                 await http.post(url, content=b"[" * 3_000, headers=JSON)
                 await http.post(url, content=b"{}", headers={"content-type": "text/plain"})
+            else:
+                await http.request(method, f"{path}?unknown=1")
             await http.request(method, f"{absent}{url.removeprefix(path)}" if path in url else f"{url}?unknown=1")

@@ -93,6 +93,7 @@ FEATURE: Final = Feature(
             {204: None},
             reloads=True,
             parameters=[USER],
+            refuses=frozenset({400}),
             verb="users_delete",
         ),
         _users(
