@@ -43,7 +43,6 @@ from app.features import (
     user_events,
     webhooks,
 )
-from app.features.logs.watches import Watches
 from app.features.upkeep.loop import Reapers
 from app.features.webhooks.sender import Sender
 from app.features.webhooks.targets import Allowed
@@ -103,7 +102,7 @@ FEATURES: Final = (
     schedules.FEATURE,
 )
 # Which hear of ends, and count who waits, from the start.
-CORES: Final[Sequence[type[Core]]] = (Screens, Watches)
+CORES: Final[Sequence[type[Core]]] = (Screens,)
 ALL_PAGES: Final = tuple(page for feature in FEATURES for page in feature.pages)
 
 ERRORS: Final = Errors(ErrorForm(v0_errors.render, v0_errors.named), {"/api": ErrorForm(message_errors.render)})

@@ -21,8 +21,6 @@ OK: Final = "ok"
 LEFT: Final = "client_left"
 ACCESS: Final = logging.getLogger("app.access")
 _VERB: Final = "holdfast.verb"
-# Modules whose functions are verbs by themselves; the others' are named with their module.
-_VERBS: Final = {"diffs", "watches"}
 # By module of the routes that do not say by themselves what they are counted as: dialect, and name.
 _NAMED: Final = {
     "app.http.direct": ("none", "direct"),
@@ -36,8 +34,6 @@ _NAMED: Final = {
     "app.features.dead_letters.messages_requeue": ("messages", "requeue"),
     "app.features.health.metrics": ("none", "metrics"),
     "app.features.jobs.v0_cancel": ("v0", "cancels"),
-    "app.features.logs.v0_delete": ("v0", "deletions"),
-    "app.features.logs.v0_diff": ("v0", "diffs"),
     "app.features.dead_letters.v0_failures": ("v0", "failures"),
     "app.features.jobs.v0": ("v0", "jobs"),
     "app.features.stats.v0_overview": ("v0", "overview"),
@@ -48,7 +44,6 @@ _NAMED: Final = {
     "app.features.stats.v0": ("v0", "stats"),
     "app.features.stats.v0_history": ("v0", "stats_history"),
     "app.features.user_events.v0": ("v0", "user_events"),
-    "app.features.logs.v0_watch": ("v0", "watches"),
 }
 _UNTIMED: Final = {"watch", "work", "user_events_listen", "live_stream"}  # as long as their clients like
 
@@ -131,7 +126,7 @@ def _named(endpoint: Any) -> tuple[str, str]:
         return "none", "none"
     dialect, module = _NAMED.get(endpoint.__module__) or ("pages", endpoint.__module__.rpartition(".")[2])
     verb = endpoint.__name__
-    if module not in _VERBS and verb != module:
+    if verb != module:
         verb = f"{module}_{verb}"
     return dialect, verb
 

@@ -15,7 +15,8 @@ from typing import TypeVar
 import httpx
 import msgspec
 
-from app.http.v0.frames import WATCH, WORK
+from app.features.logs.v0_watch import WATCH
+from app.http.v0.frames import WORK
 from tests.api.dialect import Body, Topic
 
 HEARTBEAT = ": hb"

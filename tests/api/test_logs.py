@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from app.features.logs import v0_diff as diffs
+from app.features.logs import v0 as diffs
 from tests.api import bad_input
 from tests.api.bad_input import Bad
 from tests.api.dialect import JSON, Body, Topic, accepted, eventually, refused

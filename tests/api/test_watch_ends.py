@@ -11,9 +11,9 @@ import asyncpg
 import httpx
 import pytest
 
-from app.features.logs import watch_rows as store
+from app.features.logs import store
+from app.features.logs.store import Options, Place
 from app.features.logs.v0_watch import _position
-from app.features.logs.watch_rows import Options, Place
 from app.features.logs.watches import Watches
 from tests.api.dialect import Body, Topic, eventually, refused
 from tests.api.events import Frame

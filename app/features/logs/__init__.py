@@ -1,13 +1,65 @@
-"""Log topics: read, watched, shortened."""
+"""Reading topics behind a cursor, watching them, and deleting from them."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
+from app.base.keys import Scope
 from app.features.feature import Feature
-from app.features.logs import v0_delete, v0_diff, v0_watch
+from app.features.logs import v0, v0_watch
+from app.features.logs.watches import Watches
+from app.http.route import Route
+from app.http.v0.dialect import V0
+
+_v0 = partial(Route, dialect=V0)
+_TOPIC: Final = "/v0/topics/{topic}"
 
 FEATURE: Final = Feature(
     "logs",
-    routers=[v0_diff.router, v0_watch.router, v0_delete.router],
+    cores=[Watches],
+    routes=[
+        _v0(
+            "POST",
+            f"{_TOPIC}/diff",
+            v0.diff,
+            {200: v0.DiffAnswer},
+            scope=Scope.READ,
+            takes=v0.DiffBody,
+            empty=b"{}",
+            verb="diff",
+        ),
+        _v0(
+            "POST",
+            f"{_TOPIC}/delete",
+            v0.delete,
+            {200: v0.RecordsDeletedAnswer},
+            scope=Scope.DELETE,
+            takes=v0.DeleteBody,
+            verb="deletions_delete",
+        ),
+        _v0(
+            "POST",
+            "/v0/watch",
+            v0_watch.make_watch,
+            {200: v0_watch.WatchAnswer},
+            scope=Scope.READ,
+            takes=v0_watch.WatchBody,
+            parameters=[v0_watch.LENIENT],
+            refuses=frozenset({404}),
+            verb="make_watch",
+        ),
+        _v0(
+            "GET",
+            "/v0/watch/{wid}",
+            v0_watch.watch,
+            {200: None},
+            scope=Scope.READ,
+            query_token=True,
+            parameters=v0_watch.CONNECTION,
+            refuses=frozenset({406}),
+            described=v0_watch.describe_stream,
+            verb="watch",
+        ),
+    ],
 )

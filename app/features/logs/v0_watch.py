@@ -8,33 +8,29 @@ import binascii
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from starlette.requests import Request
+from msgspec import Meta
 from starlette.responses import Response
 from starlette.types import Send
 
 from app.base.keys import Key, Scope
 from app.errors import Forbidden, InvalidRequest, TopicNotFound, Unavailable
-from app.features.logs.v0_diff import MAX_LIMIT, nodes_of, records_shown, tombstone
-from app.features.logs.watch_rows import TTL_MS, Options, Place
+from app.features.logs.store import TTL_MS, Options, Place
+from app.features.logs.v0 import MAX_LIMIT, Nodes, RecordTold, Tombstone, nodes_of, records_shown, tombstone
 from app.features.logs.watches import Told, Watch, Watches
-from app.http import direct
-from app.http.body import read_json
-from app.http.bounds import Seq, seq_within
-from app.http.context import context_of
+from app.http.bounds import Count, Seq, about, seq_within
 from app.http.fields import encode, flag
-from app.http.openapi import events, header, operation, path, query
+from app.http.openapi import events, header, path, query
+from app.http.route import Call
 from app.http.sight import must_see_payloads
 from app.http.sse import ADVICE_SECONDS, HEARTBEAT, EventStream, close, error_frame, must_accept_events, one_line, push
-from app.http.v0.bodies import WatchAnswer, WatchBody, WatchedTopic
-from app.http.v0.fields import answer
-from app.http.v0.frames import WATCH
+from app.http.v0.frames import ErrorFrame
 from app.kernel.topics.config import check_name
+from app.kernel.topics.settings import PATTERN
 
-router = direct.router("records")
-
+MAX_WATCHED: Final = 256  # topics of one watch
 DEFAULT_LIMIT: Final = 256
 DEFAULT_BYTES: Final = 256 * 1024
 MAX_BYTES: Final = 1024 * 1024  # a slow reader holds so much of the process's memory
@@ -62,36 +58,125 @@ event: topic-deleted
 data: {"topic":"visits","head_seq":5,"reason":"deleted"}
 """
 
-_body = msgspec.json.Decoder(WatchBody)
 _seqs = msgspec.json.Decoder(dict[str, Seq])
 
-
-@router.post(
-    "/v0/watch",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[
-            query("lenient", "true: leave out topics that don't exist.", {"type": "boolean", "default": False})
-        ],
-        body=WatchBody,
-        answers={200: WatchAnswer},
-        errors=[400, 401, 403, 404, 413, 415, 429, 503],
-    ),
+LENIENT: Final = query("lenient", "true: leave out topics that don't exist.", {"type": "boolean", "default": False})
+CONNECTION: Final = (
+    path("wid", "The watch.", {"type": "string"}),
+    query("token", "The API key, for browsers' EventSource only.", {"type": "string"}),
+    header("Last-Event-ID", "The last event that the client has, to go back to. Never ahead.", {"type": "string"}),
 )
-async def make_watch(request: Request) -> Response:
+
+
+class WatchFrom(msgspec.Struct, forbid_unknown_fields=True):
+    """Where a topic is watched from: after this seq; or, with `tail`, after what it has now."""
+
+    from_seq: Annotated[Seq | None, about("The last seq that the client has.", 0)] = None
+    tail: Annotated[bool | None, about("Whether only what comes from now on is told.", False)] = None
+
+
+class WatchBody(msgspec.Struct, forbid_unknown_fields=True):
+    """1 to 256 topics to watch, and how much comes at a time."""
+
+    topics: Annotated[
+        dict[str, WatchFrom | None],
+        Meta(
+            description="Topics by name; null is from the beginning.",
+            min_length=1,
+            max_length=MAX_WATCHED,
+            extra_json_schema={"propertyNames": {"pattern": PATTERN}},
+        ),
+    ]
+    node: Nodes = None
+    limit: Annotated[Count | None, about("Most records of an event; 0 is the default, clamped to 1000.", 256)] = None
+    max_batch_bytes: Annotated[
+        Count | None,
+        about("Most bytes of data and meta of an event; 0 is the default, clamped to 1 MiB.", 256 * 1024),
+    ] = None
+    heartbeat_ms: Annotated[
+        Count | None, about("After how long without a frame a comment comes, clamped to 1000 to 60000.", 15_000)
+    ] = None
+    include_meta: Annotated[bool | None, about("Whether to show meta.", True)] = None
+    include_tags: Annotated[bool | None, about("Whether to show $tag.", False)] = None
+    include_data: Annotated[bool | None, about("Whether to show data.", True)] = None
+    consistency: Annotated[Literal["eventual", "strong"] | None, about("Changes nothing.")] = None
+
+
+class WatchedTopic(msgspec.Struct):
+    """Where the watch of a topic begins, and how far the topic goes."""
+
+    from_seq: int
+    head_seq: int
+    earliest_seq: int
+
+
+class WatchAnswer(msgspec.Struct):
+    """A watch: open `stream_url` within session_ttl_ms, and again so long after a connection has ended."""
+
+    wid: str
+    stream_url: str
+    session_ttl_ms: int
+    topics: dict[str, WatchedTopic]
+
+
+class RecordsFrame(msgspec.Struct):
+    """Records after from_seq, up to to_seq, the last seq that was looked at."""
+
+    topic: str
+    records: list[RecordTold]
+    from_seq: int
+    to_seq: int
+    head_seq: int
+
+
+class TombstoneFrame(Tombstone, kw_only=True):
+    """Records were lost before this reader came: as a diff's tombstone."""
+
+    topic: str
+
+
+class CaughtUpFrame(msgspec.Struct):
+    """A reader that was behind has everything now."""
+
+    topic: str
+    head_seq: int
+
+
+class TopicDeletedFrame(msgspec.Struct):
+    """The topic was deleted, or made anew: nothing more comes of it. head_seq: the last seq that this watch knew of."""
+
+    topic: str
+    head_seq: int
+    reason: Literal["deleted"]
+
+
+# What the data of its events is, by their names. For the description alone: _frames puts them together from pieces.
+WATCH: Final[Mapping[str, type[msgspec.Struct]]] = {
+    "record": RecordsFrame,
+    "tombstone": TombstoneFrame,
+    "caught-up": CaughtUpFrame,
+    "topic-deleted": TopicDeletedFrame,
+    "error": ErrorFrame,
+}
+
+
+def describe_stream(described: dict[str, Any]) -> None:
+    """A watch answers with events."""
+    described["responses"]["200"] = events(
+        "Events: record, tombstone, caught-up, topic-deleted, error.", _FRAMES, WATCH
+    )
+
+
+async def make_watch(call: Call, body: WatchBody) -> WatchAnswer:
     """Make a watch of several topics, to be told over one stream. It is bound to the key that makes it."""
-    began = time.perf_counter()
-    context = context_of(request)
-    access = context.access
-    key = access.check(request, Scope.READ)
-    body = await read_json(request, _body, context.settings.max_body_bytes)
+    context, key = call.context, call.key
     options = _options(body)
     for name in body.topics:
-        access.check(request, Scope.READ, check_name(name))
+        context.access.check(call.request, Scope.READ, check_name(name))
     _must_see(key, body.topics, options)
-    lenient = flag(request, "lenient", default=False)
+    lenient = flag(call.request, "lenient", default=False)
     places: dict[str, Place] = {}
-    shown: dict[str, WatchedTopic] = {}
+    topics: dict[str, WatchedTopic] = {}
     found = await context.core(Watches).extents(list(body.topics))
     for name, asked in body.topics.items():
         if name not in found:
@@ -102,32 +187,14 @@ async def make_watch(request: Request) -> Response:
         tail = asked is not None and asked.tail
         seq = extent.head_seq if tail else seq_within((asked and asked.from_seq) or 0)
         places[name] = Place(topic_id, seq, chosen=not tail)
-        shown[name] = WatchedTopic(seq, extent.head_seq, extent.earliest_seq)
+        topics[name] = WatchedTopic(seq, extent.head_seq, extent.earliest_seq)
     wid = await context.core(Watches).make(_owner(key), options, places)
-    fields = b'"wid":"%b","stream_url":"/v0/watch/%b","session_ttl_ms":%d,"topics":%b'
-    return answer(fields % (wid.encode(), wid.encode(), TTL_MS, encode(shown)), began)
+    return WatchAnswer(wid, f"/v0/watch/{wid}", TTL_MS, topics)
 
 
-@router.get(
-    "/v0/watch/{wid}",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[
-            path("wid", "The watch.", {"type": "string"}),
-            query("token", "The API key, for browsers' EventSource only.", {"type": "string"}),
-            header(
-                "Last-Event-ID", "The last event that the client has, to go back to. Never ahead.", {"type": "string"}
-            ),
-        ],
-        answers={},
-        errors=[400, 401, 403, 404, 406, 429, 503],
-    ),
-    responses={200: events("Events: record, tombstone, caught-up, topic-deleted, error.", _FRAMES, WATCH)},
-)
-async def watch(request: Request) -> Response:
+async def watch(call: Call) -> Response:
     """What is new in a watch's topics, as server-sent events. Another connection that this watch had is closed."""
-    context = context_of(request)
-    key = context.access.check(request, Scope.READ, query_token=True)
+    request, context, key = call.request, call.context, call.key
     must_accept_events(request.headers.get("accept"))
     rewind = _last_event_id(request.headers.get("last-event-id"))
     context.quota.take_stream(request.scope, key)

@@ -21,10 +21,10 @@ from app.base.metrics import catalogue
 from app.base.outages import UNREACHABLE, as_unavailable
 from app.base.signals import Signal
 from app.errors import HoldfastError, ShuttingDown, TopicNotFound, Unavailable, WatchTaken
-from app.features.logs import watch_rows as store
+from app.features.logs import store
 from app.features.logs.diffs import Diffs
 from app.features.logs.sharing import SharedReads
-from app.features.logs.watch_rows import Options, Place, Taken
+from app.features.logs.store import Options, Place, Taken
 from app.kernel.counts import inspector
 from app.kernel.engine import Core
 from app.kernel.logs import log as core

@@ -15,7 +15,7 @@ from app.features.inbox import inbox
 from app.features.jobs import operations
 from app.features.jobs import redrive_rows as redrive
 from app.features.jobs.redrives import Redrives
-from app.features.logs import watch_rows as watched
+from app.features.logs import store as watched
 from app.http.signin import limiter
 from app.kernel import days
 from app.kernel.counts import inspector

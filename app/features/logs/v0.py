@@ -1,0 +1,324 @@
+"""POST /v0/topics/:topic/diff: what comes after a cursor; and /delete: records of a log, or waiting jobs of a queue."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+from msgspec.structs import replace
+from starlette.responses import Response
+
+from app.errors import InvalidRequest, Unauthorized
+from app.features.logs.diffs import Diffs
+from app.features.topics.v0 import extent_of
+from app.http.bounds import MAX_NODE_BYTES, MAX_NODES, Count, Seq, about, seq_within, text
+from app.http.calls import count_as
+from app.http.departure import while_connected
+from app.http.fields import check_text, encode
+from app.http.route import Call
+from app.http.sight import must_see_payloads
+from app.http.v0.fields import answer
+from app.kernel.audit import trail
+from app.kernel.audit.trail import Action
+from app.kernel.forms import as_json
+from app.kernel.logs.log import Ask, Match, Records
+from app.kernel.logs.reads import Diff
+from app.kernel.model import MAX_TAG_BYTES
+from app.kernel.topics.config import Policy, check_name
+from app.kernel.topics.settings import TopicType
+
+DEFAULT_LIMIT: Final = 256
+MAX_LIMIT: Final = 1_000
+DEFAULT_BYTES: Final = 1024 * 1024
+MAX_BYTES: Final = 8 * 1024 * 1024
+MAX_WAIT_MS: Final = 30_000
+_TAG_PATTERN = {"type": "string", "maxLength": 256}
+_MATCH: dict[str, Any] = {
+    "oneOf": [
+        {"type": "string", "maxLength": 256, "pattern": "^[^*\\u0000]*\\*?$"},
+        {
+            "type": "array",
+            "prefixItems": [{"const": "tag"}, {"const": "Eq"}, {**_TAG_PATTERN, "pattern": "^[^\\u0000]*$"}],
+            "items": False,
+            "minItems": 3,
+        },
+        {
+            "type": "array",
+            "prefixItems": [{"const": "tag"}, {"const": "Glob"}, {**_TAG_PATTERN, "pattern": "^[^*\\u0000]*\\*$"}],
+            "items": False,
+            "minItems": 3,
+        },
+        {"type": "null"},
+    ]
+}
+
+Nodes = Annotated[
+    Annotated[str, text("A name.", most=MAX_NODE_BYTES)]
+    | Annotated[list[Annotated[str, text("A name.", most=MAX_NODE_BYTES)]], about("Names.", maxItems=MAX_NODES)]
+    | None,
+    about("Whose records are left out, byte for byte."),
+]
+
+
+class DiffBody(msgspec.Struct, forbid_unknown_fields=True):
+    """From where to read, and how much."""
+
+    from_seq: Annotated[Seq | None, about("The last seq that the reader has.", 0)] = None
+    limit: Annotated[Count | None, about("Most records; 0 is the default, clamped to 1000.", 256)] = None
+    node: Nodes = None
+    include_tags: Annotated[bool | None, about("Whether to show $tag.", False)] = None
+    include_meta: Annotated[bool | None, about("Whether to show meta.", True)] = None
+    include_data: Annotated[bool | None, about("Whether to show data.", True)] = None
+    wait_ms: Annotated[Count | None, about("How long to wait if there is nothing, clamped to 30000.", 0)] = None
+    max_batch_bytes: Annotated[
+        Count | None, about("Most bytes of data and meta; 0 is the default, clamped to 8 MiB.", 1024 * 1024)
+    ] = None
+
+
+class DeleteBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What to delete: what is below a seq, what has a tag, or what is both."""
+
+    RULES: ClassVar[dict[str, Any]] = {
+        "anyOf": [
+            {"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in ("before_seq", "match")
+        ]
+    }
+    before_seq: Annotated[Seq | None, about("What has a lower seq.")] = None
+    match: Annotated[
+        str | list[str] | None,
+        about(
+            '["tag", "Eq", "x"]; ["tag", "Glob", "x*"]; or a text, which is the second if it ends in a star, else the '
+            "first.",
+            **_MATCH,
+        ),
+    ] = None
+
+
+class RecordShown(msgspec.Struct, kw_only=True):
+    """A record of a log, or a job of a queue, as a reader sees it. `$ts` is in ms since 1970."""
+
+    seq: int = msgspec.field(name="$seq")
+    ts: int = msgspec.field(name="$ts")
+    node: str | UnsetType = msgspec.field(name="$node", default=UNSET)
+    tag: str | UnsetType = msgspec.field(name="$tag", default=UNSET)
+    data: Raw
+    meta: dict[str, Any] | UnsetType = UNSET
+
+
+class RecordTold(msgspec.Struct, kw_only=True):
+    """A record; without data where include_data is false."""
+
+    seq: int = msgspec.field(name="$seq")
+    ts: int = msgspec.field(name="$ts")
+    node: str | UnsetType = msgspec.field(name="$node", default=UNSET)
+    tag: str | UnsetType = msgspec.field(name="$tag", default=UNSET)
+    data: Raw | UnsetType = UNSET
+    meta: dict[str, Any] | UnsetType = UNSET
+
+
+class Tombstone(msgspec.Struct):
+    """Records from gap_from to gap_to were lost before this reader came: to caps, to age (ttl), to both (mixed), or
+    because the topic was made anew; or, on a watch, before the place that its client chose (from_seq_too_old). What was
+    deleted counts only as part of a gap."""
+
+    gap_from: int
+    gap_to: int
+    reason: Literal["cap", "ttl", "mixed", "recreated", "from_seq_too_old"]
+    missed_estimate: int
+    earliest_seq: int
+    head_seq: int
+
+
+class DiffPerformance(msgspec.Struct):
+    """How long the answer took, in ms, waiting included; and how many seqs were looked at."""
+
+    server_total_ms: float
+    records_scanned: int
+
+
+class DiffAnswer(msgspec.Struct):
+    """What comes after the cursor; the next call's is next_from_seq, the last seq that was looked at."""
+
+    topic: str
+    records: list[RecordShown]
+    next_from_seq: int
+    head_seq: int
+    earliest_seq: int
+    caught_up: bool
+    tombstone: Tombstone | None
+    lag: int
+    performance: DiffPerformance
+
+
+class RecordsDeletedAnswer(msgspec.Struct, kw_only=True):
+    """How many were deleted, and what is left. marked, of a queue: how many are leased; unless their holders
+    acknowledge them, they end with their leases."""
+
+    topic: str
+    deleted: int
+    marked: int | UnsetType = UNSET
+    head_seq: int
+    earliest_seq: int
+    count: int
+    bytes: int
+
+
+async def diff(call: Call, body: DiffBody) -> Response:
+    """Read records after a cursor, oldest first; with `wait_ms`, wait so long for the first. Of a queue, its live jobs,
+    without claiming them."""
+    context = call.context
+    context.quota.must_have_room(0)  # an answer may be large, and lies here until it is read
+    name = check_name(call.topic)
+    if body.include_data is not False or body.include_meta is not False:
+        must_see_payloads(call.key, name)
+    nodes = nodes_of(body.node)
+    diffs = context.core(Diffs)
+
+    def ask(policy: Policy) -> Ask:
+        context.engine.reads.note(policy.topic.id)
+        return ask_of(policy, body, nodes)
+
+    if body.wait_ms:
+        seconds = min(body.wait_ms, MAX_WAIT_MS) / 1000
+        count_as(call.request, "diff_wait")  # its time is the wait's
+        reading = context.policies.confirmed(name, lambda p: diffs.read(p, ask(p), seconds))
+        found = await while_connected(call.request, reading)
+        if not context.access.still_good(call.key):
+            raise Unauthorized("This key was revoked or has expired.")
+    else:
+        found = await context.policies.confirmed(name, lambda p: diffs.once(p, ask(p)))
+    return diff_answer(name, body.from_seq or 0, found, call.began)
+
+
+async def delete(call: Call, body: DeleteBody) -> RecordsDeletedAnswer:
+    """Delete what there is at this moment below a seq, or with a tag: for good, and without a trace for readers. In a
+    queue, jobs that are leased are marked as cancelled."""
+    context, name = call.context, check_name(call.topic)
+    if body.before_seq is None and body.match is None:
+        raise InvalidRequest("before_seq or match is needed: what is to be deleted?")
+    match = match_of(body.match)
+    logs, by = context.engine.logs, context.access.actor(call.request)
+
+    async def deletion(policy: Policy) -> RecordsDeletedAnswer:
+        # Ahead of it: what breaks off has done a part.
+        asked = {"before_seq": body.before_seq, "match": body.match}
+        await trail.record(context.pools.rest, by, Action.RECORDS_DELETED, name, asked)
+        marked: int | UnsetType = UNSET
+        if policy.config.type is TopicType.LOG:
+            deleted = await logs.delete(policy, body.before_seq, match)
+        else:
+            deleted, marked = await logs.delete_jobs(policy, body.before_seq, match)
+        extent, _ = await extent_of(context, policy)
+        return RecordsDeletedAnswer(topic=name, deleted=deleted, marked=marked, **extent)
+
+    return await context.policies.confirmed(name, deletion)
+
+
+def nodes_of(node: str | list[str] | None) -> list[str]:
+    """The nodes whose records a reader does not want. Raises InvalidRequest."""
+    if node is None:
+        return []
+    nodes = [node] if isinstance(node, str) else node
+    if len(nodes) > MAX_NODES:
+        raise InvalidRequest(f"node has more than {MAX_NODES} entries.")
+    return [check_text(one, "node", MAX_NODE_BYTES) for one in nodes]
+
+
+def ask_of(policy: Policy, body: DiffBody, nodes: list[str]) -> Ask:
+    """What a reader wants, with defaults and clamps."""
+    return Ask(
+        after=seq_within(body.from_seq or 0),
+        limit=min(body.limit or DEFAULT_LIMIT, MAX_LIMIT),
+        max_bytes=min(body.max_batch_bytes or DEFAULT_BYTES, MAX_BYTES),
+        without=nodes if policy.config.dedupe_node else (),
+        tags=bool(body.include_tags),
+        metadata=body.include_meta is not False,
+        payloads=body.include_data is not False,
+    )
+
+
+def diff_answer(name: str, after: int, found: Diff, began: float) -> Response:
+    """The answer: what was read, put together from pieces that are JSON already."""
+    extent, records = found.extent, found.records
+    lost = tombstone(after, found)
+    fields = (
+        b'"topic":"%b","records":[%b],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,'
+        b'"tombstone":%b,"lag":%d'
+        % (
+            name.encode(),
+            b",".join(records_shown(records)),
+            records.next_seq,
+            extent.head_seq,
+            extent.earliest_seq,
+            b"true" if records.next_seq == extent.head_seq else b"false",
+            b"null" if lost is None else encode(lost),
+            extent.head_seq - records.next_seq,
+        )
+    )
+    first = max(after if after <= extent.head_seq else 0, extent.earliest_seq - 1)
+    return answer(fields, began, b',"records_scanned":%d' % max(records.next_seq - first, 0))
+
+
+def records_shown(records: Records) -> list[bytes]:
+    """Each record as JSON; without its data where that was not read."""
+    if any(records.content_types):
+        shown = zip(records.payloads, records.content_types, strict=True)
+        data = [payload if payload is None else as_json(payload, content_type) for payload, content_type in shown]
+        records = replace(records, payloads=data, content_types=())
+    # Most records have none of the three; for those, one format.
+    without_data = records.payloads[:1] == [None]  # all have it or none
+    if not (any(records.nodes) or any(records.tags) or any(records.metadata) or without_data):
+        return [
+            b'{"$seq":%d,"$ts":%d,"data":%b}' % triple  # type: ignore[str-format]
+            for triple in zip(records.seqs, records.times, records.payloads, strict=True)
+        ]
+    return [
+        b'{"$seq":%d,"$ts":%d%b%b%b%b}'
+        % (
+            seq,
+            at,
+            b"" if node is None else b',"$node":%b' % encode(node),
+            b"" if tag is None else b',"$tag":%b' % encode(tag),
+            b"" if payload is None else b',"data":%b' % payload,
+            b"" if meta is None else b',"meta":%b' % meta.encode(),
+        )
+        for seq, at, node, tag, meta, payload in zip(
+            records.seqs, records.times, records.nodes, records.tags, records.metadata, records.payloads, strict=True
+        )
+    ]
+
+
+def tombstone(after: int, found: Diff) -> Tombstone | None:
+    """What a reader with this cursor has lost to caps, age, or a topic made anew; None for nothing. What was deleted
+    was not lost."""
+    extent = found.extent
+    if after > extent.head_seq:
+        lost_to = max(extent.earliest_seq - 1, extent.cap_lost_to, extent.ttl_lost_to)
+        gap = (1, lost_to, "recreated")  # it reads from the start now
+    else:
+        by_cap, by_age = extent.cap_lost_to > after, extent.ttl_lost_to > after
+        if not by_cap and not by_age:
+            return None
+        lost_to = max(extent.cap_lost_to, extent.ttl_lost_to)
+        gap = (after + 1, lost_to, "mixed" if by_cap and by_age else "cap" if by_cap else "ttl")
+    first, last, reason = gap
+    missed = last - first + 1 - bisect_right(found.records.seqs, last)  # of a queue, what stays lies among what is lost
+    return Tombstone(first, last, reason, missed, extent.earliest_seq, extent.head_seq)  # type: ignore[arg-type]
+
+
+def match_of(given: str | list[str] | None) -> Match:
+    """Which tags are meant. Raises InvalidRequest."""
+    if given is None:
+        return Match()
+    if isinstance(given, str):
+        given = ["tag", "Glob" if given.endswith("*") else "Eq", given]
+    match given:
+        case ["tag", "Eq", tag]:
+            return Match(tag=check_text(tag, "match", MAX_TAG_BYTES))
+        case ["tag", "Glob", pattern] if pattern.endswith("*") and "*" not in pattern[:-1]:
+            return Match(prefix=check_text(pattern[:-1], "match", MAX_TAG_BYTES))
+    raise InvalidRequest(
+        'match must be ["tag", "Eq", "x"], ["tag", "Glob", "x*"] with its only star at the end, or a text.'
+    )
