@@ -153,8 +153,10 @@ async def test_rows_that_a_vacuum_had_to_leave_are_counted(
     assert table.last_vacuum is not None
     await visitor.execute("ROLLBACK")
     await until_gone(pools, visitor.get_server_pid())
-    await pools.rest.execute("VACUUM holdfast.jobs")
-    assert (await jobs_table()).dead_rows < 600
+    give_up = time.monotonic() + 10
+    while (await jobs_table()).dead_rows >= 600:  # another test's snapshot may hold them for a moment
+        assert time.monotonic() < give_up
+        await pools.rest.execute("VACUUM holdfast.jobs")
 
 
 async def test_the_ledgers_partitions_are_one_table(pools: Pools) -> None:

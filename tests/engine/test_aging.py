@@ -173,7 +173,8 @@ class Tenants:
 
     async def step(self, most: int = 1, *named: str) -> list[Job]:
         """Claim, and put as many of the high ones back as came."""
-        jobs = await self.machine.claim(self.queue, most, tenants=named or None)
+        policy = await self.machine.policies.queue(self.queue.topic.name)  # as a route does: a tenant may be paused
+        jobs = await self.machine.claim(policy, most, tenants=named or None)
         await ack(self.machine, self.queue, jobs)
         for tenant, count in Counter(job.tenant for job in jobs if job.tag).items():
             await self.machine.enqueue(self.queue, high(tenant, count))
