@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -95,3 +96,16 @@ def test_recipes_name_files_that_are_there() -> None:
     made = {name for name in paths if "<" in name}
     assert len(paths) > 20
     assert {name for name in paths - made if not (ROOT / name).exists() and not name.startswith("var/")} == set()
+
+
+def test_the_picture_of_the_tree_has_its_folders() -> None:
+    picture = (ROOT / "docs/pictures/house.svg").read_text()
+    [contract, *_] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    shown = re.findall(r'data-layer="(\w+)"', picture)
+    declared = [name for layer in contract["layers"] for name in layer.split(" | ")]
+    assert shown == [name for name in declared if name not in {"__main__", "demo", "settings", "errors"}]
+    files = {path.relative_to(ROOT / "app").with_suffix("") for path in tree() if path.is_relative_to(ROOT / "app")}
+    folders = {path.parent for path in files}
+    parts = {Path(part) for part in re.findall(r'data-part="([\w/]+)"', picture)}
+    assert parts <= files | folders
+    assert {path for path in folders if path.parent == Path("features")} <= parts
