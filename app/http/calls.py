@@ -38,7 +38,6 @@ _NAMED: Final = {
     "app.features.jobs.v0": ("v0", "jobs"),
     "app.features.stats.v0_overview": ("v0", "overview"),
     "app.features.upkeep.v0": ("v0", "reapers"),
-    "app.features.jobs.v0_release": ("v0", "releases"),
     "app.features.dead_letters.v0_requeue": ("v0", "requeue"),
     "app.features.stats.v0_scale": ("v0", "scale"),
     "app.features.stats.v0": ("v0", "stats"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
+from app.base.keys import Scope
 from app.features.feature import Feature
 from app.features.jobs import (
     actions_page,
@@ -17,12 +19,27 @@ from app.features.jobs import (
     v0_cancel,
     v0_release,
 )
+from app.http.route import Route
+from app.http.v0.dialect import V0
 from app.pages.frame import Page
 from app.pages.permissions import CHANGE_JOBS, REQUEUE, SEE
 
+_change = partial(Route, dialect=V0, scope=Scope.WRITE, refuses=frozenset({409}))
+_TOPIC: Final = "/v0/topics/{topic}"
+
 FEATURE: Final = Feature(
     "jobs",
-    routers=[v0_cancel.router, v0_release.router, v0.router, messages_list.router, messages_by_key.router],
+    routers=[v0_cancel.router, v0.router, messages_list.router, messages_by_key.router],
+    routes=[
+        _change(
+            "POST",
+            f"{_TOPIC}/release",
+            v0_release.take_back,
+            {200: v0_release.ReleaseAnswer},
+            takes=v0_release.ReleaseBody,
+            verb="releases_take_back",
+        ),
+    ],
     pages=[
         Page("GET", "/topics/{topic}/jobs", SEE, list_page.show),
         Page("GET", "/topics/{topic}/jobs/cancel", CHANGE_JOBS, cancel_page.ask),

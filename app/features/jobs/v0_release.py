@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
-from starlette.requests import Request
-from starlette.responses import Response
 
-from app.base.keys import Scope
 from app.errors import BatchTooLarge, InvalidRequest
 from app.features.jobs.requests import Leases, release
-from app.http import direct
-from app.http.body import read_json
 from app.http.bounds import MAX_NODE_BYTES, MAX_SEQS, Group, Seqs, about, text
-from app.http.context import context_of
-from app.http.fields import check_text, encode, topic_in
-from app.http.openapi import TOPIC, operation
-from app.http.v0.bodies import Performance
-from app.http.v0.fields import answer, check_node
+from app.http.fields import check_text
+from app.http.route import Call
+from app.http.v0.fields import check_node
 from app.kernel.model import MAX_GROUP
-from app.kernel.topics.config import check_name
 from app.kernel.topics.settings import BIGINT_MAX
-
-router = direct.router("jobs")
 
 
 class ReleaseBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -55,35 +44,14 @@ class ReleaseAnswer(msgspec.Struct):
     released: int
     ended: int
     skipped: list[int]
-    performance: Performance
 
 
-_body = msgspec.json.Decoder(ReleaseBody)
-
-
-@router.post(
-    "/v0/topics/{topic}/release",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[TOPIC],
-        body=ReleaseBody,
-        answers={200: ReleaseAnswer},
-        errors=[400, 401, 403, 404, 409, 413, 415, 503],
-    ),
-)
-async def take_back(request: Request) -> Response:
+async def take_back(call: Call, body: ReleaseBody) -> ReleaseAnswer:
     """Take leases back from workers that hang. The jobs are claimable at once, and what their late holders say changes
     nothing."""
-    began = time.perf_counter()
-    context, name = context_of(request), topic_in(request)
-    context.access.check(request, Scope.WRITE, name)
-    body = await read_json(request, _body, context.settings.max_body_bytes)
-    check_name(name)
     leases = _leases(body)
-    policy = await context.policies.queue(name)
-    taken = await release(request, policy, leases, refund=bool(body.refund))
-    fields = {"topic": name} | taken._asdict()
-    return answer(encode(fields)[1:-1], began)
+    taken = await release(call.request, await call.queue(), leases, refund=bool(body.refund))
+    return ReleaseAnswer(call.topic, *taken)
 
 
 def _leases(body: ReleaseBody) -> Leases:
