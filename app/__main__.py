@@ -135,7 +135,7 @@ async def _reap(settings: Settings, only: Sequence[str]) -> int:
     """1 where a sweep failed; the others ran all the same."""
     from app.features.upkeep import loop  # noqa: PLC0415  (start time)
     from app.features.upkeep.runner import Outcome  # noqa: PLC0415
-    from app.kernel.topics.config import defaults_of  # noqa: PLC0415
+    from app.kernel.topics.policy import defaults_of  # noqa: PLC0415
 
     unknown = sorted(set(only) - {sweep.name for sweep in loop.SWEEPS})
     if unknown:

@@ -31,8 +31,7 @@ from app.http.context import Context
 from app.kernel.engine import Engine
 from app.kernel.topics import store
 from app.kernel.topics.cache import Policies
-from app.kernel.topics.config import Policy
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import Asked, Policy, resolve
 from app.main import create_app
 from app.serve.server import KEEP_ALIVE_SECONDS
 from app.settings import Settings

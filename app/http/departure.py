@@ -16,7 +16,7 @@ from app.http.context import context_of
 if TYPE_CHECKING:
     from app.base.keys import Key
     from app.kernel.model import Job
-    from app.kernel.topics.config import Policy
+    from app.kernel.topics.policy import Policy
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from app.errors import InvalidRequest
 from app.http.bounds import NO_NUL
 from app.http.fields import encode
 from app.http.openapi import query
-from app.kernel.topics.config import check_name
+from app.kernel.topics.policy import check_name
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from app.http.body import read_json
 from app.http.context import Context, context_of
 from app.http.direct import Direct
 from app.http.fields import known_parameters, topic_in
-from app.kernel.topics.config import Policy, check_name
+from app.kernel.topics.policy import Policy, check_name
 
 # With another status than the first; a response as it is; None: no body.
 Given = msgspec.Struct | tuple[int, msgspec.Struct] | Response | None

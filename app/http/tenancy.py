@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from app.base.keys import Key
     from app.http.context import Context
     from app.kernel.model import Batch, Topic
-    from app.kernel.topics.config import Policy
+    from app.kernel.topics.policy import Policy
 
 
 def claimed_by(key: Key | None, named: Collection[str] | None) -> frozenset[str] | None:

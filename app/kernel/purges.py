@@ -19,7 +19,7 @@ from app.kernel.topics.settings import TopicType
 
 if TYPE_CHECKING:
     from app.kernel.audit.trail import Actor
-    from app.kernel.topics.config import Policy
+    from app.kernel.topics.policy import Policy
 
 AT_ONCE: Final = 5_000
 

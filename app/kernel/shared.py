@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from app.kernel.model import Topic
     from app.kernel.schemas.checks import Checks
     from app.kernel.topics.cache import Policies
-    from app.kernel.topics.config import Policy
     from app.kernel.topics.last_used import Times
+    from app.kernel.topics.policy import Policy
     from app.kernel.user_events.users import Users
 
 

@@ -10,7 +10,7 @@ from app.features.topics.config_form import Source
 from app.kernel.audit import trail
 from app.kernel.model import Topic
 from app.kernel.topics.backoff import Backoff
-from app.kernel.topics.config import DEFAULTS, Policy, in_effect, of_messages
+from app.kernel.topics.policy import DEFAULTS, Policy, in_effect, of_messages
 from app.kernel.topics.settings import FIELDS, Chosen, OnExhausted, TopicType
 from app.kernel.topics.webhook import Webhook
 

@@ -11,7 +11,7 @@ import pytest
 
 from app.base.db.pool import Pools
 from app.kernel.topics import last_used_rows as uses
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.api.conftest import Serve
 from tests.api.dialect import Topic, accepted
 from tests.api.keyring import client

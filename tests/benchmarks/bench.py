@@ -25,8 +25,7 @@ from app.base.db import schema
 from app.base.db.embedded import EmbeddedPostgres
 from app.base.db.pool import Pools, open_pools
 from app.kernel.topics import store
-from app.kernel.topics.config import DEFAULTS, Policy
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import DEFAULTS, Asked, Policy, resolve
 from app.serve import listener
 
 T = TypeVar("T")

@@ -23,8 +23,7 @@ from app.base.db.pool import Pools, open_pools
 from app.kernel.claim import consumer
 from app.kernel.model import Batch, Connection
 from app.kernel.topics import store
-from app.kernel.topics.config import DEFAULTS
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import DEFAULTS, Asked, resolve
 from tests.benchmarks.bench import embedded
 from tests.benchmarks.facts import facts_of
 from tests.queue import calls

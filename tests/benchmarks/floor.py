@@ -29,7 +29,7 @@ from app.kernel.claim.consumer import Slots
 from app.kernel.enqueue import producer
 from app.kernel.model import Batch, Job, Lane, Reach
 from app.kernel.settle.results import Ended
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.benchmarks.bench import Bench, running, say
 from tests.benchmarks.peers.contest import take
 from tests.benchmarks.peers.processes import Failed

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.benchmarks.arrivals import Outcome, Plan, Step, percentile, schedule, send
 from tests.benchmarks.singles import VERBS, prepare, request
 from tests.conftest import Running

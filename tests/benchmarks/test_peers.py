@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.benchmarks.figures import Missing, Ratio
 from tests.benchmarks.peers.bars import against_best
 from tests.benchmarks.peers.contest import Outcome, Standing

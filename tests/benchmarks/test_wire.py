@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from app.base.db.pool import open_pools
 from app.kernel.topics import store
-from app.kernel.topics.config import DEFAULTS
+from app.kernel.topics.policy import DEFAULTS
 from tests.benchmarks.wire import counted
 
 

@@ -15,7 +15,7 @@ from app.base.db import horizon
 from app.base.db.horizon import DEAD_ROWS, OLD_SECONDS, OLD_TRANSACTIONS, Found, Holder, Horizon, Kind, Level, Table
 from app.base.db.pool import Pools
 from app.kernel.claim import consumer
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.queue.calls import Session, batch, held, put, take, until
 
 SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1"

@@ -8,7 +8,7 @@ from app.features.archive.archive import Most, Part
 from app.features.archive.replays import Replays
 from app.kernel.counts import inspector
 from app.kernel.engine import Engine
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import held
 

@@ -16,7 +16,7 @@ from app.kernel.claim.claimers import Claimer
 from app.kernel.engine import Engine
 from app.kernel.model import Batch, Job, Seq
 from app.kernel.topics.cache import Policies
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.queue import statements
 from tests.queue.calls import batch
 

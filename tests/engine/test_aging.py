@@ -13,7 +13,7 @@ from app.base.db.pool import Pools
 from app.kernel.claim.ages import OVERTAKE_SHARE
 from app.kernel.claim.ordering import LOOK_SECONDS
 from app.kernel.model import Batch, Job, Seq
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
 from tests.engine.test_fairness import by_tenant, jobs_of
 from tests.engine.test_ordering import ack, nack, seqs

@@ -14,7 +14,7 @@ from app.features.archive.archive import Part
 from app.features.archive.replays import Replays
 from app.kernel.claim.consumer import Return
 from app.kernel.model import Batch
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.archives import archived, complete, counted, drain, in_batches, sources
 from tests.engine.machines import Machine
 from tests.queue.calls import held, outlived, until

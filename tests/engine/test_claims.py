@@ -12,7 +12,7 @@ from app.base.db.pool import Pools
 from app.kernel.claim import passes
 from app.kernel.claim.consumer import Return
 from app.kernel.model import Batch
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine, parked
 from tests.queue.calls import batch, events, held, lease_ended, outlived, row, until
 from tests.queue.tallies import tallied

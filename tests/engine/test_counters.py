@@ -13,7 +13,7 @@ from app.kernel.claim.consumer import Return
 from app.kernel.counts import inspector
 from app.kernel.model import Batch
 from app.kernel.topics import store
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import Session, batch, held, lease_ended, put, until
 

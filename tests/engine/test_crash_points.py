@@ -24,8 +24,7 @@ from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
 from app.kernel.model import Job
 from app.kernel.topics import store
-from app.kernel.topics.config import Policy
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import Asked, Policy, resolve
 from tests.engine.crashes import Life, mortal
 from tests.engine.machines import Machine
 from tests.engine.test_redrives import BY, ended, fail, story, wanted

@@ -25,7 +25,7 @@ from app.kernel.enqueue import producer
 from app.kernel.model import Batch, Held, Job, Lane, Reach, Topic
 from app.kernel.topics import store
 from app.kernel.topics.cache import Policies
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 
 Connect = Callable[[], Awaitable["asyncpg.Connection[asyncpg.Record]"]]
 MakeQueue = Callable[..., Awaitable[Policy]]

@@ -12,7 +12,7 @@ from app.errors import HoldfastError, Throttled, TopicFull
 from app.kernel.claim.consumer import Return
 from app.kernel.enqueue.producer import Placed
 from app.kernel.model import Batch, Seq
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import Session, batch, held, outlived
 

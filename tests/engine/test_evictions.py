@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from app.base.db.pool import Pools
 from app.kernel.claim.consumer import Return
 from app.kernel.model import Batch, Seq
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
 from tests.engine.test_depth import LIVE, TALLIED
 from tests.queue.calls import Session, batch, events, held, lease_ended, outlived

@@ -13,7 +13,7 @@ from app.base.db.pool import Pools
 from app.features.jobs.changes import Changes
 from app.kernel.claim.consumer import Return
 from app.kernel.model import Batch, Job
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine, parked
 from tests.queue.calls import held, lease_ended, until
 

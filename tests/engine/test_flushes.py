@@ -14,7 +14,7 @@ from app.base.db import schema
 from app.base.db.embedded import EmbeddedPostgres
 from app.base.db.pool import open_pools
 from app.kernel.topics import store
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import Asked, resolve
 from tests.engine.machines import new_machine
 from tests.processes import until
 from tests.queue.calls import held

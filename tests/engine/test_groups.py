@@ -23,7 +23,7 @@ from app.kernel.logs.log import Match
 from app.kernel.model import Batch
 from app.kernel.purges import Purges
 from app.kernel.settle import exit_rows as exits
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine, parked
 from tests.queue.calls import held, lease_ended, outlived, until
 from tests.queue.tallies import tallied

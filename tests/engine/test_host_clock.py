@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.kernel.claim.consumer import Return
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import Session, batch, held
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from app.base.db.pool import Pools
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
 from tests.engine.test_fairness import by_tenant, fill
 from tests.queue.calls import until

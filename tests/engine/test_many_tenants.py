@@ -15,7 +15,7 @@ from app.kernel.claim.consumer import Return
 from app.kernel.claim.fairness import REST_SECONDS
 from app.kernel.claim.looks import CHEAP_SHARE
 from app.kernel.model import Batch, Lane
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine, parked
 from tests.engine.test_fairness import by_tenant, jobs_of
 from tests.queue.calls import held

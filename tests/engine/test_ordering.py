@@ -13,7 +13,7 @@ from app.base.db.pool import Pools
 from app.kernel.claim.ages import Ages
 from app.kernel.claim.consumer import Return
 from app.kernel.model import Batch, Job, Seq
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import batch, events, held, lease_ended, outlived
 

@@ -15,7 +15,7 @@ from app.errors import TooMuchToRead, Unavailable
 from app.features.explain import explain, store
 from app.features.explain.explain import Explain
 from app.features.explain.store import Pasts
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
 
 LOCKED = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'holdfast.lease_events'::regclass)"

@@ -23,7 +23,7 @@ from app.kernel.audit.trail import Actor
 from app.kernel.claim.consumer import Return
 from app.kernel.jobs import Match
 from app.kernel.model import Job
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import held, until
 from tests.queue.tallies import tallied

@@ -17,7 +17,7 @@ from app.features.archive.archive import Most
 from app.features.archive.replays import Replays
 from app.kernel.model import Batch, Held
 from app.kernel.topics import store
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.archives import archived, complete, counted, drain, in_batches, sources
 from tests.engine.machines import Machine, parked
 from tests.queue.calls import events, held

@@ -10,7 +10,7 @@ import pytest
 from app.base.db.pool import Pools
 from app.errors import Unavailable
 from app.kernel.claim.consumer import Return
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import held
 

@@ -11,7 +11,7 @@ import pytest
 
 from app.kernel.claim.consumer import Return
 from app.kernel.model import Batch
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import batch, held
 

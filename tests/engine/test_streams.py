@@ -17,7 +17,7 @@ from app.kernel.claim.consumer import Return
 from app.kernel.claim.streams import Stream
 from app.kernel.model import Held, Job
 from app.kernel.topics import store
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import held, lease_ended, row
 

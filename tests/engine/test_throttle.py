@@ -14,7 +14,7 @@ from app.kernel.claim.claimers import Claimer
 from app.kernel.claim.throttle import LEAST_SECONDS
 from app.kernel.claim.tokens import Grant
 from app.kernel.topics.buckets import TIMEOUT_SECONDS, RedisBuckets
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine, parked
 from tests.queue.calls import until
 from tests.topics.test_bus import Redis

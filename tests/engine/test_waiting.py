@@ -12,7 +12,7 @@ from app.kernel.claim import cursors, waiters
 from app.kernel.claim.consumer import Return
 from app.kernel.claim.marks import IDLE_SECONDS, TICK_SECONDS
 from app.kernel.model import Batch, Job
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine, parked
 from tests.queue.calls import batch, held
 

@@ -32,8 +32,8 @@ from app.http.signin.users import check_name as check_user
 from app.http.sse import error_frame, one_line
 from app.http.v0.record_bodies import AppendBody
 from app.kernel.ids import id_of
-from app.kernel.topics.config import check_name
 from app.kernel.topics.hints import Hints
+from app.kernel.topics.policy import check_name
 from app.kernel.topics.webhook import check_url
 
 Target = Callable[[bytes], None]

@@ -34,7 +34,7 @@ from app.kernel.counts import inspector
 from app.kernel.engine import Engine
 from app.kernel.model import Batch, Held, Seq
 from app.kernel.topics import store
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import Asked, resolve
 from tests.model import draws
 from tests.model.draws import Handed, Keyed, Picks, Records
 from tests.model.ledger import replay

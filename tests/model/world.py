@@ -13,7 +13,7 @@ from app.kernel.engine import Engine
 from app.kernel.enqueue.producer import Placed
 from app.kernel.model import Batch
 from app.kernel.topics.cache import Policies
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.model.model import Row
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Slots
 from app.kernel.enqueue import producer
 from app.kernel.model import Batch, Connection, Held, Job, Reach, Seq
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 
 Session: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 PATIENCE = 30.0  # seconds until a fact that has not come is a failure

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.kernel.model import Connection
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 
 _OFF = """
 WITH jobs AS (

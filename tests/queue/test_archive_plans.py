@@ -17,8 +17,7 @@ from app.features.archive import archive
 from app.features.archive.archive import Replay
 from app.kernel.model import Topic
 from app.kernel.topics import store
-from app.kernel.topics.config import DEFAULTS, Policy
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import DEFAULTS, Asked, Policy, resolve
 from tests.queue import plans, statements
 from tests.queue.calls import Session
 from tests.queue.statements import Statement

@@ -14,7 +14,7 @@ from app.kernel.model import Batch, Budget, Reach
 from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exit_rows import Seen, Spent
 from app.kernel.topics.backoff import MOST_MS, MOST_REFUNDS, Backoff
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.queue.calls import Session, batch, held, lease_ended, outlived, put, row, take
 from tests.queue.tallies import tallied
 

@@ -18,7 +18,7 @@ from app.kernel.logs.log import Match as Matching
 from app.kernel.model import Lane, Seq
 from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exit_rows import Spent
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.queue.calls import Session, batch, events, held, lease_ended, put, row, take
 from tests.queue.tallies import tallied
 from tests.queue.test_groups import promote, states

@@ -13,7 +13,7 @@ from app.kernel.enqueue import producer
 from app.kernel.enqueue.producer import Placed, Windows
 from app.kernel.model import Batch, Connection
 from app.kernel.topics import store
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.queue.calls import Session, events, held, take, until
 from tests.queue.tallies import tallied
 

@@ -22,7 +22,7 @@ from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exit_rows import Spent
 from app.kernel.settle.results import Keep
 from app.kernel.topics import store
-from app.kernel.topics.config import DEFAULTS, Policy
+from app.kernel.topics.policy import DEFAULTS, Policy
 from tests.queue.calls import Session, events, held, lease_ended, outlived, row, take, until
 from tests.queue.tallies import tallied
 

@@ -17,8 +17,7 @@ from app.kernel.counts import holders
 from app.kernel.enqueue import producer
 from app.kernel.model import Batch
 from app.kernel.topics import store
-from app.kernel.topics.config import DEFAULTS, Policy
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import DEFAULTS, Asked, Policy, resolve
 from tests.queue import plans, statements
 from tests.queue.calls import Session, batch, held, put, take, until
 

@@ -14,7 +14,7 @@ from app.kernel.enqueue.producer import Placed
 from app.kernel.model import Batch, Job
 from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exit_rows import Lease, Spent
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.queue.calls import Session, events, held, lease_ended, outlived, put, row, take
 from tests.queue.tallies import tallied
 

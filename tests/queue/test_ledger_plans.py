@@ -12,8 +12,7 @@ import pytest
 from app.base.db import schema
 from app.base.db.pool import PLANNER
 from app.kernel.topics import store
-from app.kernel.topics.config import DEFAULTS, Policy
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import DEFAULTS, Asked, Policy, resolve
 from tests.queue.calls import Session, batch, put
 
 OTHERS = 100_000

@@ -17,8 +17,7 @@ from app.kernel.claim import consumer
 from app.kernel.model import Connection, Held
 from app.kernel.settle import exit_rows as exits
 from app.kernel.topics import store
-from app.kernel.topics.config import DEFAULTS, Policy
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import DEFAULTS, Asked, Policy, resolve
 from tests.queue.calls import Session, batch, put, take, until
 
 LIMIT = 10

@@ -14,8 +14,7 @@ from app.kernel.logs import log
 from app.kernel.logs.log import Ask, Limits, Match, Part, Place
 from app.kernel.model import Batch, Topic
 from app.kernel.topics import store
-from app.kernel.topics.config import DEFAULTS, Policy
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import DEFAULTS, Asked, Policy, resolve
 from tests.queue import plans, statements
 from tests.queue.calls import Session
 from tests.queue.test_plans import held_snapshot

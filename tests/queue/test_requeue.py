@@ -16,7 +16,7 @@ from app.kernel.enqueue import producer
 from app.kernel.model import Batch, Job
 from app.kernel.settle import exit_rows as exits
 from app.kernel.topics import store
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.queue.calls import Session, batch, events, held, outlived, put, row, take
 from tests.queue.tallies import tallied
 

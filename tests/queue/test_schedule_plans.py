@@ -14,8 +14,7 @@ from app.base.db.pool import PLANNER
 from app.kernel.enqueue import producer
 from app.kernel.model import Batch, Lane
 from app.kernel.topics import store
-from app.kernel.topics.config import DEFAULTS
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import DEFAULTS, Asked, resolve
 from tests.queue import plans, statements
 from tests.queue.plans import Plan
 

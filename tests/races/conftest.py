@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.conftest import machine, start
 from tests.queue.calls import Session
 from tests.races.rivals import Rivals

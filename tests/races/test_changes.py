@@ -9,7 +9,7 @@ from app.features.jobs.change_rows import Change
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
 from app.kernel.model import Seq
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import batch, events, held, put, row, take
 from tests.queue.tallies import tallied

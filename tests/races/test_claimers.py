@@ -13,7 +13,7 @@ from app.kernel.claim.consumer import Return
 from app.kernel.model import Job
 from app.kernel.settle import exit_rows as exits
 from app.kernel.topics import store
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import batch, events, held, lease_ended, outlived, put, row, take, until
 from tests.races.rivals import Rivals

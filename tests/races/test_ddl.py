@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from app.kernel.claim import consumer
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.queue.calls import Session, batch, held, put, take
 from tests.races.rivals import Rivals
 

@@ -12,7 +12,7 @@ from app.features.upkeep import sweeps
 from app.kernel.claim.consumer import Return
 from app.kernel.counts import inspector
 from app.kernel.model import Held, Seq, Topic
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine, new_machine
 from tests.queue.calls import Session, until
 

@@ -16,7 +16,7 @@ from app.kernel.enqueue import producer
 from app.kernel.enqueue.producer import Placed
 from app.kernel.model import Batch, Seq
 from app.kernel.topics import store
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine, new_machine
 from tests.queue.calls import Session, events, held, take
 from tests.queue.tallies import tallied

@@ -13,7 +13,7 @@ from app.kernel.claim.consumer import Return
 from app.kernel.model import Connection, Held, Job, LeaseId
 from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exit_rows import Spent
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.queue.calls import batch, events, held, lease_ended, put, row, take, until
 from tests.races.rivals import Rivals
 

@@ -19,7 +19,7 @@ from app.features.upkeep import sweeps
 from app.kernel.claim.consumer import Return
 from app.kernel.logs.log import Match
 from app.kernel.model import Batch, Connection, Seq
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine, new_machine
 from tests.queue.calls import held, until
 from tests.queue.tallies import tallied

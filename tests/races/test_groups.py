@@ -17,7 +17,7 @@ from app.kernel.logs.log import Match
 from app.kernel.model import Batch, Budget, Topic
 from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exit_rows import Spent
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import Session, held, lease_ended, outlived, take, until
 from tests.queue.tallies import tallied

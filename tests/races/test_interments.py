@@ -16,8 +16,7 @@ from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exit_rows import Interred, Spent
 from app.kernel.topics import store
 from app.kernel.topics.cache import Policies
-from app.kernel.topics.config import Policy
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import Asked, Policy, resolve
 from tests.queue.calls import Session, batch, events, held, put, row, take
 from tests.races.rivals import Rivals
 

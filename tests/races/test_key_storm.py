@@ -13,7 +13,7 @@ from app.base.db.pool import open_pools
 from app.features.upkeep import sweeps
 from app.kernel.claim.consumer import Return
 from app.kernel.model import Batch
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import new_machine
 from tests.queue.calls import held
 from tests.queue.tallies import tallied

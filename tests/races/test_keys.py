@@ -13,7 +13,7 @@ from app.kernel.claim import consumer
 from app.kernel.enqueue.producer import Placed
 from app.kernel.model import Batch, Lane
 from app.kernel.settle import exit_rows as exits
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine, new_machine, parked
 from tests.queue.calls import events, held, lease_ended, row, take, until
 from tests.queue.tallies import tallied

@@ -17,7 +17,7 @@ from app.kernel.claim.consumer import Return
 from app.kernel.model import Connection, Held
 from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exit_rows import Spent
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import batch, events, held, put, row, take
 from tests.races.rivals import Rivals

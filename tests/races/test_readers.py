@@ -17,8 +17,7 @@ from app.kernel.logs.log import Ask, Limits, Outcome, Part
 from app.kernel.model import Batch, Connection
 from app.kernel.topics import store
 from app.kernel.topics.cache import Policies
-from app.kernel.topics.config import Policy
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import Asked, Policy, resolve
 from tests.engine.machines import Machine, new_machine
 from tests.queue.calls import batch, put, until
 from tests.races.rivals import Rivals

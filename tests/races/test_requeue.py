@@ -18,7 +18,7 @@ from app.kernel.logs.log import Match
 from app.kernel.model import Lane
 from app.kernel.settle import exit_rows as exits
 from app.kernel.topics import store
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.queue.calls import Session, batch, events, held, take
 from tests.queue.tallies import tallied
 from tests.races.rivals import Rivals

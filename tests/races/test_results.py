@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from app.kernel.claim import consumer
 from app.kernel.model import Connection
 from app.kernel.settle.results import Keep, Progress
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import batch, events, held, put, take
 from tests.queue.tallies import tallied

@@ -9,7 +9,7 @@ import pytest
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return, Returned
 from app.kernel.model import Connection, Held
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import batch, events, held, lease_ended, put, row, take
 from tests.queue.tallies import tallied

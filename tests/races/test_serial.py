@@ -28,7 +28,7 @@ from app.kernel.logs.log import Match
 from app.kernel.model import Held, Job, LeaseId, Seq
 from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exit_rows import Spent
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.queue.calls import Session, batch, events, lease_ended, outlived, put, row, take, until
 from tests.queue.tallies import tallied
 from tests.races.rivals import Rivals

@@ -29,8 +29,7 @@ from app.kernel.engine import Engine
 from app.kernel.model import Batch, Held, Job, Topic
 from app.kernel.topics import store
 from app.kernel.topics.cache import Policies
-from app.kernel.topics.config import Policy
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import Asked, Policy, resolve
 from tests.queue.calls import Session
 from tests.races.history import CLOCKS_US, KEPT, Call, Delivery, Enqueued, Event, History, check
 

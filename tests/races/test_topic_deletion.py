@@ -21,8 +21,7 @@ from app.kernel.purges import Purges
 from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exit_rows import Spent
 from app.kernel.topics import store
-from app.kernel.topics.config import Policy
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import Asked, Policy, resolve
 from tests.engine.machines import Machine
 from tests.queue.calls import Session, batch, events, held, lease_ended, put, take, until
 from tests.races.rivals import Rivals

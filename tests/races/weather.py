@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from app.base.db.pool import Pools
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 
 LONGEST_SECONDS: Final = 60.0
 

@@ -14,7 +14,7 @@ from app.features.archive import sweep as archive
 from app.features.archive.archive import Most, Part
 from app.kernel.model import Connection
 from app.kernel.topics import store
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import held, until
 from tests.reapers.test_partitions import days

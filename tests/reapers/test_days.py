@@ -13,7 +13,7 @@ from app.features.archive import sweep as archive
 from app.features.upkeep import sweeps
 from app.kernel.counts.levels import Levels
 from app.kernel.topics import store
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine, new_machine
 from tests.queue.calls import batch, put
 from tests.reapers.days import days_ago

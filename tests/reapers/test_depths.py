@@ -16,8 +16,7 @@ from app.features.stats.rows import Held, depths
 from app.features.stats.sweep import KEPT, forget
 from app.kernel.counts.levels import Levels
 from app.kernel.topics import store
-from app.kernel.topics.config import Policy
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import Asked, Policy, resolve
 from tests.api.minutes import HELD
 from tests.api.minutes import looked_before as later
 from tests.engine.machines import Machine, new_machine

@@ -13,8 +13,7 @@ from app.kernel.logs import log
 from app.kernel.logs.log import Ask
 from app.kernel.model import Batch
 from app.kernel.topics import store
-from app.kernel.topics.config import Policy
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import Asked, Policy, resolve
 from tests.engine.machines import Machine
 from tests.queue.calls import until
 from tests.reapers.test_sweeps import at_once

@@ -13,8 +13,7 @@ from app.features.upkeep import sweeps
 from app.kernel import days as gone_days
 from app.kernel import ledger
 from app.kernel.topics import store
-from app.kernel.topics.config import DEFAULTS, Policy
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import DEFAULTS, Asked, Policy, resolve
 from tests.engine.machines import new_machine
 from tests.queue.calls import batch, put, until
 from tests.reapers.days import days_ago

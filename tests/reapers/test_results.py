@@ -8,7 +8,7 @@ from app.base.db.pool import Pools
 from app.features.upkeep import sweeps
 from app.kernel.settle import results
 from app.kernel.topics import store
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import batch, held, put, take, until
 from tests.reapers.days import days_ago

@@ -17,7 +17,7 @@ from app.features.stats import sweep as stats
 from app.features.upkeep import sweeps
 from app.kernel.claim.consumer import Return
 from app.kernel.model import Batch
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine, new_machine
 from tests.queue.calls import batch, held, lease_ended, outlived
 

@@ -17,7 +17,7 @@ from app.features.upkeep.runner import Outcome, Sweep
 from app.kernel.claim.consumer import Return
 from app.kernel.engine import Engine
 from app.kernel.model import Batch
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine, new_machine
 from tests.queue.calls import batch, events, held, lease_ended, outlived, until
 from tests.queue.tallies import tallied

@@ -20,7 +20,7 @@ from app.features.schedules.fires import LONGEST_WAIT, MOST_MISSED
 from app.features.schedules.store import FIELDS, Missed, Schedule, Wanted, of_record
 from app.kernel.model import Batch, Connection, Held
 from app.kernel.topics import store
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine, new_machine
 from tests.queue.calls import held
 

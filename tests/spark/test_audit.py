@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from app.kernel.claim import consumer
 from app.kernel.model import Held, Seq
 from app.kernel.topics import store
-from app.kernel.topics.config import DEFAULTS
+from app.kernel.topics.policy import DEFAULTS
 from spark import source
 from spark.analysis.faults import FAULTS, TOPICS, faults, loose_ends
 from spark.analysis.job_histories import EVENTS, histories

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import asyncpg
 import pytest
 
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 
 Db: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 

@@ -16,8 +16,7 @@ from app.kernel.engine import Engine
 from app.kernel.schemas.schemas import text_of
 from app.kernel.topics import store
 from app.kernel.topics.cache import Policies
-from app.kernel.topics.config import Policy
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import Asked, Policy, resolve
 from tests.queue.calls import Session, put, take, until
 from tests.queue.calls import batch as batch_of
 from tests.queue.tallies import tallied

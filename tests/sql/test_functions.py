@@ -16,7 +16,7 @@ from app.kernel.claim import consumer
 from app.kernel.ids import id_of
 from app.kernel.model import Job
 from app.kernel.settle.results import Keep
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.queue.calls import Session, batch, events, held, lease_ended, put, row, take, until
 from tests.queue.tallies import tallied
 from tests.sql.conftest import Db

@@ -19,7 +19,7 @@ from app.kernel.engine import Engine
 from app.kernel.model import Batch
 from app.kernel.topics import store
 from app.kernel.topics.cache import Policies
-from app.kernel.topics.config import DEFAULTS, Defaults, Policy, of_messages
+from app.kernel.topics.policy import DEFAULTS, Defaults, Policy, of_messages
 from app.kernel.topics.settings import Chosen, TopicType
 from tests.queue.calls import Session, events, lease_ended, put, row, take, until
 from tests.queue.tallies import tallied

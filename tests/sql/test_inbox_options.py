@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import asyncpg
 import pytest
 
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.queue.calls import Session, take
 from tests.queue.tallies import tallied
 from tests.sql.conftest import Db

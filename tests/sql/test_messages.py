@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.kernel.settle import exit_rows as exits
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.queue.calls import Session, batch, lease_ended, outlived, put, take
 from tests.sql.conftest import Db
 

@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from app.kernel.topics import store
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import Asked, resolve
 from tests.sql.conftest import Db
 from tests.sql.test_page import psql
 

@@ -15,7 +15,7 @@ from app.errors import ConfigurationError
 from app.kernel.model import Batch
 from app.kernel.topics import store
 from app.kernel.topics.cache import Policies
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import Asked, resolve
 from tests.queue.calls import put, take
 
 PAGE = Path(__file__).parents[2] / "docs/sql.md"

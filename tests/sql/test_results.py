@@ -9,7 +9,7 @@ import pytest
 
 from app.kernel.model import Job
 from app.kernel.settle import results
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.queue.calls import Session, batch, events, put, take
 from tests.queue.tallies import tallied
 from tests.sql.conftest import Db

@@ -17,8 +17,7 @@ from app.base.db.pool import Pools
 from app.features.upkeep import sweeps
 from app.kernel.engine import Engine
 from app.kernel.topics import store
-from app.kernel.topics.config import Policy
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import Asked, Policy, resolve
 from tests.queue.calls import Session, take, until
 from tests.queue.tallies import tallied
 from tests.sql.conftest import Db

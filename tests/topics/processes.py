@@ -16,7 +16,7 @@ from app.base.metrics.numbers import Numbers
 from app.kernel.topics import cache, store
 from app.kernel.topics.bus import Bus
 from app.kernel.topics.hints import Hints
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import Asked, resolve
 from app.kernel.topics.tier import Tier
 from tests.engine.machines import Log, new_machine
 from tests.topics.test_bus import Redis, until

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from app.kernel.topics.config import Defaults, in_effect, of_messages
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import Asked, Defaults, in_effect, of_messages, resolve
 from app.kernel.topics.settings import OnExhausted
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from app.kernel.topics.config import Policy
 from app.kernel.topics.names import Names
+from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
 
 MakeQueue = Callable[..., Awaitable[Policy]]

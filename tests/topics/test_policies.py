@@ -13,8 +13,7 @@ from app.errors import InvalidRequest, NotAQueue, TopicNotFound
 from app.features.logs.diffs import Diffs
 from app.kernel.logs.log import Ask
 from app.kernel.topics import cache, store
-from app.kernel.topics.config import Policy
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import Asked, Policy, resolve
 from app.kernel.topics.settings import OnExhausted, TopicType
 from tests.engine.machines import Machine
 from tests.queue.calls import until

@@ -10,9 +10,8 @@ import pytest
 
 from app.base.db.pool import Pools
 from app.kernel.topics import store
-from app.kernel.topics.config import DEFAULTS
 from app.kernel.topics.declared import Declared
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import DEFAULTS, Asked, resolve
 from app.kernel.topics.settings import DECLARED, FIELDS, Chosen, Config, TopicType
 
 NUMBERS = [one for one in DECLARED.values() if one.setting.bounds or one.setting.clamp]

@@ -13,8 +13,7 @@ from app.errors import TopicExistsIncompatible, TopicNotEmpty
 from app.kernel.model import Batch
 from app.kernel.topics import store
 from app.kernel.topics.backoff import Backoff
-from app.kernel.topics.config import DEFAULTS, Policy
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import DEFAULTS, Asked, Policy, resolve
 from app.kernel.topics.settings import Config, OnExhausted, TopicType
 from tests.engine.machines import Machine
 

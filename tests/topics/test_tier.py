@@ -12,7 +12,7 @@ import pytest
 from app.base.db.pool import Pools
 from app.errors import NotAQueue, TopicNotFound
 from app.kernel.topics import cache, store, tier
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import Asked, resolve
 from app.kernel.topics.tier import Tier
 from tests.topics.processes import Change, Start, change, copied, keys, start_process
 from tests.topics.test_bus import Redis, redis, until

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from app.kernel.topics import tier
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.topics.processes import Change, Process, Start, change, copied, start_process
 from tests.topics.test_bus import Redis, redis, until
 

@@ -13,7 +13,7 @@ import pytest
 from app.base.db import sql
 from app.base.db.counted import CountedPool
 from app.base.metrics import catalogue
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.api.dialect import Topic
 from tests.api.keyring import Services, client
 from tests.conftest import Running

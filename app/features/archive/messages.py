@@ -24,7 +24,7 @@ from app.http.sight import WHY, as_seen
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Action
 from app.kernel.ids import id_of
-from app.kernel.topics.config import Policy, check_name
+from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import BIGINT_MAX
 
 MOST_OFFSET: Final = 10_000  # each is walked over; what lies behind a cursor is not

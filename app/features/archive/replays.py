@@ -17,7 +17,7 @@ from app.kernel.engine import Core
 
 if TYPE_CHECKING:
     from app.kernel.engine import Engine
-    from app.kernel.topics.config import Policy
+    from app.kernel.topics.policy import Policy
 
 RETRIES: Final = 5  # of a batch that lost a deadlock, rolled back whole
 

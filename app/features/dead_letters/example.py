@@ -17,7 +17,7 @@ from app.http.sight import WHY, as_seen, sees_payloads
 from app.kernel import jobs as shown
 from app.kernel import ledger
 from app.kernel.jobs import Match, Place, Shown
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import BIGINT_MAX
 from app.pages.patience import soon
 from app.pages.permissions import SEE, SEE_COMPLETED, allows, must_be_allowed

@@ -10,7 +10,7 @@ from app.base.outages import TOO_SLOW
 from app.features.dead_letters.failures import Failures
 from app.features.dead_letters.reader import FailureReader
 from app.http.context import Context
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 
 CLUSTERS: Final = 20
 LATELY: Final = timedelta(hours=1)

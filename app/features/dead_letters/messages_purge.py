@@ -20,7 +20,7 @@ from app.http.messages.bodies import PurgeAnswer, PurgeBody
 from app.http.messages.errors import operation
 from app.http.openapi import TOPIC
 from app.kernel.jobs import Status
-from app.kernel.topics.config import check_name
+from app.kernel.topics.policy import check_name
 
 router = direct.router("messages")
 

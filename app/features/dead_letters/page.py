@@ -15,7 +15,7 @@ from app.features.dead_letters.page_filters import may_see_letters
 from app.features.jobs.redrives import Redrives
 from app.http.context import Context, context_of
 from app.kernel.counts.levels import Levels
-from app.kernel.topics.config import Policy, check_name
+from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import TopicType
 from app.pages.frame import tabs
 from app.pages.permissions import PURGE, REQUEUE, SEE, allows

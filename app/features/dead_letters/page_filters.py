@@ -15,7 +15,7 @@ from app.features.jobs.operation_requests import queue_of_letters
 from app.features.jobs.operations import Canary, Wanted
 from app.features.jobs.redrive_rows import Filter
 from app.http.context import Context
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import BIGINT_MAX
 from app.pages.permissions import SEE, allows
 

@@ -19,7 +19,7 @@ from app.features.jobs.redrives import Redrives
 from app.http.context import Context, context_of
 from app.kernel import jobs as shown
 from app.kernel.jobs import Status
-from app.kernel.topics.config import Policy, check_name
+from app.kernel.topics.policy import Policy, check_name
 from app.pages.forms import describe_doubling
 from app.pages.frame import tabs
 from app.pages.permissions import PURGE, must_be_allowed

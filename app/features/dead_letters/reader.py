@@ -10,7 +10,7 @@ from app.errors import TopicNotFound
 from app.features.dead_letters import failures
 from app.kernel.batching import tried_again
 from app.kernel.engine import Core
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import TopicType
 
 if TYPE_CHECKING:

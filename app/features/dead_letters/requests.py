@@ -10,7 +10,7 @@ from app.features.jobs.operation_requests import must_cover_letters
 from app.http.context import context_of
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Action
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 
 
 async def purge_cluster(request: Request, key: Key | None, policy: Policy, cluster: str) -> int:

@@ -13,7 +13,7 @@ from app.features.jobs.operation_requests import MAX_RATE
 from app.features.jobs.operations import Canary
 from app.features.jobs.redrives import COUNTED, Redrives
 from app.http.context import context_of
-from app.kernel.topics.config import check_name
+from app.kernel.topics.policy import check_name
 from app.pages.forms import describe_doubling, number
 from app.pages.frame import tabs
 from app.pages.permissions import REQUEUE, must_be_allowed

@@ -24,7 +24,7 @@ from app.http.context import context_of
 from app.kernel import jobs as shown
 from app.kernel.jobs import Shown
 from app.kernel.model import Connection, Seq
-from app.kernel.topics.config import Policy, check_name
+from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import BIGINT_MAX
 from app.pages.frame import tabs
 from app.pages.permissions import PURGE, REQUEUE, allows

@@ -25,7 +25,7 @@ from app.http.fields import encode, known_parameters, time_of, topic_in
 from app.http.openapi import TOPIC, operation, path, query
 from app.http.v0.bodies import Performance
 from app.http.v0.fields import answer
-from app.kernel.topics.config import Policy, check_name
+from app.kernel.topics.policy import Policy, check_name
 
 router = direct.router("topics")
 

@@ -23,7 +23,7 @@ from app.http.fields import encode, known_parameters, topic_in
 from app.http.openapi import TOPIC, operation, path
 from app.http.v0.bodies import Performance
 from app.http.v0.fields import answer
-from app.kernel.topics.config import check_name
+from app.kernel.topics.policy import check_name
 
 router = direct.router("jobs")
 

@@ -26,7 +26,7 @@ from app.kernel.ledger import Event, Recent
 from app.kernel.model import Lane, Reach, Topic
 from app.kernel.settle import results
 from app.kernel.settle.results import Result
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 
 # How far back claims are looked for, as far as it takes: in what time a rate is told from, and of how many claims.
 WINDOWS: Final = (10.0, 60.0, 600.0)

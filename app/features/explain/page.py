@@ -20,7 +20,7 @@ from app.kernel import jobs, ledger
 from app.kernel.counts.levels import Levels, Looked
 from app.kernel.jobs import Statuses
 from app.kernel.ledger import PAST_STATES, Past, PastJob
-from app.kernel.topics.config import Policy, check_name
+from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import BIGINT_MAX
 from app.pages.forms import instant_of, ms
 from app.pages.frame import tabs

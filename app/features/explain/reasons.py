@@ -17,7 +17,7 @@ from app.features.explain.store import Head, Row
 from app.kernel.counts.holders import NONE_STUCK, Stuck
 from app.kernel.counts.triage import stuck_sentence
 from app.kernel.ledger import Recent
-from app.kernel.topics.control import Control
+from app.kernel.topics.policy import Control
 
 IDLE_MS: Final = 10_000  # jobs are there, and nobody has claimed any for so long: nobody does
 _NOTHING: Final = Recent(0, 0, 0, None, None)

@@ -24,7 +24,7 @@ from app.http.route import Call
 from app.kernel import ledger
 from app.kernel.ledger import MAX_EVENTS, PAST_STATES
 from app.kernel.model import MAX_GROUP
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import BIGINT_MAX
 
 SEQ: Final = path("seq", "The job's seq.", {"type": "integer", "minimum": 1, "maximum": BIGINT_MAX})

@@ -27,7 +27,7 @@ from app.http.users import user_of_token, with_user
 from app.kernel.enqueue.producer import Placed
 from app.kernel.ids import id_of
 from app.kernel.model import MAX_GROUP, MAX_JOB_KEY, Batch
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import NAME, TopicType
 
 router = direct.router("ingest")

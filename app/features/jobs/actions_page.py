@@ -23,7 +23,7 @@ from app.http.parameters import seq_in
 from app.http.payloads import JSON, kept
 from app.kernel.enqueue.producer import Placed
 from app.kernel.model import MAX_TAG_BYTES, Seq
-from app.kernel.topics.config import Policy, check_name
+from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import TEN_YEARS_MS
 from app.pages.permissions import CHANGE_JOBS, must_be_allowed
 from app.pages.session import fields_of

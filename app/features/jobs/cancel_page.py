@@ -13,7 +13,7 @@ from app.features.jobs.redrives import Redrives
 from app.features.jobs.requests import cancels, match_of
 from app.http.context import context_of
 from app.http.sight import must_see_what_it_asks
-from app.kernel.topics.config import check_name
+from app.kernel.topics.policy import check_name
 from app.pages.forms import describe_doubling, number
 from app.pages.frame import tabs
 from app.pages.permissions import CHANGE_JOBS, must_be_allowed

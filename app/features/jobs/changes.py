@@ -22,7 +22,7 @@ from app.kernel.counts import inspector
 from app.kernel.engine import Core
 from app.kernel.jobs import Match, Place, Shown
 from app.kernel.model import Batch, Seq
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 
 if TYPE_CHECKING:
     from app.kernel.engine import Core

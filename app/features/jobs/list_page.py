@@ -29,7 +29,7 @@ from app.kernel import forms
 from app.kernel import jobs as shown
 from app.kernel.counts.levels import Levels, Looked
 from app.kernel.jobs import Listed, Match, Shown
-from app.kernel.topics.config import Policy, check_name
+from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import BIGINT_MAX
 from app.pages.frame import tabs
 from app.pages.permissions import CHANGE_JOBS, REQUEUE, SEE, allows, must_be_allowed

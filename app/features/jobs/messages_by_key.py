@@ -15,7 +15,7 @@ from app.http.messages.bodies import PurgeAnswer
 from app.http.messages.errors import operation
 from app.http.openapi import TOPIC
 from app.kernel.model import MAX_JOB_KEY
-from app.kernel.topics.config import check_name
+from app.kernel.topics.policy import check_name
 
 router = direct.router("messages")
 

@@ -26,7 +26,7 @@ from app.http.sight import as_seen
 from app.kernel import jobs
 from app.kernel.jobs import Place, Status
 from app.kernel.topics import store
-from app.kernel.topics.config import check_name
+from app.kernel.topics.policy import check_name
 from app.kernel.topics.settings import BIGINT_MAX
 
 router = direct.router("messages")

@@ -14,7 +14,7 @@ from app.features.jobs.operation_requests import find_operation
 from app.features.jobs.operations import Operation, State
 from app.features.jobs.redrives import Redrives
 from app.http.context import context_of
-from app.kernel.topics.config import check_name
+from app.kernel.topics.policy import check_name
 from app.pages.forms import ms, ms_or_none
 from app.pages.frame import tabs
 from app.pages.permissions import CHANGE_JOBS, REQUEUE, SEE, Permission, allows, must_be_allowed

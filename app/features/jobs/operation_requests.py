@@ -18,7 +18,7 @@ from app.kernel.audit import trail
 from app.kernel.audit.trail import Action
 from app.kernel.jobs import Status
 from app.kernel.purges import Purges
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import OnExhausted
 
 MAX_RATE: Final = 100_000  # jobs a second

@@ -28,7 +28,7 @@ from app.http.sight import WHY, as_seen
 from app.kernel import jobs as shown
 from app.kernel import ledger
 from app.kernel.jobs import Place, Shown
-from app.kernel.topics.config import check_name
+from app.kernel.topics.policy import check_name
 from app.pages.frame import tabs
 from app.pages.patience import soon
 from app.pages.permissions import CHANGE_JOBS, SEE, allows, must_be_allowed

@@ -22,7 +22,7 @@ from app.http.bounds import MAX_SEQS, ClusterId, Key, Seq, Tag, about, seq_withi
 from app.http.context import Context, context_of
 from app.http.fields import check_text, topic_in
 from app.kernel.model import MAX_JOB_KEY, MAX_TAG_BYTES
-from app.kernel.topics.config import Policy, check_name
+from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import TEN_YEARS_MS
 
 MAX_ERROR_PART: Final = 1_024  # bytes

@@ -13,7 +13,7 @@ from app.kernel.model import Held
 
 if TYPE_CHECKING:
     from app.kernel.engine import Engine
-    from app.kernel.topics.config import Policy
+    from app.kernel.topics.policy import Policy
 
 BATCH: Final = 1_000
 TAKEN_BACK: Final = "An operator took the lease back."

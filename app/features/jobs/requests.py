@@ -21,7 +21,7 @@ from app.kernel.audit import trail
 from app.kernel.audit.trail import Action
 from app.kernel.jobs import MAX_PATH, MAX_VALUE, Datum, Match
 from app.kernel.model import MAX_GROUP, MAX_JOB_KEY, MAX_TAG_BYTES, Held, Seq
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import BIGINT_MAX, MAX_TENANT, TEN_YEARS_MS
 
 STATES: Final = ("ready", "scheduled", "blocked", "leased", "failed", "expired", "cancelled")

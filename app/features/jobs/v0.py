@@ -34,7 +34,7 @@ from app.kernel import jobs as shown
 from app.kernel.forms import as_json
 from app.kernel.jobs import Shown
 from app.kernel.model import MAX_GROUP, MAX_JOB_KEY, MAX_TAG_BYTES
-from app.kernel.topics.config import Policy, check_name
+from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import BIGINT_MAX, MAX_TENANT, TEN_YEARS_MS
 
 router = direct.router("jobs")

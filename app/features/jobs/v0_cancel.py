@@ -36,7 +36,7 @@ from app.http.v0.bodies import Performance
 from app.http.v0.fields import answer
 from app.kernel.jobs import Match
 from app.kernel.model import MAX_GROUP, MAX_TAG_BYTES, Seq
-from app.kernel.topics.config import check_name
+from app.kernel.topics.policy import check_name
 from app.kernel.topics.settings import TEN_YEARS_MS
 
 router = direct.router("jobs")

@@ -15,7 +15,7 @@ from app.kernel.engine import Core
 from app.kernel.logs import log
 from app.kernel.logs.log import Ask, Extent, Records
 from app.kernel.logs.reads import Diff
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import TopicType
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import msgspec
 
 from app.kernel.logs.log import Ask
 from app.kernel.logs.reads import Read
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 
 if TYPE_CHECKING:
     from app.features.logs.diffs import Diffs

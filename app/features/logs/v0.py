@@ -26,7 +26,7 @@ from app.kernel.forms import as_json
 from app.kernel.logs.log import Ask, Match, Records
 from app.kernel.logs.reads import Diff
 from app.kernel.model import MAX_TAG_BYTES
-from app.kernel.topics.config import Policy, check_name
+from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import TopicType
 
 DEFAULT_LIMIT: Final = 256

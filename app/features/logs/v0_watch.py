@@ -27,7 +27,7 @@ from app.http.route import Call
 from app.http.sight import must_see_payloads
 from app.http.sse import ADVICE_SECONDS, HEARTBEAT, EventStream, close, error_frame, must_accept_events, one_line, push
 from app.http.v0.frames import ErrorFrame
-from app.kernel.topics.config import check_name
+from app.kernel.topics.policy import check_name
 from app.kernel.topics.settings import PATTERN
 
 MAX_WATCHED: Final = 256  # topics of one watch

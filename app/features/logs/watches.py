@@ -31,7 +31,7 @@ from app.kernel.logs import log as core
 from app.kernel.logs.log import Ask, Extent
 from app.kernel.logs.readers import Parked
 from app.kernel.logs.reads import Read
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import TopicType
 
 if TYPE_CHECKING:

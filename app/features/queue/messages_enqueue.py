@@ -27,7 +27,7 @@ from app.http.users import USER_KEY
 from app.kernel.enqueue.producer import Placed
 from app.kernel.ids import id_of
 from app.kernel.model import Batch
-from app.kernel.topics.config import Policy, check_name
+from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import DEAD_LETTERS
 
 _one = msgspec.json.Decoder(EnqueueBody)

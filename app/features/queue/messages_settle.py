@@ -35,7 +35,7 @@ from app.http.traced import settled, settles
 from app.kernel.claim.consumer import Return
 from app.kernel.model import Held, Seq
 from app.kernel.topics.backoff import MOST_REFUNDS
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 
 _ack_body = msgspec.json.Decoder(MessageAck)
 _ack_batch_body = msgspec.json.Decoder(AckBatchBody)

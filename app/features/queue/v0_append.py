@@ -29,8 +29,7 @@ from app.kernel.enqueue.producer import Placed
 from app.kernel.logs.log import Outcome
 from app.kernel.model import Batch, Seq
 from app.kernel.topics import hooks, store
-from app.kernel.topics.config import Policy, check_name
-from app.kernel.topics.resolve import resolve
+from app.kernel.topics.policy import Policy, check_name, resolve
 from app.kernel.topics.settings import NAME, Config, TopicType
 
 RETURN_SEQS: Final = query("return_seqs", "false leaves seqs out of the answer.", {"type": "boolean", "default": True})

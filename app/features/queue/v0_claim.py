@@ -24,7 +24,7 @@ from app.http.v0.bodies import ClaimAnyBody, ClaimBody
 from app.http.v0.fields import answer, check_node, job_fields
 from app.kernel.claim.claimers import MAX_CLAIM, Claimer
 from app.kernel.model import MAX_TAG_BYTES
-from app.kernel.topics.config import Policy, check_name, clamp_lease
+from app.kernel.topics.policy import Policy, check_name, clamp_lease
 
 NEEDED: Final = Scope.READ | Scope.WRITE  # put together once: that takes a microsecond
 

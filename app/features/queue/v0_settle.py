@@ -28,7 +28,7 @@ from app.http.v0.settlement_bodies import (
 )
 from app.kernel.claim.consumer import Return
 from app.kernel.topics.backoff import MOST_REFUNDS
-from app.kernel.topics.config import Policy, check_name, clamp_lease
+from app.kernel.topics.policy import Policy, check_name, clamp_lease
 
 _ack_body = msgspec.json.Decoder(AckBody)
 _nack_body = msgspec.json.Decoder(NackBody)

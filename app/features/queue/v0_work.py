@@ -24,7 +24,7 @@ from app.http.v0.fields import check_node, job_fields
 from app.http.v0.frames import WORK
 from app.kernel.claim.streams import Stream, Streams
 from app.kernel.model import Job
-from app.kernel.topics.config import check_name
+from app.kernel.topics.policy import check_name
 
 HEARTBEAT_SECONDS: Final = 15.0
 

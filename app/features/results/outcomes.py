@@ -21,7 +21,7 @@ from app.kernel.ledger import Event
 from app.kernel.model import Hideable, Topic
 from app.kernel.settle import results
 from app.kernel.settle.results import Progress
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 
 POLL_SECONDS: Final = 0.5
 AT_ONCE: Final = 1_000  # jobs of one statement

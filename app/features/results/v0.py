@@ -20,7 +20,7 @@ from app.http.openapi import query
 from app.http.parameters import seq_in
 from app.http.route import Call
 from app.http.sight import WHY, as_seen
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 
 MAX_WAIT_MS: Final = 60_000
 WAIT_MS: Final = query(

@@ -22,11 +22,11 @@ from app.kernel.batching import tried_again
 from app.kernel.engine import Core
 from app.kernel.enqueue.enqueues import Gone
 from app.kernel.model import Connection, Seq, Topic
-from app.kernel.topics.fifo import FIFO
+from app.kernel.topics.policy import FIFO
 
 if TYPE_CHECKING:
     from app.kernel.engine import Engine
-    from app.kernel.topics.config import Policy
+    from app.kernel.topics.policy import Policy
 
 MOST: Final = 10_000
 RETRY_SECONDS: Final = 2.0  # where the database could not be asked

@@ -24,12 +24,12 @@ from app.features.schedules.store import Due, Missed, Schedule, Settled
 from app.kernel.batching import tried_again
 from app.kernel.enqueue.enqueues import NOTHING, Gone
 from app.kernel.model import Batch, Seq, merge
-from app.kernel.topics.fifo import FIFO
+from app.kernel.topics.policy import FIFO
 
 if TYPE_CHECKING:
     from app.kernel.enqueue.enqueues import Enqueues, Put
     from app.kernel.shared import Shared
-    from app.kernel.topics.config import Policy
+    from app.kernel.topics.policy import Policy
 
 LISTED: Final = 200  # schedules of one look
 MOST_JOBS: Final = 200  # of one transaction

@@ -14,7 +14,7 @@ from app.features.schedules.store import Missed, Schedule, Wanted
 from app.http.access import must_cover
 from app.http.sight import WHY
 from app.kernel.forms import as_json
-from app.kernel.topics.config import check_name
+from app.kernel.topics.policy import check_name
 from app.pages.render import page
 from app.pages.session import MOST_BYTES, fields_of
 

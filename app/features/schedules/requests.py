@@ -20,7 +20,7 @@ from app.http.route import Call
 from app.http.sight import as_seen
 from app.kernel.audit.trail import Actor
 from app.kernel.model import Batch
-from app.kernel.topics.config import check_name
+from app.kernel.topics.policy import check_name
 from app.kernel.topics.settings import NAME
 
 NEXT: Final = 5

@@ -18,7 +18,7 @@ from app.http.route import Call
 from app.kernel.schemas import schemas
 from app.kernel.schemas import store as schema_store
 from app.kernel.schemas.store import Kept
-from app.kernel.topics.config import check_name, of_messages
+from app.kernel.topics.policy import check_name, of_messages
 
 MOST_SHOWN: Final = 100
 PAGE_SIZE: Final = query("page_size", "1 to 100, clamped.", {"type": "integer", "default": MOST_SHOWN})

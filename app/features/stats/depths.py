@@ -16,7 +16,7 @@ from app.kernel.topics import store
 if TYPE_CHECKING:
     from app.base.db.pool import Pools
     from app.kernel.engine import Engine
-    from app.kernel.topics.config import Policy
+    from app.kernel.topics.policy import Policy
 
 PAGE: Final = 500  # topics at a time
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from app.kernel.counts.levels import Looked
     from app.kernel.engine import Engine
     from app.kernel.model import Topic
-    from app.kernel.topics.config import Policy
+    from app.kernel.topics.policy import Policy
 
 MINUTES: Final = 60
 FRESH_SECONDS: Final = 5.0

@@ -22,7 +22,7 @@ from app.http.v0.fields import answer
 from app.kernel.counts.levels import Levels, Looked
 from app.kernel.tenants.census import Census
 from app.kernel.tenants.tenants import Stats
-from app.kernel.topics.config import check_name
+from app.kernel.topics.policy import check_name
 
 router = direct.router("topics")
 

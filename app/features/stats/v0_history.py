@@ -24,7 +24,7 @@ from app.http.openapi import TOPIC, operation, query
 from app.http.tenancy import claimed_by
 from app.http.v0.bodies import Performance
 from app.http.v0.fields import answer
-from app.kernel.topics.config import check_name
+from app.kernel.topics.policy import check_name
 from app.kernel.topics.settings import MAX_TENANT
 
 router = direct.router("topics")

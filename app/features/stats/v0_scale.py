@@ -18,7 +18,7 @@ from app.http.openapi import TOPIC, operation
 from app.http.v0.bodies import Performance
 from app.http.v0.fields import answer
 from app.kernel.counts.levels import Levels
-from app.kernel.topics.config import check_name
+from app.kernel.topics.policy import check_name
 
 router = direct.router("topics")
 

@@ -13,7 +13,7 @@ from app.http.messages.dialect import MESSAGES
 from app.http.paging import CURSOR, PAGE_SIZE
 from app.http.route import Route
 from app.http.v0.dialect import V0
-from app.kernel.topics.resolve import AskedInFull
+from app.kernel.topics.policy import AskedInFull
 from app.pages.frame import Page
 from app.pages.permissions import CHANGE_JOBS, CONFIGURE, CONTROL, SEE
 

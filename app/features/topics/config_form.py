@@ -15,9 +15,8 @@ from msgspec.structs import replace
 
 from app.base.times import exact_length, typed_length
 from app.errors import InvalidRequest
-from app.kernel.topics.config import Defaults, Policy, in_effect
 from app.kernel.topics.declared import Declared, Part
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import Asked, Defaults, Policy, in_effect, resolve
 from app.kernel.topics.settings import DECLARED, FIELDS, Chosen, Config, OnExhausted, TopicType
 
 PARTS: Final = {part.value: tuple(name for name, one in DECLARED.items() if one.setting.part is part) for part in Part}

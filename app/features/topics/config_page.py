@@ -20,7 +20,7 @@ from app.http.context import Context, context_of
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Entry
 from app.kernel.topics import hooks, store
-from app.kernel.topics.config import Policy, check_name
+from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import BIGINT_MAX, Chosen, TopicType
 from app.pages.frame import tabs
 from app.pages.permissions import CONFIGURE, allows

@@ -13,7 +13,7 @@ from app.http.context import Context, context_of
 from app.http.fields import encode
 from app.kernel.schemas.schemas import Format, Text, text_of
 from app.kernel.topics import hooks, store
-from app.kernel.topics.resolve import AskedInFull, resolve
+from app.kernel.topics.policy import AskedInFull, resolve
 from app.kernel.topics.settings import Chosen, Config
 from app.kernel.topics.webhook import Webhook
 

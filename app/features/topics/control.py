@@ -17,8 +17,7 @@ from app.kernel.counts import inspector
 from app.kernel.engine import Core, Engine
 from app.kernel.topics import store
 from app.kernel.topics.cache import TTL_SECONDS
-from app.kernel.topics.config import Policy, check_name
-from app.kernel.topics.control import Control
+from app.kernel.topics.policy import Control, Policy, check_name
 
 LOOK_SECONDS: Final = 0.5
 # By then every process knows of the drain, and what it let in before has ended.

@@ -22,7 +22,7 @@ from app.http.openapi import query
 from app.http.paging import cursor_to, name_after, page_size
 from app.http.route import Call
 from app.kernel.topics import store
-from app.kernel.topics.config import check_name, of_messages
+from app.kernel.topics.policy import check_name, of_messages
 from app.kernel.topics.settings import Chosen, TopicType
 
 MOST_SHOWN: Final = 1_000

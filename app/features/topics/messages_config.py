@@ -9,9 +9,8 @@ import msgspec
 from msgspec import NODEFAULT, UNSET, Meta, UnsetType
 
 from app.errors import InvalidRequest, NotAQueue
-from app.kernel.topics.config import check_name
 from app.kernel.topics.declared import Declared
-from app.kernel.topics.resolve import Asked, T, about, check_leases, extended, field
+from app.kernel.topics.policy import Asked, T, about, check_leases, check_name, extended, field
 from app.kernel.topics.settings import (
     DEAD_LETTERS,
     DECLARED,

@@ -28,8 +28,8 @@ from app.kernel.counts import triage
 from app.kernel.counts.levels import Levels
 from app.kernel.logs import log
 from app.kernel.model import Connection
-from app.kernel.topics import control, store
-from app.kernel.topics.config import Policy, check_name
+from app.kernel.topics import store
+from app.kernel.topics.policy import Control, Policy, check_name, to_paused, to_resumed
 from app.kernel.topics.settings import TopicType
 from app.pages.frame import tabs
 from app.pages.permissions import CHANGE_JOBS, CONTROL, SEE, allows
@@ -112,12 +112,12 @@ async def show(request: Request) -> Response:
 
 async def pause(request: Request) -> Response:
     """Hand out no more jobs. Raises TopicNotFound, NotAQueue."""
-    return await _hold(request, control.paused(None), Action.TOPIC_PAUSED)
+    return await _hold(request, to_paused(None), Action.TOPIC_PAUSED)
 
 
 async def resume(request: Request) -> Response:
     """Hand out jobs again. Raises TopicNotFound, NotAQueue."""
-    return await _hold(request, control.resumed(None), Action.TOPIC_RESUMED)
+    return await _hold(request, to_resumed(None), Action.TOPIC_RESUMED)
 
 
 async def take_back(request: Request) -> Response:
@@ -135,7 +135,7 @@ async def take_back(request: Request) -> Response:
     return RedirectResponse(f"/admin/topics/{name}", 303)
 
 
-async def _hold(request: Request, change: Callable[[control.Control], control.Control], action: Action) -> Response:
+async def _hold(request: Request, change: Callable[[Control], Control], action: Action) -> Response:
     name = check_name(request.path_params["topic"])
     await hold(request, name, change, action)
     return RedirectResponse(f"/admin/topics/{name}", 303)

@@ -16,7 +16,7 @@ from app.kernel.counts import holders
 from app.kernel.counts.holders import LOOKED_AT, Holder, WaitingGroup
 from app.kernel.tenants.census import Census
 from app.kernel.tenants.tenants import Stats
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from app.pages.permissions import SEE_SCHEDULES, allows
 
 MOST: Final = 8  # of each that are shown

@@ -27,11 +27,9 @@ from app.kernel.logs.log import LogState
 from app.kernel.purges import Purges
 from app.kernel.schemas import store as schema_store
 from app.kernel.schemas.schemas import Format, Text
-from app.kernel.topics import control, store
-from app.kernel.topics.config import Policy, check_name
-from app.kernel.topics.control import Control
+from app.kernel.topics import store
 from app.kernel.topics.last_used import priority_of
-from app.kernel.topics.resolve import AskedInFull
+from app.kernel.topics.policy import AskedInFull, Control, Policy, check_name, to_drained, to_paused, to_resumed
 from app.kernel.topics.settings import TopicType
 
 EXACT: Final = 10_000
@@ -211,20 +209,20 @@ async def delete(call: Call) -> DeleteAnswer:
 
 async def pause(call: Call, body: PauseBody) -> ControlAnswer:
     """Hand out no more jobs, of the topic or of a tenant. Leases that are out go on, and so do enqueues."""
-    held = await hold(call.request, call.topic, control.paused(body.tenant), Action.TOPIC_PAUSED)
+    held = await hold(call.request, call.topic, to_paused(body.tenant), Action.TOPIC_PAUSED)
     return ControlAnswer(**_state(call.topic, held))
 
 
 async def resume(call: Call, body: PauseBody) -> ControlAnswer:
     """Hand out jobs again, and take them in: of the topic and all its tenants, or of one tenant that was paused."""
-    held = await hold(call.request, call.topic, control.resumed(body.tenant), Action.TOPIC_RESUMED)
+    held = await hold(call.request, call.topic, to_resumed(body.tenant), Action.TOPIC_RESUMED)
     return ControlAnswer(**_state(call.topic, held))
 
 
 async def drain(call: Call, body: DrainBody) -> DrainAnswer:
     """Take in no more jobs, until the topic is resumed; with `wait_ms`, answer once none is left, or then."""
     context, name = call.context, call.topic
-    held = await hold(call.request, name, control.drained, Action.TOPIC_DRAINED)
+    held = await hold(call.request, name, to_drained, Action.TOPIC_DRAINED)
     left = await while_connected(call.request, context.core(Drains).wait(name, body.wait_ms / 1000))
     if not context.access.still_good(call.key):
         raise Unauthorized("This key was revoked or has expired.")

@@ -24,7 +24,7 @@ from app.features.upkeep.runs import Last
 from app.features.upkeep.schedule import Schedule
 from app.kernel.engine import Core, Engine
 from app.kernel.topics.cache import Policies
-from app.kernel.topics.config import DEFAULTS, Defaults
+from app.kernel.topics.policy import DEFAULTS, Defaults
 
 if TYPE_CHECKING:
     pass

@@ -24,7 +24,7 @@ from app.kernel.logs import log as records
 from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exits import BATCH
 from app.kernel.topics import store
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from app.kernel.user_events import rows as events
 
 if TYPE_CHECKING:

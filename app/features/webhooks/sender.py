@@ -34,7 +34,7 @@ from app.kernel.topics.webhook import DELIVERIES, check_url
 if TYPE_CHECKING:
     from app.base.db.pool import Pools
     from app.kernel.engine import Engine
-    from app.kernel.topics.config import Policy
+    from app.kernel.topics.policy import Policy
 
 LEASE_MS: Final = 60_000  # several times what one request may take: no heartbeats are needed
 WAIT_SECONDS: Final = 10.0

@@ -13,7 +13,7 @@ from app.kernel.model import Seq
 if TYPE_CHECKING:
     from app.base.keys import Key
     from app.http.context import Context
-    from app.kernel.topics.config import Policy
+    from app.kernel.topics.policy import Policy
 
 Place = tuple["Policy", Seq]
 

@@ -15,7 +15,7 @@ from app.kernel.ids import id_of
 from app.kernel.jobs import Shown, Status
 from app.kernel.model import Job
 from app.kernel.settle.results import Progress
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 
 _strings = msgspec.json.Decoder(dict[str, str])
 _values = msgspec.json.Decoder(dict[str, msgspec.Raw])

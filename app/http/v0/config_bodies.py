@@ -8,7 +8,7 @@ import msgspec
 from msgspec import NODEFAULT, UNSET, UnsetType
 
 from app.kernel.schemas.schemas import Text
-from app.kernel.topics.resolve import T, extended
+from app.kernel.topics.policy import T, extended
 from app.kernel.topics.settings import DECLARED, Config
 from app.kernel.topics.webhook import Webhook
 

@@ -11,7 +11,7 @@ from app.http import tenancy
 from app.http.context import Context
 from app.http.fields import flag
 from app.http.openapi import query
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 
 COUNTS: Final = query(
     "return_counts",

@@ -12,7 +12,7 @@ from app.http.bounds import MAX_META_KEYS, MAX_RECORDS, BatchKey, DedupeId, Grou
 from app.http.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
 from app.http.users import UserId
 from app.http.v0.bodies import Performance
-from app.kernel.topics.resolve import AskedInFull
+from app.kernel.topics.policy import AskedInFull
 from app.kernel.topics.settings import TEN_YEARS_MS, Tenant
 from app.kernel.topics.webhook import MAX_URL_BYTES
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 
 MAX_CLAIM: Final = 1_000
 

@@ -17,7 +17,7 @@ from app.kernel.claim.consumer import MAX_BYTES
 from app.kernel.claim.passes import MAX_SLOTS, Passes
 from app.kernel.claim.tagged import Tagged
 from app.kernel.model import Job, Lane
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 
 if TYPE_CHECKING:
     from app.kernel.settle.exits import Exits

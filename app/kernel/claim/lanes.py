@@ -10,11 +10,11 @@ from app.base.fresh import Fresh
 from app.kernel.claim import consumer, ordering
 from app.kernel.enqueue import producer
 from app.kernel.model import Batch, Connection, Lane
-from app.kernel.topics.control import FREE, Control
+from app.kernel.topics.policy import FREE, Control
 
 if TYPE_CHECKING:
     from app.kernel.model import Topic
-    from app.kernel.topics.config import Policy
+    from app.kernel.topics.policy import Policy
 
 TTL_SECONDS: Final = 0.5  # another process's new lane is found within a second
 

@@ -23,7 +23,7 @@ from app.base.outages import TOO_SLOW, UNREACHABLE
 from app.kernel.claim import consumer, ordering, turns
 from app.kernel.claim.consumer import MAX_BYTES, Claimed, Slots
 from app.kernel.model import Connection, Job, Lane
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 
 if TYPE_CHECKING:
     from app.kernel.claim.ages import Overtaking

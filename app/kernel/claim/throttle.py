@@ -20,7 +20,7 @@ from app.kernel.claim.tokens import Grant
 if TYPE_CHECKING:
     from app.base.db.pool import Pools
     from app.kernel.model import Topic
-    from app.kernel.topics.config import Policy
+    from app.kernel.topics.policy import Policy
 
 # A topic that ran out of tokens is left alone for so long, whatever it earns: those who wait share what came meanwhile.
 LEAST_SECONDS: Final = 0.02

@@ -22,7 +22,7 @@ from app.base.outages import UNREACHABLE
 from app.kernel.batching import GroupCommit
 from app.kernel.counts import inspector
 from app.kernel.counts.inspector import Counts
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pools

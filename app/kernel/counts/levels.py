@@ -22,7 +22,7 @@ from app.kernel.counts.holders import Long, Stuck
 from app.kernel.engine import Core
 from app.kernel.logs import log as records
 from app.kernel.topics import store
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import TopicType
 
 if TYPE_CHECKING:

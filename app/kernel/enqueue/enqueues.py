@@ -20,8 +20,7 @@ from app.kernel.enqueue.producer import Placed
 from app.kernel.enqueue.upserts import Placements, Upserts, Write, refused, with_ids
 from app.kernel.model import Batch, Seq, merge
 from app.kernel.topics import hooks
-from app.kernel.topics.config import Policy
-from app.kernel.topics.fifo import check_groups
+from app.kernel.topics.policy import Policy, check_groups
 
 if TYPE_CHECKING:
     from app.kernel.enqueue.bounds import Bounds

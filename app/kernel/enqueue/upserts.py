@@ -18,8 +18,7 @@ from app.kernel.enqueue import bounds, producer
 from app.kernel.enqueue.bounds import Refusal, Room
 from app.kernel.enqueue.producer import Placed, Windows
 from app.kernel.model import Batch, merge
-from app.kernel.topics.config import Policy
-from app.kernel.topics.fifo import FIFO
+from app.kernel.topics.policy import FIFO, Policy
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pool

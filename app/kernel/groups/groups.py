@@ -11,8 +11,7 @@ from app.base.signals import Signal
 from app.errors import TopicNotFound
 from app.kernel.batching import tried_again
 from app.kernel.groups import rows as groups
-from app.kernel.topics.config import Policy
-from app.kernel.topics.fifo import FIFO
+from app.kernel.topics.policy import FIFO, Policy
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pools

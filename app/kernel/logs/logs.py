@@ -17,7 +17,7 @@ from app.kernel.logs import log
 from app.kernel.logs.log import Appended, Limits, Match, Outcome, Part, Place
 from app.kernel.model import Batch, merge
 from app.kernel.settle import exit_rows as exits
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import TopicType
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from app.base.db.pool import Pools
     from app.kernel.logs.log import Ask
     from app.kernel.logs.reads import Read
-    from app.kernel.topics.config import Policy
+    from app.kernel.topics.policy import Policy
 
 POLL_SECONDS: Final = 0.5
 MOST_MARKS: Final = 50_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from app.kernel.logs.log import Extent, Records
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 
 
 class Diff(msgspec.Struct, frozen=True):

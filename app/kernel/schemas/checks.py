@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from app.base.db.pool import Pool
     from app.base.metrics.numbers import Numbers
     from app.kernel.topics.cache import Policies
-    from app.kernel.topics.config import Policy
+    from app.kernel.topics.policy import Policy
 
 MOST_BYTES: Final = 16 * 1024 * 1024  # of schemas' texts, of which what was made ready is kept
 LARGE_BYTES: Final = 32 * 1024  # of payloads, that are looked at in a thread

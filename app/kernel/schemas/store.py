@@ -13,7 +13,7 @@ from app.kernel.audit import trail
 from app.kernel.audit.trail import Actor
 from app.kernel.schemas.schemas import Format, Text
 from app.kernel.topics import store
-from app.kernel.topics.config import of_messages
+from app.kernel.topics.policy import of_messages
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pool

@@ -15,8 +15,8 @@ from app.kernel.model import Lane
 from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exit_rows import Spent
 from app.kernel.topics import store
-from app.kernel.topics.config import Policy
 from app.kernel.topics.hooks import told
+from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import Config, OnExhausted, TopicType
 
 if TYPE_CHECKING:

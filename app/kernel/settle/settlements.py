@@ -20,8 +20,8 @@ from app.kernel.model import Held, Job
 from app.kernel.settle import results as handed_in
 from app.kernel.settle.exit_rows import Spent
 from app.kernel.settle.results import Ended, Keep, Progress
-from app.kernel.topics.config import Policy
 from app.kernel.topics.hooks import told
+from app.kernel.topics.policy import Policy
 
 if TYPE_CHECKING:
     from app.kernel.settle.exits import Exits

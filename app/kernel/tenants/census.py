@@ -9,7 +9,7 @@ from app.base.fresh import Fresh
 from app.kernel.engine import Core
 from app.kernel.tenants import tenants
 from app.kernel.tenants.tenants import Stats
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 
 if TYPE_CHECKING:
     from app.kernel.engine import Engine

@@ -19,7 +19,7 @@ from app.errors import NotAQueue, TopicNotFound
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Actor
 from app.kernel.topics import store
-from app.kernel.topics.config import DEFAULTS, Defaults, Policy, of_messages
+from app.kernel.topics.policy import DEFAULTS, Defaults, Policy, of_messages
 from app.kernel.topics.settings import TopicType
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from app.kernel.topics.webhook import MASK, Webhook, check_url
 
 if TYPE_CHECKING:
     from app.kernel.model import Batch, Connection
-    from app.kernel.topics.config import Policy
+    from app.kernel.topics.policy import Policy
 
 _SQL: Final = sql.load_all(__package__)
 _KEEP_SECRET = _SQL["keep_secret"]

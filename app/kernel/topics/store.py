@@ -16,8 +16,7 @@ from app.kernel.audit.trail import Action, Actor
 from app.kernel.model import Connection, Topic
 from app.kernel.schemas.schemas import Text
 from app.kernel.topics import hooks
-from app.kernel.topics.config import DEFAULTS, Defaults, Policy, in_effect
-from app.kernel.topics.control import Control
+from app.kernel.topics.policy import DEFAULTS, Control, Defaults, Policy, in_effect
 from app.kernel.topics.settings import FIELDS, OBJECTS, Chosen, TopicType
 from app.kernel.topics.webhook import Webhook
 

@@ -31,7 +31,7 @@ from app.base.metrics import catalogue
 from app.base.metrics.numbers import Numbers
 from app.kernel.topics import cache
 from app.kernel.topics.cache import NOTHING, Found
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import NAME
 
 if TYPE_CHECKING:

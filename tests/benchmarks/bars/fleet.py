@@ -12,7 +12,7 @@ import asyncpg
 import app.main  # noqa: F401  (statements have their names once it is loaded)
 from app.base.db import schema
 from app.kernel.topics import store
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import Asked, resolve
 from tests.benchmarks.bench import Bench, Effort, embedded, serving
 from tests.benchmarks.figures import Bound, Figure
 from tests.benchmarks.waiters import waiting

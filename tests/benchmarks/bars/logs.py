@@ -11,8 +11,7 @@ from app.kernel.logs import log
 from app.kernel.logs.log import Limits, Part
 from app.kernel.model import Batch
 from app.kernel.topics import store
-from app.kernel.topics.config import DEFAULTS
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import DEFAULTS, Asked, resolve
 from tests.benchmarks.bars.batch import BATCH, PACE
 from tests.benchmarks.bench import Bench, Effort
 from tests.benchmarks.figures import Bound, Figure, Ratio

@@ -6,7 +6,7 @@ import asyncio
 
 from app.kernel.enqueue import producer
 from app.kernel.model import Batch, Lane
-from app.kernel.topics.config import Policy
+from app.kernel.topics.policy import Policy
 from tests.benchmarks.bench import Bench, Effort, say
 from tests.benchmarks.figures import Bound, Figure, Missing
 from tests.benchmarks.fill import empty, fill, settle

@@ -6,7 +6,7 @@ import secrets
 import statistics
 
 from app.kernel.topics import store
-from app.kernel.topics.resolve import Asked, resolve
+from app.kernel.topics.policy import Asked, resolve
 from tests.benchmarks.bench import Bench, Effort
 from tests.benchmarks.figures import Bound, Figure
 from tests.benchmarks.load import data_of

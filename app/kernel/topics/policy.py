@@ -1,0 +1,307 @@
+"""What follows from a topic's settings: its policy. docs/semantics.md has the meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from app.errors import InvalidRequest
+from app.kernel.enqueue.bounds import Bounds
+from app.kernel.logs.log import Limits
+from app.kernel.model import Batch, Budget, Topic
+from app.kernel.topics.declared import Declared
+from app.kernel.topics.settings import (
+    DEAD_LETTERS,
+    DECLARED,
+    FIELDS,
+    LEASE,
+    MOST_OF_NAME,
+    NAME,
+    Chosen,
+    Config,
+    Durability,
+    OnExhausted,
+    TopicType,
+)
+
+if TYPE_CHECKING:
+    from app.settings import Settings
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+MOST_PAUSED: Final = 1_000  # tenants of a queue
+FIFO: Final = ".fifo"  # how the names of topics end whose jobs all have groups, and dedupe ids: else the payload's hash
+
+
+class Control(msgspec.Struct, frozen=True):
+    """How an operator holds a queue up: nothing of it is claimed, or nothing of some tenants; or no more is taken in.
+    It is no configuration: replacing that leaves it."""
+
+    paused: bool = False
+    paused_tenants: tuple[str, ...] = ()  # ascending
+    draining: bool = False
+
+
+FREE: Final = Control()
+
+
+def to_paused(tenant: str | None) -> Callable[[Control], Control]:
+    """Hands out no more jobs, of the topic or of a tenant. Raises InvalidRequest."""
+
+    def change(before: Control) -> Control:
+        if tenant is None:
+            return msgspec.structs.replace(before, paused=True)
+        tenants = tuple(sorted({*before.paused_tenants, tenant}))
+        if len(tenants) > MOST_PAUSED:
+            raise InvalidRequest(f"At most {MOST_PAUSED} tenants can be paused one by one: pause the topic.")
+        return msgspec.structs.replace(before, paused_tenants=tenants)
+
+    return change
+
+
+def to_resumed(tenant: str | None) -> Callable[[Control], Control]:
+    """Is over with all of that, or with a tenant's pause."""
+
+    def change(before: Control) -> Control:
+        if tenant is None:
+            return FREE
+        return msgspec.structs.replace(
+            before, paused_tenants=tuple(one for one in before.paused_tenants if one != tenant)
+        )
+
+    return change
+
+
+def to_drained(before: Control) -> Control:
+    """Takes in no more."""
+    return msgspec.structs.replace(before, draining=True)
+
+
+class Defaults(msgspec.Struct, frozen=True):
+    """What the service gives a topic that was left to it."""
+
+    max_retries: int = 3
+    dlq_threshold: int = 3
+    ttl_ms: int = 86_400_000
+    lease_ms: int = 30_000
+
+
+DEFAULTS: Final = Defaults()
+
+
+def defaults_of(settings: Settings) -> Defaults:
+    """Those that the operator has set."""
+    return Defaults(
+        settings.max_retries,
+        settings.dlq_threshold,
+        settings.message_ttl_seconds * 1000,
+        settings.visibility_timeout_seconds * 1000,
+    )
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """What the engine needs to know of a topic: `config` is in effect, whoever chose it; `chosen` is what is stored."""
+
+    topic: Topic
+    config: Config
+    version: int  # counts the changes of this topic's row
+    chosen: Chosen
+    schema_version: int | None = None  # of the schema that payloads must fit; None: there is none. See checks.py
+    control: Control = FREE
+
+    @property
+    def max_retries(self) -> int:
+        """How often a job of it is tried, in the words of the messages dialect; 0 is once, or without end where that
+        was chosen as max_deliveries."""
+        config = self.config
+        return config.max_deliveries if config.max_retries is None else config.max_retries
+
+    @property
+    def budget(self) -> Budget:
+        """How many deliveries its jobs get."""
+        return Budget(self.config.on_exhausted is not OnExhausted.REDELIVER, self.config.max_deliveries)
+
+    @property
+    def bounds(self) -> Bounds | None:
+        """What it may hold, if it is a queue; None: any number of jobs."""
+        config = self.config
+        if config.max_depth == config.cap_records == config.cap_bytes == 0:
+            return None
+        evicts = config.discard == "old" and config.cap_records + config.cap_bytes > 0
+        return Bounds(config.max_depth, config.cap_records, config.cap_bytes, evicts)
+
+    @property
+    def log_limits(self) -> Limits:
+        """What it may hold, if it is a log."""
+        config = self.config
+        return Limits(
+            config.cap_records,
+            config.cap_bytes,
+            config.discard == "reject",
+            config.ttl_ms,
+            config.idempotency_window_ms,
+        )
+
+
+def check_name(name: str) -> str:
+    """The name, if a topic can have it. Raises InvalidRequest."""
+    if NAME.match(name) is None:
+        raise InvalidRequest(
+            "A topic's name starts with a letter or digit and has up to 255 letters, digits, '.', '_', ':' and '-'.",
+            {"topic": name[:300]},
+        )
+    return name
+
+
+def check_dead_letter(topic: str, dead_letter: str, remedy: str = "Name another dead_letter") -> None:
+    """Raises InvalidRequest, which says what to do, for what no dead-letter topic of this topic can be called."""
+    if NAME.match(dead_letter) is not None:
+        return
+    what = f"The name of the dead-letter topic, {dead_letter[:300]}, "
+    if len(dead_letter) > MOST_OF_NAME and dead_letter == topic + DEAD_LETTERS:
+        raise InvalidRequest(
+            f"{what}would have {len(dead_letter)} characters, and {MOST_OF_NAME} are the most. {remedy}, or give the "
+            f"topic a name of {MOST_OF_NAME - len(DEAD_LETTERS)} characters or fewer.",
+            {"dead_letter": dead_letter},
+        )
+    raise InvalidRequest(
+        f"{what}is not valid: it must start with a letter or digit and have up to {MOST_OF_NAME} letters, digits, '.', "
+        f"'_', ':' and '-'. {remedy}.",
+        {"dead_letter": dead_letter[:300]},
+    )
+
+
+def in_effect(name: str, chosen: Chosen, defaults: Defaults) -> Config:
+    """What counts for a topic. docs/semantics.md, section 2, has the rule for deliveries."""
+    filled: dict[str, Any] = {field: getattr(chosen, field) for field in FIELDS}
+    filled["lease_ms"] = defaults.lease_ms if chosen.lease_ms is None else chosen.lease_ms
+    filled["ttl_ms"] = defaults.ttl_ms if chosen.ttl_ms is None else chosen.ttl_ms
+    if chosen.max_deliveries is None:
+        retries = defaults.max_retries if chosen.max_retries is None else chosen.max_retries
+        threshold = chosen.dlq_threshold
+        if threshold is None:  # the topic's own max_retries is the threshold, unless the service has no dead letters
+            threshold = retries if chosen.max_retries is not None and defaults.dlq_threshold else defaults.dlq_threshold
+        filled |= {"max_retries": retries, "dlq_threshold": threshold}
+        filled["max_deliveries"] = max(min(retries, threshold or retries), 1)
+        filled["on_exhausted"] = OnExhausted.FAIL
+        if 0 < threshold <= retries:
+            filled["on_exhausted"] = OnExhausted.DEAD_LETTER
+            filled["dead_letter"] = chosen.dead_letter or name + DEAD_LETTERS
+    return Config(**filled)
+
+
+def of_messages(name: str) -> Chosen:
+    """What is chosen for a topic that the messages dialect makes: a durable queue, the rest left to the service.
+
+    Raises InvalidRequest for a name that no topic can have, or that is kept for dead letters, or leaves no room for the
+    name of its own dead letters' topic.
+    """
+    check_name(name)
+    if name.endswith(DEAD_LETTERS):
+        raise InvalidRequest(f"Names that end in {DEAD_LETTERS} are kept for dead letters.", {"topic": name})
+    check_dead_letter(name, name + DEAD_LETTERS, "Make the topic with PUT /v0/topics/<topic> and another dead_letter")
+    return Chosen(type=TopicType.QUEUE, durability=Durability.FSYNC, configured=False)
+
+
+def clamp_lease(lease_ms: int) -> int:
+    """The nearest length that a lease may have, in ms."""
+    least, most = LEASE
+    return min(max(lease_ms, least), most)
+
+
+def check_groups(name: str, batch: Batch) -> None:
+    """Whether a queue of this name takes these records. Raises InvalidRequest where names ask for groups and one has
+    none."""
+    if name.endswith(FIFO) and (len(batch.groups) < len(batch) or None in batch.groups):
+        at = batch.groups.index(None) if None in batch.groups else len(batch.groups)
+        raise InvalidRequest(
+            f"Each record for {name!r} must have a group, since its name ends in {FIFO}: record {at} has none.",
+            {"topic": name, "record": at},
+        )
+
+
+def about(description: str, default: Any = None, **schema: Any) -> Meta:
+    """What a setting means, and what it is if it is absent or null."""
+    return Meta(
+        description=description, extra_json_schema=schema if default is None else {"x-default": default, **schema}
+    )
+
+
+def extended(of: type[T], fields: dict[str, tuple[Any, Any]]) -> type[T]:
+    """A struct with more fields: types and defaults by name. Those that it has itself stay."""
+    more = [(name, *field) for name, field in fields.items() if name not in of.__annotations__]
+    namespace = {"__doc__": of.__doc__}
+    made: Any = msgspec.defstruct(
+        of.__name__, more, bases=(of,), namespace=namespace, module=of.__module__, kw_only=True
+    )
+    return made  # type: ignore[no-any-return]
+
+
+def field(one: Declared) -> tuple[Any, None]:
+    """A setting in a body: null or absent is its default."""
+    usual = None if one.setting.usual else msgspec.to_builtins(one.default)
+    schema = {"enum": list(one.setting.only)} if one.setting.only else {}
+    return Annotated[one.takes | None, about(one.about, usual, **schema)], None
+
+
+def taking_settings(of: type[T]) -> type[T]:
+    """Add v0's settings to a body."""
+    return extended(of, {name: field(one) for name, one in DECLARED.items() if one.setting.v0})
+
+
+@taking_settings
+class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of a topic in v0's words. Null or absent is the default; a setting that is not listed is a 400."""
+
+    if TYPE_CHECKING:  # mypy does not see the fields that are added
+
+        def __init__(self, **settings: Any) -> None: ...
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    RULES: ClassVar[dict[str, Any]] = {
+        "if": {"required": ["on_exhausted"], "properties": {"on_exhausted": {"const": "dead_letter"}}},
+        "then": {"required": ["dead_letter"], "properties": {"dead_letter": {"type": "string"}}},
+    }
+    durable: Annotated[bool | None, about("true is durability fsync, false is disk.", False)] = None
+
+
+class AskedInFull(Asked, frozen=True, kw_only=True):
+    """The body of a PUT in the v0 dialect. Null or absent is the default; a setting that is not listed is a 400."""
+
+    schema: Annotated[
+        dict[str, Any] | list[Any] | str | bool | None,
+        about("What data must fit: a JSON Schema, or an Avro schema; up to 256 KiB. Absent: anything does."),
+    ] = None
+    schema_format: Annotated[
+        Literal["json_schema", "avro"] | None, about("What schema is. Absent: as its shape says.")
+    ] = None
+
+
+def check_leases(asked: Asked) -> None:
+    """Refuse leases that end with the service, which there are not. Raises InvalidRequest."""
+    if asked.leases_durable is False:
+        raise InvalidRequest(
+            "leases_durable can't be false: leases always survive a restart here. Leave it out, or send true.",
+            {"field": "leases_durable"},
+        )
+
+
+def resolve(topic: str, asked: Asked) -> Config:
+    """Fill in defaults and clamp. Raises InvalidRequest for what can't be: a dead-letter topic, leases_durable."""
+    check_leases(asked)
+    given = {name: getattr(asked, name) for name, one in DECLARED.items() if one.setting.v0}
+    settings = {name: DECLARED[name].to_stored(value) for name, value in given.items() if value is not None}
+    if asked.durable:
+        settings.setdefault("durability", Durability.FSYNC)
+    if asked.dead_letter is not None:
+        check_dead_letter(topic, asked.dead_letter)
+        if asked.dead_letter == topic:
+            raise InvalidRequest("A topic can't be its own dead-letter topic.", {"dead_letter": topic})
+        settings.setdefault("on_exhausted", OnExhausted.DEAD_LETTER)
+    elif asked.on_exhausted == OnExhausted.DEAD_LETTER.value:
+        raise InvalidRequest('on_exhausted "dead_letter" needs dead_letter, the name of a topic.')
+    return Config(**settings)
