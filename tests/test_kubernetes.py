@@ -11,7 +11,7 @@ import kubernetes_validate
 import pytest
 
 from app.base.metrics import catalogue
-from app.features.health.health import READY_SECONDS
+from app.features.health.probes import READY_SECONDS
 from app.settings import Settings
 from tests.dockerfile import ROOT, image
 from tests.kustomize import Manifest, build, documents, pod_of

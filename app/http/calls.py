@@ -24,15 +24,12 @@ _VERB: Final = "holdfast.verb"
 # By module of the routes that do not say by themselves what they are counted as: dialect, and name.
 _NAMED: Final = {
     "app.http.direct": ("none", "direct"),
-    "app.features.health.health": ("none", "health"),
     "app.features.ingest.routes": ("none", "ingest"),
-    "app.features.health.messages": ("messages", "about"),
     "app.features.jobs.messages_by_key": ("messages", "by_key"),
     "app.features.jobs.messages_list": ("messages", "lists"),
     "app.features.dead_letters.messages_purge": ("messages", "purges"),
     "app.features.upkeep.messages": ("messages", "reapers"),
     "app.features.dead_letters.messages_requeue": ("messages", "requeue"),
-    "app.features.health.metrics": ("none", "metrics"),
     "app.features.jobs.v0_cancel": ("v0", "cancels"),
     "app.features.dead_letters.v0_failures": ("v0", "failures"),
     "app.features.jobs.v0": ("v0", "jobs"),

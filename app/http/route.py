@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+from fastapi.utils import deep_dict_update
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,7 +17,8 @@ from app.http import openapi
 from app.http.body import read_json
 from app.http.context import Context, context_of
 from app.http.direct import Direct
-from app.http.fields import known_parameters, topic_in
+from app.http.fields import encode, known_parameters, topic_in
+from app.http.openapi import ErrorAnswer
 from app.kernel.topics.policy import Policy, check_name
 
 # With another status than the first; a response as it is; None: no body.
@@ -46,15 +48,25 @@ class Call(msgspec.Struct, frozen=True):
         return await self.context.policies.queue(check_name(self.topic))
 
 
+def write_as_is(answer: msgspec.Struct, status: int, _began: float) -> Response:
+    """An answer as JSON, and nothing besides."""
+    return Response(encode(answer), status, media_type="application/json")
+
+
 class Dialect(msgspec.Struct, frozen=True):
-    """How one dialect writes. `error`: the shape of its errors. `gives`: what an answer looks like once written.
-    `strict`: a parameter of the query that a route does not have is refused."""
+    """How one dialect writes. `error`: the shape of its errors. `write`: writes an answer, given its status and when
+    the call began. `gives`: what an answer looks like once written. `strict`: a parameter of the query that a route
+    does not have is refused. `one_tag`: OpenAPI has its routes under its own name, not under their features'."""
 
     name: str
-    error: type[msgspec.Struct]
-    write: Callable[[msgspec.Struct, int, float], Response]  # an answer, its status, and when the call began
-    gives: Callable[[type[msgspec.Struct]], type[msgspec.Struct]]
+    error: type[msgspec.Struct] = ErrorAnswer
+    write: Callable[[msgspec.Struct, int, float], Response] = write_as_is
+    gives: Callable[[type[msgspec.Struct]], type[msgspec.Struct]] = lambda struct: struct
     strict: bool = False
+    one_tag: bool = False
+
+
+PLAIN: Final = Dialect("none")  # for routes that are of neither dialect
 
 
 class _What(msgspec.Struct, frozen=True):
@@ -70,9 +82,8 @@ class Route(_What, frozen=True, kw_only=True):
     gives: answers by status, the usual one first. refuses: with what, beside what any call may meet: 404 where the path
     names something, unless that need not be there (`finds`), 413 and 415 where there is a body. parameters: of the
     query, and of the path but for {topic}, as OpenAPI has them. empty: what no body stands for; b"": there must be one.
-    verb: what the call is counted as, unless that is the feature's name and the function's. described: changes the
-    route's description, where it is of another form. decoder: reads the body in place of
-    msgspec's own.
+    verb: what the call is counted as, unless that is the feature's name and the function's. described: what OpenAPI
+    says besides, or instead. decoder: reads the body in place of msgspec's own.
 
     Who may call: a key with this `scope`, for the topic in the path if there is one; None: anybody. server: for every
     topic, as it is about the whole server. consumes, confines, query_token: as Access.check has them. own_check: `do`
@@ -99,12 +110,14 @@ class Route(_What, frozen=True, kw_only=True):
     refuses: frozenset[int] = frozenset()
     verb: str | None = None
     decoder: Any = None
-    described: Callable[[dict[str, Any]], None] | None = None
+    described: Mapping[str, Any] = {}
 
     @property
     def needs(self) -> str:
         """The scopes of a key that may call it, in words."""
-        return "none" if self.scope is None else "+".join(self.scope.words) or "any"
+        if self.scope is None:
+            return "none"
+        return "+".join(self.scope.words) or ("token" if self.own_check else "any")
 
     def mounted(self, feature: str) -> Direct:
         """The route as the application has it, named and counted as its feature's."""
@@ -122,13 +135,12 @@ class Route(_What, frozen=True, kw_only=True):
             open_to_all=self.scope is None,
             error=self.dialect.error,
         )
-        if self.described is not None:
-            self.described(described)
+        deep_dict_update(described, dict(self.described))
         return Direct(
             self.path,
             self._endpoint(feature, usual),
             methods=[self.method],
-            tags=[feature if self.dialect.name == "v0" else self.dialect.name],
+            tags=[self.dialect.name if self.dialect.one_tag else feature],
             status_code=usual,
             response_class=Response,
             openapi_extra=described,

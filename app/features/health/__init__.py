@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
+from app.base.keys import Scope
 from app.features.feature import Feature
-from app.features.health import health, messages, metrics
+from app.features.health import metrics, probes
+from app.http.messages.dialect import MESSAGES
+from app.http.route import PLAIN, Route
+
+_health = partial(
+    Route, "GET", do=probes.health, gives={200: probes.Health}, dialect=PLAIN, scope=None, refuses=frozenset({401})
+)
+_ready = partial(
+    Route, "GET", do=probes.ready, gives={200: probes.Ready}, dialect=PLAIN, scope=None, refuses=frozenset({401, 503})
+)
+_metrics = partial(Route, dialect=PLAIN, scope=Scope.READ, own_check=True)
+_about = partial(Route, dialect=MESSAGES, scope=None)
 
 FEATURE: Final = Feature(
     "health",
-    routers=[health.router, metrics.router, messages.router],
+    routes=[
+        _health("/healthz", verb="health"),
+        _health("/v0/health", verb="health"),
+        _ready("/readyz"),
+        _ready("/v0/ready"),
+        _metrics("GET", "/metrics", metrics.metrics, {200: None}, described=metrics.PLAIN_TEXT, verb="metrics"),
+        _metrics(
+            "GET",
+            "/v0/metrics",
+            metrics.metrics_v0,
+            {200: metrics.MetricsAnswer},
+            described=metrics.TEXT_TOO,
+            verb="metrics_metrics_v0",
+        ),
+        _about("GET", "/api/version", probes.version, {200: probes.Version}, verb="about_version"),
+        _about("GET", "/api/auth/status", probes.auth_status, {200: probes.AuthStatus}, verb="about_auth_status"),
+    ],
 )

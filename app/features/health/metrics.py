@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
 
 from app.base.keys import Scope
 from app.base.metrics.exposition import Scrape
-from app.http import direct
-from app.http.context import Context, context_of
-from app.http.openapi import operation
+from app.http.route import Call
 from app.http.signin.people import NotGranted
 from app.kernel.counts.levels import Levels
-
-router = direct.router("health")
 
 
 class MetricsAnswer(msgspec.Struct):
@@ -42,33 +37,29 @@ class MetricsAnswer(msgspec.Struct):
     metrics: dict[str, Any]
 
 
-_TEXT = {"description": "Prometheus' text.", "content": {"text/plain": {"schema": {"type": "string"}}}}
-_BOTH = operation(answers={200: MetricsAnswer}, errors=[401, 403])
-_BOTH["responses"]["200"]["content"] |= _TEXT["content"]
-_PLAIN = operation(answers={}, errors=[401, 403])
-_PLAIN["responses"]["200"] = _TEXT
+_TEXT: Final = {"description": "Prometheus' text.", "content": {"text/plain": {"schema": {"type": "string"}}}}
+PLAIN_TEXT: Final = {"responses": {"200": _TEXT}}
+TEXT_TOO: Final = {"responses": {"200": {"content": _TEXT["content"]}}}
 
 
-@router.get("/metrics", response_class=Response, openapi_extra=_PLAIN)
-async def metrics(request: Request) -> Response:
+async def metrics(call: Call) -> Response:
     """The metrics of all server processes behind this port. Answers without the database, with what is known."""
-    return await _text(request, await _scrape(request))
+    return await _text(call, await _scrape(call))
 
 
-@router.get("/v0/metrics", response_class=Response, openapi_extra=_BOTH)
-async def metrics_v0(request: Request) -> Response:
+async def metrics_v0(call: Call) -> Response:
     """The same; as JSON where that is what the client accepts."""
-    scrape = await _scrape(request)
-    if _wants_json(request.headers.get("accept", "")):
+    scrape = await _scrape(call)
+    if _wants_json(call.request.headers.get("accept", "")):
         content = await asyncio.to_thread(lambda: msgspec.json.encode(scrape.json()))
         return Response(content, media_type="application/json")
-    return await _text(request, scrape)
+    return await _text(call, scrape)
 
 
-async def _scrape(request: Request) -> Scrape:
-    context: Context = context_of(request)
+async def _scrape(call: Call) -> Scrape:
+    context = call.context
     try:
-        key = context.access.check(request, Scope.READ)
+        key = context.access.check(call.request, Scope.READ)
         reads = True
     except NotGranted:
         key, reads = None, False  # any user sees how the service is, and of topics those that they may read
@@ -82,8 +73,8 @@ async def _scrape(request: Request) -> Scrape:
     return Scrape(merged, names if key is None else frozenset(filter(key.covers, names)))
 
 
-async def _text(request: Request, scrape: Scrape) -> Response:
-    content, kind = await asyncio.to_thread(scrape.text, request.headers.get("accept", ""))
+async def _text(call: Call, scrape: Scrape) -> Response:
+    content, kind = await asyncio.to_thread(scrape.text, call.request.headers.get("accept", ""))
     return Response(content, headers={"content-type": kind})
 
 

@@ -58,7 +58,7 @@ FEATURE: Final = Feature(
             query_token=True,
             parameters=v0_watch.CONNECTION,
             refuses=frozenset({406}),
-            described=v0_watch.describe_stream,
+            described={"responses": {"200": v0_watch.STREAM}},
             verb="watch",
         ),
     ],

@@ -8,7 +8,7 @@ import binascii
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -158,13 +158,7 @@ WATCH: Final[Mapping[str, type[msgspec.Struct]]] = {
     "topic-deleted": TopicDeletedFrame,
     "error": ErrorFrame,
 }
-
-
-def describe_stream(described: dict[str, Any]) -> None:
-    """A watch answers with events."""
-    described["responses"]["200"] = events(
-        "Events: record, tombstone, caught-up, topic-deleted, error.", _FRAMES, WATCH
-    )
+STREAM: Final = events("Events: record, tombstone, caught-up, topic-deleted, error.", _FRAMES, WATCH)
 
 
 async def make_watch(call: Call, body: WatchBody) -> WatchAnswer:

@@ -144,7 +144,7 @@ FEATURE: Final = Feature(
             query_token=True,
             parameters=v0_work.PARAMETERS,
             refuses=frozenset({406, 409, 429}),
-            described=v0_work.describe,
+            described={"responses": {"200": v0_work.ANSWER}},
         ),
     ],
 )

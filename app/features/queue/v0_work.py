@@ -61,16 +61,14 @@ PARAMETERS: Final = (
 )
 
 
-def describe(operation: dict[str, Any]) -> None:
-    """The answer is a stream."""
-    operation["responses"]["200"] = events(
-        "First `retry: 2000` and a comment, then an event `job` for each job: a claimed job's fields, and `topic`. A "
-        "comment after 15 s without another frame. An event `error` with code 429 is advice, and the stream goes on; "
-        "one with 401 (the key is good no more), 409 (the topic was deleted or made anew) or 503 (the service stops) "
-        "is the last.",
-        _FRAMES,
-        WORK,
-    )
+ANSWER: Final = events(
+    "First `retry: 2000` and a comment, then an event `job` for each job: a claimed job's fields, and `topic`. A "
+    "comment after 15 s without another frame. An event `error` with code 429 is advice, and the stream goes on; "
+    "one with 401 (the key is good no more), 409 (the topic was deleted or made anew) or 503 (the service stops) "
+    "is the last.",
+    _FRAMES,
+    WORK,
+)
 
 
 async def work(request: Request) -> Response:
