@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 
 from app import __version__
 from app.base.db.pool import Pools, open_pools
-from app.base.metrics.slots import Metrics
+from app.base.metrics import Metrics
 from app.base.outages import UNREACHABLE
 from app.errors import ConfigurationError, HoldfastError
 from app.features import (

@@ -13,11 +13,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.base.metrics import catalogue
-from app.base.metrics.catalogue import FAMILIES, Kind
+from app.base.metrics import Merged, Metrics, Numbers, catalogue
+from app.base.metrics.catalogue import FAMILIES, MetricType
 from app.base.metrics.exposition import ORIGINAL, Scrape
-from app.base.metrics.numbers import Numbers
-from app.base.metrics.slots import Merged, Metrics
 
 MANUAL = Path(__file__).parents[1] / "docs/metrics.md"
 ROW = re.compile(r"^\| `([a-z_]+)` \| (counter|gauge|histogram) \| ([^|]*) \| (\S.*) \|$", re.MULTILINE)
@@ -64,7 +62,7 @@ async def test_units_are_seconds_whatever_was_counted() -> None:
     metrics = Metrics()
     metrics.topic("t").wait_us.observe(2_000_000)
     metrics.topic("t").processing_ms.observe_all([60, 40])
-    samples = shown(await metrics.merged(), "t")
+    samples = shown(await metrics.gather(), "t")
     assert of(samples, "topic_wait_seconds_sum", topic="t") == 2.0
     assert of(samples, "topic_wait_seconds_bucket", topic="t", le="1.0") == 0
     assert of(samples, "topic_wait_seconds_bucket", topic="t", le="5.0") == 1
@@ -81,7 +79,7 @@ async def test_topics_beyond_the_cap_are_counted_together_only() -> None:
     metrics.forget(["a"])
     metrics.topic("d").enqueued.add(5)
     assert metrics.topics() == ["b", "d"]
-    samples = shown(await metrics.merged(), "a", "b", "c", "d")
+    samples = shown(await metrics.gather(), "a", "b", "c", "d")
     assert {dict(labels)["topic"]: value for (name, labels), value in samples.items() if "enqueued" in name} == {
         "b": 1,
         "d": 5,
@@ -92,14 +90,14 @@ async def test_a_name_needs_no_care() -> None:
     metrics = Metrics()
     name = 'quote" back\\slash\nline'
     metrics.topic(name).enqueued.add(3)
-    assert of(shown(await metrics.merged(), name), "topic_enqueued_total", topic=name) == 3
+    assert of(shown(await metrics.gather(), name), "topic_enqueued_total", topic=name) == 3
 
 
 async def test_alone_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     metrics = Metrics()
     metrics.start()
-    await metrics.merged()
+    await metrics.gather()
     await metrics.stop()
     assert list(tmp_path.iterdir()) == []
 
@@ -110,8 +108,8 @@ async def test_whichever_is_scraped_answers_for_all(tmp_path: Path) -> None:
         acks(metrics)(calls)
         metrics.topic("t").wait_us.observe_all([1_000] * calls)
         metrics.levels.append([(catalogue.PARKED, (), calls), (catalogue.REDIS, (), calls - 3.0)].copy)
-    await one.merged()  # which writes it, and so does every second
-    for samples in (shown(await two.merged(), "t"), shown(await one.merged(), "t")):
+    await one.gather()  # which writes it, and so does every second
+    for samples in (shown(await two.gather(), "t"), shown(await one.gather(), "t")):
         assert of(samples, "calls_total", dialect="v0", verb="ack", code="ok") == 7
         assert of(samples, "topic_wait_seconds_count", topic="t") == 7
         assert of(samples, "topic_wait_seconds_sum", topic="t") == pytest.approx(0.007)
@@ -126,11 +124,11 @@ async def test_what_changed_is_written_within_a_second(tmp_path: Path) -> None:
     one.start()
     acks(one)(5)
     async with asyncio.timeout(10):
-        while of_acks(await two.merged()) != 5:
+        while of_acks(await two.gather()) != 5:
             await asyncio.sleep(0.02)
     await one.stop()
-    samples = shown(await two.merged())
-    assert of_acks(await two.merged()) == 5, "its counters stay"
+    samples = shown(await two.gather())
+    assert of_acks(await two.gather()) == 5, "its counters stay"
     assert of(samples, "processes") == 1
 
 
@@ -141,14 +139,14 @@ def of_acks(merged: Merged) -> float:
 DIES = """
 import asyncio, os, pathlib, sys
 from app.base.metrics import catalogue
-from app.base.metrics.slots import Metrics
+from app.base.metrics import Metrics
 
 async def main():
     metrics = Metrics(1, pathlib.Path(sys.argv[1]), most_topics=5)
     metrics.counter(catalogue.CALLS, "v0", "ack", "ok").add(10)
     metrics.topic("t").deliveries.observe(2)
     metrics.levels.append(lambda: [(catalogue.PARKED, (), 7)])
-    merged = await metrics.merged()
+    merged = await metrics.gather()
     print(merged.counters["calls"]["v0", "ack", "ok"], flush=True)
     os.kill(os.getpid(), 9)
 
@@ -169,7 +167,7 @@ async def test_counters_never_go_back_when_a_process_is_killed(tmp_path: Path) -
             cwd=MANUAL.parents[1],
         )
         assert (died.returncode, float(died.stdout)) == (-9, 10.0 * round_)
-        merged = await other.merged()
+        merged = await other.gather()
         assert of_acks(merged) == 10 * round_
         samples = shown(merged, "t")
         assert of(samples, "topic_deliveries_count", topic="t") == round_
@@ -182,15 +180,15 @@ async def test_a_file_that_holds_no_metrics_stops_nobody(tmp_path: Path) -> None
     (tmp_path / "1.metrics").write_bytes(b"")
     metrics = Metrics(0, tmp_path)
     acks(metrics)(2)
-    assert of_acks(await metrics.merged()) == 2
-    assert of_acks(await Metrics(0, tmp_path).merged()) == 2
+    assert of_acks(await metrics.gather()) == 2
+    assert of_acks(await Metrics(0, tmp_path).gather()) == 2
 
 
 async def test_a_folder_that_is_gone_stops_nobody(tmp_path: Path) -> None:
     metrics = Metrics(0, tmp_path / "sub")
     metrics.start()
     acks(metrics)(2)
-    assert of_acks(await metrics.merged()) == 2
+    assert of_acks(await metrics.gather()) == 2
     await metrics.stop()
 
 
@@ -202,7 +200,7 @@ def manual() -> dict[str, tuple[str, set[str]]]:
 
 
 def test_the_manual_has_every_metric_and_no_other() -> None:
-    known = {family.shown: (family.kind.value, set(family.labels)) for family in FAMILIES.values()}
+    known = {family.exposed_name: (family.kind.value, set(family.labels)) for family in FAMILIES.values()}
     told = manual()
     assert {name: told[name] for name in told if name.startswith("holdfast_")} == known
     assert {name for name in told if not name.startswith("holdfast_")} == set(ORIGINAL)
@@ -215,14 +213,14 @@ async def test_what_is_shown_is_what_the_manual_says() -> None:
     for family in FAMILIES.values():
         labels = ("t",) * len(family.labels)
         match family.kind:
-            case Kind.COUNTER:
+            case MetricType.COUNTER:
                 metrics.counter(family, *labels).add()
-            case Kind.HISTOGRAM:
+            case MetricType.HISTOGRAM:
                 metrics.histogram(family, *labels).observe(1)
-            case Kind.GAUGE:
+            case MetricType.GAUGE:
                 gauges.append((family, labels, 1.0))
     metrics.levels.append(lambda: gauges)
-    text = Scrape(await metrics.merged(), frozenset("t")).text("")[0].decode()
+    text = Scrape(await metrics.gather(), frozenset("t")).text("")[0].decode()
     found = {
         metric.name + ("_total" if metric.type == "counter" else ""): (
             metric.type,

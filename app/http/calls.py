@@ -14,8 +14,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from app.base import log
-from app.base.metrics import catalogue
-from app.base.metrics.numbers import Counter, Histogram, Numbers
+from app.base.metrics import Counter, Histogram, Numbers, catalogue
 
 OK: Final = "ok"
 LEFT: Final = "client_left"

@@ -6,10 +6,8 @@ from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from app.base.fresh import Fresh
-from app.base.metrics import catalogue
+from app.base.metrics import MOST_TOPICS, Labels, Metrics, catalogue
 from app.base.metrics.catalogue import Family
-from app.base.metrics.numbers import MOST_TOPICS, Labels
-from app.base.metrics.slots import Metrics
 from app.base.signals import Signal
 from app.kernel.claim.claimers import MAX_CLAIM
 from app.kernel.claim.claims import Claims

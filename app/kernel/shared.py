@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from app.base.db.pool import Pool, Pools
-    from app.base.metrics.numbers import Numbers
+    from app.base.metrics import Numbers
     from app.kernel.claim.cursors import Cursors
     from app.kernel.claim.fairness import Fairness
     from app.kernel.claim.lanes import Lanes

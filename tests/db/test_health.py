@@ -11,7 +11,7 @@ import asyncpg
 
 from app.base.db import health
 from app.base.db.pool import Pools, open_pools
-from app.base.metrics.slots import Merged
+from app.base.metrics import Merged
 from app.kernel.counts.levels import Levels
 from app.kernel.engine import Engine
 from app.kernel.topics.cache import Policies

@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from app.base import log
 from app.base.keys import Key, Scope
-from app.base.metrics.slots import Metrics
+from app.base.metrics import Metrics
 from app.http import direct
 from app.http.calls import Service
 from app.kernel.topics.settings import PATTERN

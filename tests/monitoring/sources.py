@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ruamel.yaml import YAML
 
-from app.base.metrics.catalogue import FAMILIES, Kind
+from app.base.metrics.catalogue import FAMILIES, MetricType
 
 ROOT: Final = Path(__file__).parents[2]
 PROMETHEUS: Final = ROOT / "deploy/prometheus"
@@ -84,9 +84,9 @@ def metrics(query: str) -> set[str]:
 
 def _labels(name: str) -> set[str] | None:
     for family in FAMILIES.values():
-        if family.kind is Kind.HISTOGRAM:
-            if name in {f"{family.shown}_{part}" for part in ("bucket", "sum", "count")}:
+        if family.kind is MetricType.HISTOGRAM:
+            if name in {f"{family.exposed_name}_{part}" for part in ("bucket", "sum", "count")}:
                 return set(family.labels) | ({"le"} if name.endswith("_bucket") else set())
-        elif family.shown == name:
+        elif family.exposed_name == name:
             return set(family.labels)
     return None

@@ -11,8 +11,7 @@ import pytest
 from redis.asyncio import Redis as Client
 
 from app.base.db.pool import Pools
-from app.base.metrics import catalogue
-from app.base.metrics.numbers import Numbers
+from app.base.metrics import Numbers, catalogue
 from app.kernel.topics import cache, store
 from app.kernel.topics.bus import Bus
 from app.kernel.topics.hints import Hints

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.base.metrics import catalogue
-from app.base.metrics.numbers import Numbers
+from app.base.metrics import Numbers, catalogue
 from app.kernel.topics import hints, relay
 from app.kernel.topics.hints import Hints
 from app.kernel.topics.relay import Relay

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 
 from app.base.db import sql
-from app.base.metrics import catalogue
+from app.base.metrics import Histogram, Labels, Numbers, catalogue
 from app.base.metrics.catalogue import Family
-from app.base.metrics.numbers import Histogram, Labels, Numbers
 
 if TYPE_CHECKING:
     _Pool = asyncpg.Pool[asyncpg.Record]

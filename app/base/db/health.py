@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import asyncpg
 
     from app.base.db.pool import Pool
+    from app.base.metrics import Labels
     from app.base.metrics.catalogue import Family
-    from app.base.metrics.numbers import Labels
 
 _SQL: Final = sql.load_all(__package__)
 _HEALTH = _SQL["health"]

@@ -14,7 +14,7 @@ import asyncpg
 from app.base.db import sessions
 from app.base.db.counted import CountedPool
 from app.base.db.hosts import Hosts
-from app.base.metrics.numbers import Numbers
+from app.base.metrics import Numbers
 
 if TYPE_CHECKING:
     # Generic in its stubs only.

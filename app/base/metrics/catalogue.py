@@ -16,7 +16,7 @@ SIZES: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.
 DELIVERIES: Final = (1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0)
 
 
-class Kind(Enum):
+class MetricType(Enum):
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
@@ -35,7 +35,7 @@ class Family(msgspec.Struct, frozen=True):
     metric's unit; what is observed is in `1 / scale` of that unit."""
 
     name: str
-    kind: Kind
+    kind: MetricType
     labels: tuple[str, ...]
     text: str
     bounds: tuple[float, ...] = ()
@@ -43,21 +43,21 @@ class Family(msgspec.Struct, frozen=True):
     merge: Merge = Merge.SUM
 
     @property
-    def shown(self) -> str:
-        """The name as it is exposed: of a histogram, that which its _bucket, _sum and _count begin with."""
-        return PREFIX + self.name + ("_total" if self.kind is Kind.COUNTER else "")
+    def exposed_name(self) -> str:
+        """With prefix and suffix; a histogram's _bucket, _sum and _count begin with it."""
+        return PREFIX + self.name + ("_total" if self.kind is MetricType.COUNTER else "")
 
 
 def _counter(name: str, labels: str, text: str) -> Family:
-    return Family(name, Kind.COUNTER, tuple(labels.split()), text)
+    return Family(name, MetricType.COUNTER, tuple(labels.split()), text)
 
 
 def _gauge(name: str, labels: str, text: str, merge: Merge = Merge.SUM) -> Family:
-    return Family(name, Kind.GAUGE, tuple(labels.split()), text, merge=merge)
+    return Family(name, MetricType.GAUGE, tuple(labels.split()), text, merge=merge)
 
 
 def _histogram(name: str, labels: str, text: str, bounds: tuple[float, ...], scale: int = 1) -> Family:
-    return Family(name, Kind.HISTOGRAM, tuple(labels.split()), text, bounds, scale)
+    return Family(name, MetricType.HISTOGRAM, tuple(labels.split()), text, bounds, scale)
 
 
 # Calls: what comes over HTTP.

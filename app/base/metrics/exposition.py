@@ -15,10 +15,8 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
-from app.base.metrics import catalogue
-from app.base.metrics.catalogue import FAMILIES, PREFIX, Family, Kind
-from app.base.metrics.numbers import Histogram, Labels
-from app.base.metrics.slots import Merged
+from app.base.metrics import Histogram, Labels, Merged, catalogue
+from app.base.metrics.catalogue import FAMILIES, PREFIX, Family, MetricType
 
 # Of the original server: gauges by name, with what they mean here.
 ORIGINAL: Final = {
@@ -72,14 +70,14 @@ class Scrape(Collector):
         levels = self.merged.levels
         topics = levels.get(catalogue.TOPICS.name, {})
         ready, in_flight, scheduled = (
-            self._shown(catalogue.TOPIC_READY),
-            self._shown(catalogue.TOPIC_IN_FLIGHT),
-            self._shown(catalogue.TOPIC_SCHEDULED),
+            self._levels(catalogue.TOPIC_READY),
+            self._levels(catalogue.TOPIC_IN_FLIGHT),
+            self._levels(catalogue.TOPIC_SCHEDULED),
         )
-        blocked, size = self._shown(catalogue.TOPIC_BLOCKED), self._shown(catalogue.TOPIC_BYTES)
+        blocked, size = self._levels(catalogue.TOPIC_BLOCKED), self._levels(catalogue.TOPIC_BYTES)
         watches = self._one(catalogue.WATCHES)
         live = {topic: n + in_flight[topic] + scheduled[topic] + blocked[topic] for topic, n in ready.items()}
-        live |= self._shown(catalogue.TOPIC_RECORDS)
+        live |= self._levels(catalogue.TOPIC_RECORDS)
         return {
             "topics_topics": {(): sum(topics.values())},
             "topics_topics_by_class": {
@@ -96,8 +94,8 @@ class Scrape(Collector):
             "topics_recovery_progress": {(): 1},
             "topics_uptime_ms": {(): int(max(levels.get(catalogue.UPTIME.name, {(): 0.0}).values()) * 1000)},
             "topics_topic_metrics_truncated": {(): self._one(catalogue.TRUNCATED)},
-            "topics_topic_head_seq": self._shown(catalogue.TOPIC_HEAD),
-            "topics_topic_earliest_seq": self._shown(catalogue.TOPIC_EARLIEST),
+            "topics_topic_head_seq": self._levels(catalogue.TOPIC_HEAD),
+            "topics_topic_earliest_seq": self._levels(catalogue.TOPIC_EARLIEST),
             "topics_topic_records_live": live,
             "topics_topic_bytes_live": dict(size),
             "topics_topic_queue_ready": dict(ready),
@@ -144,21 +142,21 @@ class Scrape(Collector):
 
     def _family(self, family: Family) -> Metric | None:
         match family.kind:
-            case Kind.COUNTER:
+            case MetricType.COUNTER:
                 counter = CounterMetricFamily(PREFIX + family.name, family.text, labels=family.labels)
                 for labels, value in self._visible(family, self.merged.counters):
                     counter.add_metric(labels, value)
                 return counter if counter.samples else None
-            case Kind.GAUGE:
+            case MetricType.GAUGE:
                 gauge = GaugeMetricFamily(PREFIX + family.name, family.text, labels=family.labels)
                 for labels, value in self._visible(family, self.merged.levels):
                     gauge.add_metric(labels, value)
                 return gauge if gauge.samples else None
-            case Kind.HISTOGRAM:
+            case MetricType.HISTOGRAM:
                 histogram = HistogramMetricFamily(PREFIX + family.name, family.text, labels=family.labels)
                 names = [*map(floatToGoString, family.bounds), "+Inf"]
                 for labels, one in _gently(self._visible(family, self.merged.histograms), 5):
-                    histogram.add_metric(labels, _cumulated(names, one), one.sum / family.scale)
+                    histogram.add_metric(labels, _cumulative(names, one), one.sum / family.scale)
                 histogram.samples = _Gentle(histogram.samples)
                 return histogram if histogram.samples else None
 
@@ -168,7 +166,7 @@ class Scrape(Collector):
             return samples.items()
         return [(labels, value) for labels, value in samples.items() if labels[0] in self.topics]
 
-    def _shown(self, family: Family) -> dict[Labels, float]:
+    def _levels(self, family: Family) -> dict[Labels, float]:
         return dict(self._visible(family, self.merged.levels))
 
     def _one(self, family: Family) -> float:
@@ -190,7 +188,7 @@ def _gently(items: Iterable[Item], piece: int) -> Iterator[Item]:
         yield item
 
 
-def _cumulated(names: Sequence[str], histogram: Histogram) -> list[tuple[str, float]]:
+def _cumulative(names: Sequence[str], histogram: Histogram) -> list[tuple[str, float]]:
     total = 0
     buckets: list[tuple[str, float]] = []
     for name, count in zip(names, histogram.counts, strict=True):

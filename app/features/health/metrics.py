@@ -65,7 +65,7 @@ async def _scrape(call: Call) -> Scrape:
         key, reads = None, False  # any user sees how the service is, and of topics those that they may read
     levels = context.core(Levels)
     await levels.refresh()
-    merged = await context.engine.metrics.merged()
+    merged = await context.engine.metrics.gather()
     # Names of standbys and the like are nothing for who may see some topics.
     whole = reads and (key is None or not key.prefixes)
     await asyncio.to_thread(levels.bring, merged, server=whole)

@@ -111,7 +111,7 @@ async def _hurt(context: Context, request: Request, seen: Seen, explain: bool) -
 
 
 async def _facts(context: Context, *, whole: bool) -> list[Fact]:
-    merged = await context.engine.metrics.merged()
+    merged = await context.engine.metrics.gather()
 
     def level(family: catalogue.Family, missing: float | None = None) -> float | None:
         return next(iter(merged.levels.get(family.name, {}).values()), missing)

@@ -10,9 +10,8 @@ import msgspec
 
 from app.base.db.pool import open_pools
 from app.base.loops import Loop
-from app.base.metrics import catalogue
+from app.base.metrics import Labels, catalogue
 from app.base.metrics.catalogue import Family
-from app.base.metrics.numbers import Labels
 from app.base.outages import UNREACHABLE
 from app.errors import HoldfastError, NotFound
 from app.features.archive import sweep as archive

@@ -17,8 +17,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from app.base.metrics import catalogue
-from app.base.metrics.numbers import Verb
+from app.base.metrics import Verb, catalogue
 from app.base.outages import TOO_SLOW, UNREACHABLE
 from app.kernel.claim import consumer, ordering, turns
 from app.kernel.claim.consumer import MAX_BYTES, Claimed, Slots

@@ -14,7 +14,7 @@ import msgspec
 from app.base.db import health
 from app.base.fresh import Fresh
 from app.base.metrics import catalogue
-from app.base.metrics.catalogue import Kind
+from app.base.metrics.catalogue import MetricType
 from app.base.outages import UNREACHABLE
 from app.errors import HoldfastError, TopicNotFound
 from app.kernel.counts import holders, inspector, survey, triage
@@ -27,7 +27,7 @@ from app.kernel.topics.settings import TopicType
 
 if TYPE_CHECKING:
     from app.base.db.health import Sample
-    from app.base.metrics.slots import Merged
+    from app.base.metrics import Merged
     from app.kernel.counts.inspector import Depth
     from app.kernel.counts.survey import Sight
     from app.kernel.engine import Engine
@@ -212,7 +212,7 @@ class Levels(Core):
         for table, days in self._unarchived.items():
             merged.level(catalogue.UNARCHIVED, (table,), days)
         for family, of, value in self._server if server else ():
-            (merged.total if family.kind is Kind.COUNTER else merged.level)(family, of, value)
+            (merged.total if family.kind is MetricType.COUNTER else merged.level)(family, of, value)
         for name, depth in self._depths.items():
             merged.level(catalogue.TOPIC_READY, (name,), depth.ready)
             merged.level(catalogue.TOPIC_IN_FLIGHT, (name,), depth.in_flight)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 import msgspec
 
-from app.base.metrics.numbers import Verb
+from app.base.metrics import Verb
 from app.errors import Draining
 from app.kernel.batching import Apart, GroupCommit
 from app.kernel.enqueue import bounds, producer

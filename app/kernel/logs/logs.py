@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from app.base.metrics.numbers import Verb
+from app.base.metrics import Verb
 from app.errors import TopicFull, TopicNotFound
 from app.kernel.batching import GroupCommit, tried_again
 from app.kernel.counts import inspector

@@ -14,7 +14,7 @@ from app.kernel.schemas.schemas import Fault, Schema
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pool
-    from app.base.metrics.numbers import Numbers
+    from app.base.metrics import Numbers
     from app.kernel.topics.cache import Policies
     from app.kernel.topics.policy import Policy
 

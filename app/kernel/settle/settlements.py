@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
-from app.base.metrics.numbers import Verb
+from app.base.metrics import Verb
 from app.base.signals import Signal
 from app.kernel.batching import GroupCommit, shown, tried_again
 from app.kernel.claim import consumer

@@ -15,8 +15,7 @@ from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
 from app.base.loops import Loop
-from app.base.metrics import catalogue
-from app.base.metrics.numbers import Numbers
+from app.base.metrics import Numbers, catalogue
 from app.kernel.topics.hints import GATHER_SECONDS, Hints
 
 if TYPE_CHECKING:

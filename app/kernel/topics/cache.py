@@ -12,8 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from app.base.fresh import Fresh
-from app.base.metrics import catalogue
-from app.base.metrics.numbers import Numbers
+from app.base.metrics import Numbers, catalogue
 from app.base.signals import Signal
 from app.errors import NotAQueue, TopicNotFound
 from app.kernel.audit import trail

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from app.base.loops import REST, Loop
-from app.base.metrics import catalogue
-from app.base.metrics.numbers import Numbers
+from app.base.metrics import Numbers, catalogue
 from app.kernel.topics.hints import GATHER_SECONDS, Batch, Hints
 
 SUFFIX: Final = ".hints"

@@ -27,8 +27,7 @@ from redis.exceptions import RedisError
 
 from app.base.db import sql
 from app.base.loops import Loop
-from app.base.metrics import catalogue
-from app.base.metrics.numbers import Numbers
+from app.base.metrics import Numbers, catalogue
 from app.kernel.topics import cache
 from app.kernel.topics.cache import NOTHING, Found
 from app.kernel.topics.policy import Policy

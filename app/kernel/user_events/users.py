@@ -27,7 +27,7 @@ from app.kernel.user_events.rows import Event, New, Whose
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pools
-    from app.base.metrics.numbers import Numbers
+    from app.base.metrics import Numbers
     from app.kernel.topics.policy import Policy
 
 POLL_SECONDS: Final = 1.0
