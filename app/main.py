@@ -61,9 +61,8 @@ from app.http.v0 import columns
 from app.http.v0 import errors as v0_errors
 from app.kernel.engine import Core, Engine
 from app.kernel.topics import store
-from app.kernel.topics.cache import Policies
+from app.kernel.topics.cache import Names, Policies
 from app.kernel.topics.hints import Hints
-from app.kernel.topics.names import Names
 from app.kernel.topics.policy import Defaults, defaults_of
 from app.kernel.topics.relay import Relay
 from app.pages import mount as pages

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, get_args, get_origin
 import msgspec
 
 from app.base.times import duration
-from app.kernel.topics.declared import Declared
+from app.kernel.topics.declarations import Declaration
 from app.kernel.topics.settings import BIGINT_MAX, DECLARED, SEVEN_DAYS_MS, TEN_YEARS_MS
 
 ROOT: Final = Path(__file__).parents[1]
@@ -73,7 +73,7 @@ def _table() -> str:
     return f"| setting | type | default | bounds | what it does |\n|---|---|---|---|---|\n{rows}"
 
 
-def _row(one: Declared) -> str:
+def _row(one: Declaration) -> str:
     setting = one.setting
     about = setting.about + ("" if setting.logs or one.name == "type" else " Of a queue.")
     see = f" {setting.see[0].upper()}{setting.see[1:]}." if setting.see else ""
@@ -81,7 +81,7 @@ def _row(one: Declared) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
-def _type(one: Declared) -> str:
+def _type(one: Declaration) -> str:
     if one.words:
         return ", ".join(f"`{word}`" for word in one.words)
     if get_origin(one.type) is dict:
@@ -93,7 +93,7 @@ def _type(one: Declared) -> str:
     return {int: "int, ms" if one.is_length else "int", str: "text", bool: "bool"}[one.type]
 
 
-def _value(one: Declared, value: Any) -> str:
+def _value(one: Declaration, value: Any) -> str:
     if one.is_length and value:
         return f"{value} ({duration(value)})"
     if isinstance(value, tuple):
@@ -104,7 +104,7 @@ def _value(one: Declared, value: Any) -> str:
     return f"`{plain}`" if isinstance(plain, str) else msgspec.json.encode(plain).decode()
 
 
-def _bounds(one: Declared) -> str:
+def _bounds(one: Declaration) -> str:
     setting = one.setting
     if get_origin(one.takes) is Annotated and get_origin(one.type) in {dict, tuple}:
         of, meta = get_args(one.takes)[:2]
@@ -123,13 +123,13 @@ def _fields() -> str:
     return "".join(map(_field, (one for one in DECLARED.values() if one.setting.v0)))
 
 
-def _field(one: Declared) -> str:
+def _field(one: Declaration) -> str:
     value = OF_CLIENT.get(one.name, "None")
     kind = _client_type(one) + ("" if one.name == "type" else " | None")
     return f"    {one.name}: {kind} = {value}\n"
 
 
-def _client_type(one: Declared) -> str:
+def _client_type(one: Declaration) -> str:
     if one.name == "durability":
         return "Durability"
     if one.words:

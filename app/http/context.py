@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from app.http.quota import Quota
     from app.kernel.engine import Core, Engine
     from app.kernel.model import Batch
-    from app.kernel.topics.cache import Policies
-    from app.kernel.topics.names import Names
+    from app.kernel.topics.cache import Names, Policies
     from app.settings import Settings
 
 T = TypeVar("T", bound="Core")

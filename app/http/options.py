@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from app.http import tenancy
 from app.http.fields import time_of
 from app.kernel.topics.policy import check_groups
-from app.kernel.topics.webhook import check_url
+from app.kernel.topics.webhooks import check_url
 
 if TYPE_CHECKING:
     from app.base.keys import Key

@@ -583,7 +583,7 @@ CREATE UNLOGGED TABLE holdfast.inbox (
     CONSTRAINT "group: 1 to 128 characters" CHECK (char_length("group") BETWEEN 1 AND 128),
     CONSTRAINT "dedupe_id: 1 to 256 characters" CHECK (char_length(dedupe_id) BETWEEN 1 AND 256),
     CONSTRAINT "user_id: 1 to 128 characters" CHECK (char_length(user_id) BETWEEN 1 AND 128),
-    -- As app/kernel/topics/webhook.py: no user, no password, no fragment.
+    -- As app/kernel/topics/webhooks.py: no user, no password, no fragment.
     CONSTRAINT "webhook: an http:// or https:// URL of up to 2048 characters" CHECK (
         webhook ~* '^https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&*+,;=%-]+)(:[1-9][0-9]{0,4})?([/?][!-"$-~]*)?$'
         AND octet_length(webhook) <= 2048)

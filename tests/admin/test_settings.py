@@ -12,7 +12,7 @@ from app.kernel.model import Topic
 from app.kernel.topics.backoff import Backoff
 from app.kernel.topics.policy import DEFAULTS, Policy, in_effect, of_messages
 from app.kernel.topics.settings import FIELDS, Chosen, OnExhausted, TopicType
-from app.kernel.topics.webhook import Webhook
+from app.kernel.topics.webhooks import Webhook
 
 NAME = "orders"
 QUEUE = Chosen(type=TopicType.QUEUE, max_deliveries=0, lease_ms=30_000, ttl_ms=0)

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from app.base.db.pool import Pools
-from app.kernel.topics import last_used_rows as uses
+from app.kernel.topics import last_used
 from app.kernel.topics.policy import Policy
 from tests.api.conftest import Serve
 from tests.api.dialect import Topic, accepted
@@ -69,7 +69,7 @@ async def test_the_priority_of_a_read_is_halved_every_30_s(
     """Unless the topic has a priority of its own, or wants none by its reads."""
     policy = await service.context.policies.get(queue.name)
     now = int(time.time() * 1000)
-    await uses.keep(service.context.pools.rest, {policy.topic.id: now - seconds * 1_000}, {}, now)
+    await last_used.write_uses(service.context.pools.rest, {policy.topic.id: now - seconds * 1_000}, {}, now)
     began = time.monotonic()
     shown, listed = await priorities(queue)
     least = priority * 0.5 ** ((time.monotonic() - began + 1) / 30) - 1
@@ -132,8 +132,8 @@ async def test_a_clock_that_is_wrong_is_made_up_for(pools: Pools, make_queue: Ma
     policy = await make_queue(topic)
     now = int(time.time() * 1000)
     ahead = now + 3_600_000
-    await uses.keep(pools.rest, {policy.topic.id: ahead - 60_000}, {policy.topic.id: ahead - 30_000}, ahead)
-    read, written = (await uses.last(pools.rest, [policy.topic]))[policy.topic.id]
+    await last_used.write_uses(pools.rest, {policy.topic.id: ahead - 60_000}, {policy.topic.id: ahead - 30_000}, ahead)
+    read, written = (await last_used.read_uses(pools.rest, [policy.topic]))[policy.topic.id]
     assert read is not None
     assert written is not None
     assert now - 60_100 < read < time.time() * 1000 - 59_900

@@ -34,7 +34,7 @@ from app.http.v0.record_bodies import AppendBody
 from app.kernel.ids import id_of
 from app.kernel.topics.hints import Hints
 from app.kernel.topics.policy import check_name
-from app.kernel.topics.webhook import check_url
+from app.kernel.topics.webhooks import check_url
 
 Target = Callable[[bytes], None]
 

@@ -131,7 +131,7 @@ WORDS = {"secret", "digest", "token", "password", "proof", "seal", "signature", 
 # Nobody guesses what these compare: the mask of a secret, one kept secret with another, what an operator has typed
 # twice, and a file of the demonstration.
 OTHERS = {
-    "app/kernel/topics/hooks.py",
+    "app/kernel/topics/webhooks.py",
     "app/http/signin/directory.py",
     "app/http/signin/users_command.py",
     "app/demo/verdict.py",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from app.kernel.topics.names import Names
+from app.kernel.topics.cache import Names
 from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
 

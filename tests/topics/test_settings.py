@@ -10,7 +10,7 @@ import pytest
 
 from app.base.db.pool import Pools
 from app.kernel.topics import store
-from app.kernel.topics.declared import Declared
+from app.kernel.topics.declarations import Declaration
 from app.kernel.topics.policy import DEFAULTS, Asked, resolve
 from app.kernel.topics.settings import DECLARED, FIELDS, Chosen, Config, TopicType
 
@@ -23,7 +23,7 @@ REFUSED = (
 )
 
 
-async def fits(pools: Pools, topic: str, one: Declared, value: object) -> bool:
+async def fits(pools: Pools, topic: str, one: Declaration, value: object) -> bool:
     """Whether a column can hold it."""
     async with pools.rest.acquire() as db:
         transaction = db.transaction()
@@ -45,7 +45,7 @@ async def test_a_column_has_the_default_of_v0(pools: Pools, topic: str) -> None:
 
 
 @pytest.mark.parametrize("one", NUMBERS, ids=lambda one: one.name)
-async def test_a_column_has_the_bounds_of_its_setting(pools: Pools, topic: str, one: Declared) -> None:
+async def test_a_column_has_the_bounds_of_its_setting(pools: Pools, topic: str, one: Declaration) -> None:
     await store.put(pools.rest, topic, resolve(topic, Asked(type="queue")))
     least, most = one.setting.bounds or one.setting.clamp or (0, 0)
     found = [await fits(pools, topic, one, value) for value in (least - 1, least, most, most + 1)]
@@ -53,12 +53,12 @@ async def test_a_column_has_the_bounds_of_its_setting(pools: Pools, topic: str, 
 
 
 @pytest.mark.parametrize("one", WORDS, ids=lambda one: one.name)
-async def test_a_column_has_the_words_of_its_setting(pools: Pools, topic: str, one: Declared) -> None:
+async def test_a_column_has_the_words_of_its_setting(pools: Pools, topic: str, one: Declaration) -> None:
     await store.put(pools.rest, topic, resolve(topic, Asked(type="queue")))
     assert [await fits(pools, topic, one, word) for word in (*one.words, "other")] == [True] * len(one.words) + [False]
 
 
-def another(one: Declared) -> Any:
+def another(one: Declaration) -> Any:
     """A value that is not the default."""
     if one.words:
         return next(word for word in one.words if word != msgspec.to_builtins(one.stored))
@@ -78,7 +78,7 @@ def another(one: Declared) -> Any:
 
 
 @pytest.mark.parametrize("one", DECLARED.values(), ids=DECLARED)
-async def test_a_setting_is_stored_and_replaced(pools: Pools, topic: str, one: Declared) -> None:
+async def test_a_setting_is_stored_and_replaced(pools: Pools, topic: str, one: Declaration) -> None:
     plain = msgspec.to_builtins(Chosen(type=TopicType.QUEUE))
     chosen = msgspec.convert(plain | ({} if one.name == "type" else {one.name: another(one)}), Chosen)
     assert one.name == "type" or getattr(chosen, one.name) != one.stored

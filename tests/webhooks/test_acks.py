@@ -10,7 +10,7 @@ import pytest
 from app.kernel.claim import consumer
 from app.kernel.settle.results import Keep
 from app.kernel.topics.policy import Policy
-from app.kernel.topics.webhook import Webhook
+from app.kernel.topics.webhooks import Webhook
 from tests.engine.conftest import machine, queue, start
 from tests.engine.machines import Machine
 from tests.queue import statements

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from app.kernel.topics.webhook import MASK
+from app.kernel.topics.webhooks import MASK
 from app.settings import Settings
 from tests.api.dialect import Topic, refused
 from tests.webhooks.receiver import SECRET, Receiver

@@ -28,7 +28,7 @@ from app.http.v0.record_bodies import AppendBody, LogAppendBody
 from app.kernel.enqueue.producer import Placed
 from app.kernel.logs.log import Outcome
 from app.kernel.model import Batch, Seq
-from app.kernel.topics import hooks, store
+from app.kernel.topics import store, webhooks
 from app.kernel.topics.policy import Policy, check_name, resolve
 from app.kernel.topics.settings import NAME, Config, TopicType
 
@@ -80,7 +80,7 @@ async def append(request: Request) -> Response:
     if policy is not None and body.config is not None:
         # Which counts for nothing here; but what makes no sense is said every time.
         resolve(name, body.config)
-        hooks.check_setting(name, body.config.webhook, signs=context.settings.webhook_secret is not None)
+        webhooks.check_setting(name, body.config.webhook, signs=context.settings.webhook_secret is not None)
     created = deduped = False
     head = 0  # unless it is known, the last of these is
     duplicates: list[int] = []

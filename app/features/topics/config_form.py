@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from app.base.times import exact_length, typed_length
 from app.errors import InvalidRequest
-from app.kernel.topics.declared import Declared, Part
+from app.kernel.topics.declarations import Declaration, Part
 from app.kernel.topics.policy import Asked, Defaults, Policy, in_effect, resolve
 from app.kernel.topics.settings import DECLARED, FIELDS, Chosen, Config, OnExhausted, TopicType
 
@@ -193,7 +193,7 @@ def _held(name: str, chosen: Chosen) -> Source | None:
     return Source.FOLLOWS if name in (_BY_DELIVERIES if chosen.max_deliveries is None else _BY_RETRIES) else None
 
 
-def _kind(one: Declared) -> Kind:
+def _kind(one: Declaration) -> Kind:
     if _choices(one):
         return Kind.CHOICE
     if one.is_length:
@@ -201,7 +201,7 @@ def _kind(one: Declared) -> Kind:
     return {int: Kind.NUMBER, str: Kind.TEXT}.get(one.type, Kind.JSON)
 
 
-def _choices(one: Declared) -> tuple[str, ...]:
+def _choices(one: Declaration) -> tuple[str, ...]:
     return ("true", "false") if one.type is bool else one.words
 
 

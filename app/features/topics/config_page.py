@@ -19,7 +19,7 @@ from app.features.topics.config_form import Change, Edit
 from app.http.context import Context, context_of
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Entry
-from app.kernel.topics import hooks, store
+from app.kernel.topics import store, webhooks
 from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import BIGINT_MAX, Chosen, TopicType
 from app.pages.frame import tabs
@@ -99,7 +99,7 @@ async def save(request: Request) -> Response:
 
 
 async def _store(request: Request, name: str, was: Chosen, now: Chosen) -> None:
-    hook, secret = hooks.concealed(now.webhook)  # which was checked
+    hook, secret = webhooks.conceal(now.webhook)  # which was checked
 
     def change(stored: Chosen | None) -> Chosen:
         if stored is None:
@@ -123,7 +123,7 @@ def _checked(request: Request, policy: Policy, was: Chosen, edit: Edit) -> Edit:
         if now.webhook != was.webhook:
             hook, secret = configs.check_hook(request, policy.topic.name, now.webhook)
             if secret is None:
-                hooks.check_mask(hook, was.webhook)
+                webhooks.check_mask(hook, was.webhook)
     except InvalidRequest as error:
         errors["webhook"] = error.message
     return replace(edit, errors=errors)
@@ -179,7 +179,7 @@ def _difference(
 ) -> Response:
     """What would change. `fields`: what is sent to save it."""
     name = policy.topic.name
-    shown = replace(now, webhook=hooks.concealed(now.webhook)[0])
+    shown = replace(now, webhook=webhooks.conceal(now.webhook)[0])
     return page(
         request,
         "config_diff.html",

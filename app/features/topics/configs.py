@@ -12,24 +12,24 @@ from app.errors import TopicExistsIncompatible
 from app.http.context import Context, context_of
 from app.http.fields import encode
 from app.kernel.schemas.schemas import Format, Text, text_of
-from app.kernel.topics import hooks, store
+from app.kernel.topics import store, webhooks
 from app.kernel.topics.policy import AskedInFull, resolve
 from app.kernel.topics.settings import Chosen, Config
-from app.kernel.topics.webhook import Webhook
+from app.kernel.topics.webhooks import Webhook
 
 
 def check_hook(request: Request, topic: str, hook: Webhook | None) -> tuple[Webhook | None, str | None]:
-    """A webhook that the topic can have, with a mask in the place of its secret, and the secret; see hooks.concealed.
+    """A webhook that the topic can have, with a mask in the place of its secret, and the secret; see webhooks.conceal.
 
     Raises InvalidRequest.
     """
-    hooks.check_setting(topic, hook, signs=context_of(request).settings.webhook_secret is not None)
-    return hooks.concealed(hook)
+    webhooks.check_setting(topic, hook, signs=context_of(request).settings.webhook_secret is not None)
+    return webhooks.conceal(hook)
 
 
 def check_dead_letter(request: Request, dead_letter: str | None) -> None:
     """Whether dead letters may be sent there by who asks. Raises InvalidRequest, Unauthorized, Forbidden."""
-    hooks.check_dead_letter(dead_letter)
+    webhooks.check_dead_letter(dead_letter)
     if dead_letter is not None:
         context_of(request).access.may_name(request, dead_letter)
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import NODEFAULT, UNSET, Meta, UnsetType
 
 from app.errors import InvalidRequest, NotAQueue
-from app.kernel.topics.declared import Declared
+from app.kernel.topics.declarations import Declaration
 from app.kernel.topics.policy import Asked, T, about, check_leases, check_name, extended, field
 from app.kernel.topics.settings import (
     DEAD_LETTERS,
@@ -46,7 +46,7 @@ def _given(name: str) -> dict[str, Any]:
     return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
 
 
-def _field_in_seconds(one: Declared) -> tuple[Any, None]:
+def _field_in_seconds(one: Declaration) -> tuple[Any, None]:
     setting = one.setting
     most = None if setting.bounds is None else setting.bounds[1] // 1000
     usual = None if one.optional else one.stored // 1000
@@ -183,7 +183,7 @@ def chosen_anew(name: str, was: Chosen, asked: Wanted) -> Chosen:
     return msgspec.structs.replace(was, **settings, **_exit(name, was, asked), configured=True)
 
 
-def _stored(one: Declared, value: Any) -> Any:
+def _stored(one: Declaration, value: Any) -> Any:
     return one.stored if value is None else one.to_stored(value)
 
 

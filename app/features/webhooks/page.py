@@ -16,7 +16,7 @@ from app.http.context import context_of
 from app.kernel import jobs as shown
 from app.kernel.counts.levels import Levels, Looked
 from app.kernel.topics import store
-from app.kernel.topics.webhook import DELIVERIES
+from app.kernel.topics.webhooks import DELIVERIES
 from app.pages.render import page
 
 MOST: Final = 200  # topics that are listed

@@ -28,8 +28,8 @@ from app.features.webhooks.targets import Allowed, BlockedError
 from app.kernel.claim.claimers import Claimer
 from app.kernel.claim.consumer import Return
 from app.kernel.model import Held, Job
-from app.kernel.topics import hooks
-from app.kernel.topics.webhook import DELIVERIES, check_url
+from app.kernel.topics import webhooks
+from app.kernel.topics.webhooks import DELIVERIES, check_url
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pools
@@ -159,7 +159,7 @@ class Sender:
 
     async def _told(self, policy: Policy, job: Job, delivery: _Delivery) -> str | None:
         """Send it once: None if it was taken, else why not. Raises Ended."""
-        secret = await hooks.secret_of(self._pools.rest, delivery.topic, delivery.topic_id) or self._secret
+        secret = await webhooks.secret_of(self._pools.rest, delivery.topic, delivery.topic_id) or self._secret
         if secret is None:
             raise self._ended("unsigned", "there is no secret any more to sign with")
         body, identity, now = bytes(delivery.body), f"msg_{policy.topic.id}_{job.seq}", int(time.time())

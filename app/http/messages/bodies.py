@@ -27,7 +27,7 @@ from app.http.users import UserId
 from app.kernel.claim.claimers import MAX_CLAIM
 from app.kernel.topics.backoff import MOST_REFUNDS
 from app.kernel.topics.settings import DEAD_LETTERS, MOST_DELIVERIES, PATTERN, TEN_YEARS_MS, Tenant
-from app.kernel.topics.webhook import MAX_URL_BYTES
+from app.kernel.topics.webhooks import MAX_URL_BYTES
 
 MOST_SECONDS = TEN_YEARS_MS // 1000
 MOST_LEASE_SECONDS = 86_400

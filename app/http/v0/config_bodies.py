@@ -10,7 +10,7 @@ from msgspec import NODEFAULT, UNSET, UnsetType
 from app.kernel.schemas.schemas import Text
 from app.kernel.topics.policy import T, extended
 from app.kernel.topics.settings import DECLARED, Config
-from app.kernel.topics.webhook import Webhook
+from app.kernel.topics.webhooks import Webhook
 
 SETTINGS: Final = tuple(name for name, one in DECLARED.items() if one.setting.v0)
 

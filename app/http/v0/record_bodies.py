@@ -14,7 +14,7 @@ from app.http.users import UserId
 from app.http.v0.bodies import Performance
 from app.kernel.topics.policy import AskedInFull
 from app.kernel.topics.settings import TEN_YEARS_MS, Tenant
-from app.kernel.topics.webhook import MAX_URL_BYTES
+from app.kernel.topics.webhooks import MAX_URL_BYTES
 
 _META = about(
     "An object of up to 16 KiB, which comes back with the job; with data 1 MiB at most.",

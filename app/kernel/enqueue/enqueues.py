@@ -19,7 +19,7 @@ from app.kernel.enqueue.bounds import Refusal
 from app.kernel.enqueue.producer import Placed
 from app.kernel.enqueue.upserts import Placements, Upserts, Write, refused, with_ids
 from app.kernel.model import Batch, Seq, merge
-from app.kernel.topics import hooks
+from app.kernel.topics import webhooks
 from app.kernel.topics.policy import Policy, check_groups
 
 if TYPE_CHECKING:
@@ -116,8 +116,8 @@ class Enqueues:
         if policy.control.draining:
             raise Draining(policy.topic.name)
         check_groups(policy.topic.name, batch)
-        if batch.webhooks or hooks.is_own(policy.topic.name):
-            hooks.check(policy, batch, signs=self._shared.signs)
+        if batch.webhooks or webhooks.is_own(policy.topic.name):
+            webhooks.check(policy, batch, signs=self._shared.signs)
         if policy.schema_version is not None:
             await self._shared.checks.must_fit(policy, batch.payloads, batch.content_types)
         if self._shared.room.most:

@@ -15,9 +15,9 @@ from app.kernel.model import Lane
 from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exit_rows import Spent
 from app.kernel.topics import store
-from app.kernel.topics.hooks import told
 from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import Config, OnExhausted, TopicType
+from app.kernel.topics.webhooks import covers_all_jobs
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pool
@@ -79,7 +79,9 @@ class Exits:
             return await self._inter(policy, spent, target)
         db = self._shared.verbs(policy)
         seen, numbers = exits.Seen(), self._shared.metrics.topic(policy.topic.name)
-        done = await exits.bury(db, policy.topic, policy.budget, spent, target.topic, seen=seen, told=told(policy))
+        done = await exits.bury(
+            db, policy.topic, policy.budget, spent, target.topic, seen=seen, told=covers_all_jobs(policy)
+        )
         numbers.dead_lettered.add(len(done))
         numbers.suspected.add(seen.suspects)
         if done:
@@ -103,7 +105,7 @@ class Exits:
                     [spent[i] for i in left],
                     target.topic,
                     limits=target.log_limits,
-                    told=told(policy),
+                    told=covers_all_jobs(policy),
                 )
             if not part.recorded | part.failed:
                 break
@@ -164,7 +166,7 @@ class Exits:
     async def _fail(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
         seen, numbers = exits.Seen(), self._shared.metrics.topic(policy.topic.name)
         done = await exits.fail(
-            self._shared.verbs(policy), policy.topic, policy.budget, spent, seen=seen, told=told(policy)
+            self._shared.verbs(policy), policy.topic, policy.budget, spent, seen=seen, told=covers_all_jobs(policy)
         )
         numbers.failed.add(len(done))
         numbers.suspected.add(seen.suspects)

@@ -20,8 +20,8 @@ from app.kernel.model import Held, Job
 from app.kernel.settle import results as handed_in
 from app.kernel.settle.exit_rows import Spent
 from app.kernel.settle.results import Ended, Keep, Progress
-from app.kernel.topics.hooks import told
 from app.kernel.topics.policy import Policy
+from app.kernel.topics.webhooks import covers_all_jobs
 
 if TYPE_CHECKING:
     from app.kernel.settle.exits import Exits
@@ -160,7 +160,7 @@ class Settlements:
         held, ended, db = [entry.held for entry in entries], Ended(), self._shared.verbs(policy)
         whose = await self._shared.users.whose(policy, (one.seq for one in held))
         results = _column(entries, [call.results for call in calls])
-        keep = Keep(policy.config.result_ttl_ms, policy.config.replayable, told(policy))
+        keep = Keep(policy.config.result_ttl_ms, policy.config.replayable, covers_all_jobs(policy))
         done = await consumer.ack(db, policy.topic, held, ended, results=results, keep=keep)
         again = await self._completed_before(policy, held, results, done) if results else set()
         self._acked.shared([len(call.held) for call in calls])

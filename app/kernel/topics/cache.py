@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
+from app.base.db import sql
 from app.base.fresh import Fresh
 from app.base.metrics import Numbers, catalogue
 from app.base.signals import Signal
@@ -23,8 +24,11 @@ from app.kernel.topics.settings import TopicType
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pool
+    from app.kernel.model import Topic
 
 T = TypeVar("T")
+
+_NAMES_OF: Final = sql.load_all(__package__)["names_of"]
 
 TTL_SECONDS: Final = 30.0
 MOST: Final = 10_000
@@ -192,3 +196,36 @@ class Policies:
         if second is not None and found.lease is not None and self._fresh.still_wanted(name):
             second.store(name, found.lease, policy)
         return Found(policy, until)
+
+
+class Names:
+    """What a process knows of them. An id never gets another name, so nothing that was found is ever wrong; the topic
+    may have been deleted, as its policy tells. What was not found is not kept."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._known: dict[int, str] = {}
+
+    async def of(self, topic_id: int) -> str | None:
+        """The topic's name; None where there is no such topic."""
+        return (await self.of_all([topic_id])).get(topic_id)
+
+    async def of_all(self, topic_ids: Iterable[int]) -> dict[int, str]:
+        """The names by their ids, without those of topics that there are not. Asks once for all that are not known."""
+        names = {topic_id: self._known.get(topic_id) for topic_id in topic_ids}
+        unknown = [topic_id for topic_id, name in names.items() if name is None]
+        if unknown:
+            for row in await self._pool.fetch(_NAMES_OF, unknown):
+                names[row["id"]] = row["name"]
+                self._keep(row["id"], row["name"])
+        return {topic_id: name for topic_id, name in names.items() if name is not None}
+
+    def learn(self, topic: Topic) -> None:
+        """Somebody is about to ask for this one."""
+        if topic.id not in self._known:
+            self._keep(topic.id, topic.name)
+
+    def _keep(self, topic_id: int, name: str) -> None:
+        if len(self._known) >= MOST:
+            self._known.clear()
+        self._known[topic_id] = name

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from app.kernel.topics import last_used_rows as uses
+from app.base.db import sql
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pools
-    from app.kernel.model import Topic
+    from app.kernel.model import Connection, Topic
+
+_SQL: Final = sql.load_all(__package__)
 
 MOST: Final = 10_000  # topics that are remembered until they are written down
 PRIORITY_OF_A_READ: Final = 500
@@ -58,7 +60,7 @@ class Uses:
     async def last(self, topics: Sequence[Topic]) -> dict[int, tuple[int | None, int | None]]:
         """When topics were last read, and queues written to, by their ids, in ms since 1970: by this process, or by
         others up to some seconds ago. None: never, or only past the service."""
-        kept = await uses.last(self._pools.rest, topics)
+        kept = await read_uses(self._pools.rest, topics)
         found: dict[int, tuple[int | None, int | None]] = {}
         for topic in topics:
             read_ms, written_ms = kept.get(topic.id, (None, None))
@@ -71,7 +73,7 @@ class Uses:
         kept = False
         try:
             if reads or writes:
-                await uses.keep(self._pools.rest, reads, writes, _now_ms())
+                await write_uses(self._pools.rest, reads, writes, _now_ms())
             kept = True
         finally:
             self.reads.done(kept=kept)
@@ -85,6 +87,20 @@ def priority_of(read_ms: int | None) -> int:
         return 0
     times: float = max(_now_ms() - read_ms, 0) / HALVED_MS
     return round(PRIORITY_OF_A_READ * math.exp2(-times))
+
+
+async def write_uses(db: Connection, read_ms: Mapping[int, int], written_ms: Mapping[int, int], now_ms: int) -> None:
+    """Topics, by id, were read and written to at these times: ms since 1970 by the caller's clock, which says
+    `now_ms`."""
+    ids = [*{**read_ms, **written_ms}]
+    await db.execute(_SQL["keep_uses"], ids, [read_ms.get(i) for i in ids], [written_ms.get(i) for i in ids], now_ms)
+
+
+async def read_uses(db: Connection, topics: Sequence[Topic]) -> dict[int, tuple[int | None, int | None]]:
+    """When topics were last read, and written to, by their ids, in ms since 1970, as far as that was kept; None: never.
+    Those that were neither are left out."""
+    rows = await db.fetch(_SQL["last_uses"], [topic.id for topic in topics])
+    return {row["topic_id"]: (row["read_ms"], row["written_ms"]) for row in rows}
 
 
 def _now_ms() -> int:

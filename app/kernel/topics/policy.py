@@ -12,7 +12,7 @@ from app.errors import InvalidRequest
 from app.kernel.enqueue.bounds import Bounds
 from app.kernel.logs.log import Limits
 from app.kernel.model import Batch, Budget, Topic
-from app.kernel.topics.declared import Declared
+from app.kernel.topics.declarations import Declaration
 from app.kernel.topics.settings import (
     DEAD_LETTERS,
     DECLARED,
@@ -240,7 +240,7 @@ def extended(of: type[T], fields: dict[str, tuple[Any, Any]]) -> type[T]:
     return made  # type: ignore[no-any-return]
 
 
-def field(one: Declared) -> tuple[Any, None]:
+def field(one: Declaration) -> tuple[Any, None]:
     """A setting in a body: null or absent is its default."""
     usual = None if one.setting.usual else msgspec.to_builtins(one.default)
     schema = {"enum": list(one.setting.only)} if one.setting.only else {}

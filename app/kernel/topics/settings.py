@@ -8,6 +8,7 @@ written by hand; tests/topics/test_settings.py compares it. ADR 0074.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from enum import Enum
 from typing import Annotated, Any, Final, Literal
 
@@ -15,9 +16,8 @@ import msgspec
 from msgspec import Meta
 
 from app.kernel.topics.backoff import Backoff
-from app.kernel.topics.declared import Part, Setting, declared
-from app.kernel.topics.ingestion import ACCEPTS, MOST_TYPES, Ingest, MediaType, media_types
-from app.kernel.topics.webhook import Webhook
+from app.kernel.topics.declarations import Part, Setting, declarations
+from app.kernel.topics.webhooks import Webhook
 
 PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$"
 MOST_OF_NAME: Final = 255
@@ -32,6 +32,13 @@ DEAD_LETTERS: Final = ".dlq"  # how the names of topics end that dead letters of
 
 MAX_TENANT: Final = 128  # characters
 MOST_TENANTS: Final = 1_000  # that a topic's settings name
+
+MOST_TYPES: Final = 32  # media types that /in takes for a topic
+MEDIA_TYPE: Final = "^[!#$&^_.+A-Za-z0-9-]{1,120}/[!#$&^_.+A-Za-z0-9-]{1,120}$"
+ACCEPTS: Final = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
+
+MediaType = Annotated[str, Meta(pattern=MEDIA_TYPE[:-1] + r"\Z", extra_json_schema={"pattern": MEDIA_TYPE})]
+Ingest = Literal["key", "public"]
 Tenant = Annotated[str, Meta(min_length=1, max_length=MAX_TENANT, pattern=r"^[^\u0000]*$")]
 
 
@@ -65,6 +72,11 @@ class AskedBackoff(Backoff, frozen=True, forbid_unknown_fields=True):
 class AskedWebhook(Webhook, frozen=True, forbid_unknown_fields=True):
     """Who is told of jobs that end. Without url, only what records name. secret signs what is sent; it is never shown
     again: what stands for it, sent back, leaves it as it is."""
+
+
+def media_types(asked: Sequence[str]) -> tuple[str, ...]:
+    """Each media type once, in lower case."""
+    return tuple(dict.fromkeys(one.lower() for one in asked))
 
 
 def tenants_of(least: int, most: int) -> Any:
@@ -374,5 +386,5 @@ class Config(Chosen, frozen=True, kw_only=True):
     ttl_ms: int = 0
 
 
-DECLARED: Final = declared(Chosen, Config)
+DECLARED: Final = declarations(Chosen, Config)
 OBJECTS: Final = tuple(name for name, one in DECLARED.items() if one.is_json)

@@ -15,10 +15,10 @@ from app.kernel.audit import trail
 from app.kernel.audit.trail import Action, Actor
 from app.kernel.model import Connection, Topic
 from app.kernel.schemas.schemas import Text
-from app.kernel.topics import hooks
+from app.kernel.topics import webhooks
 from app.kernel.topics.policy import DEFAULTS, Control, Defaults, Policy, in_effect
 from app.kernel.topics.settings import FIELDS, OBJECTS, Chosen, TopicType
-from app.kernel.topics.webhook import Webhook
+from app.kernel.topics.webhooks import Webhook
 
 if TYPE_CHECKING:
     import asyncpg
@@ -126,12 +126,12 @@ async def put(
     `secret`: what a mask in its webhook stands for; None: what is kept. Raises TopicExistsIncompatible if it exists
     with another type, InvalidRequest for a mask that stands for nothing.
     """
-    hooks.check_dead_letter(config.dead_letter)
+    webhooks.check_dead_letter(config.dead_letter)
     async with pool.acquire() as db, db.transaction():
         existing = None
         while existing is None:  # nor created: it was deleted between the two
             if config.webhook is not None and secret is None:
-                hooks.check_mask(config.webhook, await _hook(db, name))
+                webhooks.check_mask(config.webhook, await _hook(db, name))
             if await _create(db, name, config, by, secret):
                 await keep_schema(db, name, schema, by)
                 return True
@@ -144,7 +144,7 @@ async def put(
         before = _settings(existing["before"])
         await _record(db, name, before, config, by)
         if config.webhook is not None or before["webhook"] is not None:
-            await hooks.keep(db, name, secret)
+            await webhooks.keep(db, name, secret)
         await keep_schema(db, name, schema, by)
         return False
 
@@ -170,14 +170,14 @@ async def amend(
             chosen = change(was)
             if chosen is None:
                 return None
-            hooks.check_dead_letter(chosen.dead_letter)
+            webhooks.check_dead_letter(chosen.dead_letter)
             if secret is None:
-                hooks.check_mask(chosen.webhook, None if was is None else was.webhook)
+                webhooks.check_mask(chosen.webhook, None if was is None else was.webhook)
             if before is not None:
                 await db.fetchrow(_UPDATE, name, msgspec.json.encode(chosen).decode())
                 await _record(db, name, before, chosen, by)
                 if chosen.webhook is not None or before["webhook"] is not None:
-                    await hooks.keep(db, name, secret)
+                    await webhooks.keep(db, name, secret)
                 return chosen
             created = await _create(db, name, chosen, by, secret)
         return chosen
@@ -200,10 +200,10 @@ async def create(
     secret: str | None = None,
 ) -> bool:
     """Create a topic; whether it was created. One that exists stays as it is."""
-    hooks.check_dead_letter(config.dead_letter)
+    webhooks.check_dead_letter(config.dead_letter)
     async with pool.acquire() as db, db.transaction():
         if secret is None:
-            hooks.check_mask(config.webhook, None)
+            webhooks.check_mask(config.webhook, None)
         created = await _create(db, name, config, by, secret)
         if created and schema is not None:
             await keep_schema(db, name, schema, by)
@@ -240,14 +240,14 @@ async def _hook(db: Connection, name: str) -> Webhook | None:
 
 
 async def _create(db: Connection, name: str, config: Chosen, by: Actor, secret: str | None = None) -> bool:
-    if hooks.is_own(name):
+    if webhooks.is_own(name):
         raise InvalidRequest(f"Names that begin with {OWN} are kept for the service's own topics.", {"topic": name})
     new_id = await db.fetchval(_INSERT, name, msgspec.json.encode(config).decode())
     if new_id is None:
         return False
     await db.execute(_CREATE_SEQUENCE, new_id)
     if secret is not None:
-        await hooks.keep(db, name, secret)
+        await webhooks.keep(db, name, secret)
     await trail.record(db, by, Action.TOPIC_CREATED, name, {"config": msgspec.to_builtins(config)})
     return True
 

@@ -38,7 +38,7 @@ class Setting(msgspec.Struct, frozen=True):
     seconds: str = ""  # the name by which the messages dialect has it in seconds
 
 
-class Declared(msgspec.Struct, frozen=True):
+class Declaration(msgspec.Struct, frozen=True):
     """A setting as it was declared, and its type and its defaults: what is stored where nobody chose, and v0's."""
 
     name: str
@@ -107,7 +107,7 @@ def _is(one: Any, kinds: Any) -> bool:
     return isinstance(one, type) and issubclass(one, kinds)
 
 
-def declared(chosen: type[msgspec.Struct], full: type[msgspec.Struct]) -> dict[str, Declared]:
+def declarations(chosen: type[msgspec.Struct], full: type[msgspec.Struct]) -> dict[str, Declaration]:
     """The settings among the fields of `chosen`; their defaults in `full` are v0's."""
     found = {}
     stored, defaults = chosen(), full()
@@ -118,5 +118,5 @@ def declared(chosen: type[msgspec.Struct], full: type[msgspec.Struct]) -> dict[s
             optional = len(kinds) < len(get_args(of))
             kind = kinds[0] if optional else of
             default = getattr(defaults, name)
-            found[name] = Declared(name, hint.__metadata__[0], kind, optional, getattr(stored, name), default)
+            found[name] = Declaration(name, hint.__metadata__[0], kind, optional, getattr(stored, name), default)
     return found

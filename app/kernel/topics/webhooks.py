@@ -1,16 +1,19 @@
-"""Topics' webhooks: who may have one, and their secrets, which stand apart from every configuration. docs/adr/0041."""
+"""The webhook of a topic: its configuration, which URLs it may have, and its secret, which is stored apart from every
+configuration. docs/webhooks.md, docs/adr/0041.
+"""
 
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import Meta
 
 from app.base.db import sql
 from app.base.keys import OWN
 from app.errors import Forbidden, InvalidRequest
-from app.kernel.topics.webhook import MASK, Webhook, check_url
 
 if TYPE_CHECKING:
     from app.kernel.model import Batch, Connection
@@ -20,13 +23,50 @@ _SQL: Final = sql.load_all(__package__)
 _KEEP_SECRET = _SQL["keep_secret"]
 _SECRET = _SQL["webhook_secret"]
 
+DELIVERIES: Final = OWN + "webhooks"
+MAX_URL_BYTES: Final = 2048
+MASK: Final = "********"  # what a secret that is kept is shown as begins with
+
+Event = Literal["completed", "failed", "dead_lettered"]
+EVENTS: Final[tuple[Event, ...]] = ("completed", "failed", "dead_lettered")
+Secret = Annotated[str, Meta(min_length=8, max_length=256, description="Signs what is sent. It is never shown again.")]
+
+
+class Webhook(msgspec.Struct, frozen=True):
+    """Who is told of jobs that end. Without url, only what records name. secret signs what is sent; it is never shown
+    again: what stands for it, sent back, leaves it as it is."""
+
+    url: (
+        Annotated[
+            str,
+            Meta(max_length=MAX_URL_BYTES, extra_json_schema={"format": "uri"}, description="Where to send them."),
+        ]
+        | None
+    ) = None
+    on: Annotated[tuple[Event, ...], Meta(min_length=1, max_length=3, description="Which ends are told.")] = EVENTS
+    secret: Secret | None = None
+
+
+def check_url(url: str, what: str) -> str:
+    """The URL, if it can be told. Raises InvalidRequest, which begins with `what`."""
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        fits = False
+    if not fits or not url.isascii() or not url.isprintable() or " " in url or len(url) > MAX_URL_BYTES:
+        raise InvalidRequest(f"{what} must be an http:// or https:// URL of up to {MAX_URL_BYTES} ASCII characters.")
+    if "@" in parts.netloc or "#" in url:
+        raise InvalidRequest(f"{what} can't have a user, a password or a fragment.")
+    return url
+
 
 def is_own(topic: str) -> bool:
     """Whether it is one of the service's own topics."""
     return topic.startswith(OWN)
 
 
-def told(policy: Policy) -> bool:
+def covers_all_jobs(policy: Policy) -> bool:
     """Whether all jobs of a topic are told of, besides those with a webhook of their own."""
     hook = policy.config.webhook
     return hook is not None and hook.url is not None
@@ -64,7 +104,7 @@ def _unsigned(topic: str) -> InvalidRequest:
     )
 
 
-def concealed(hook: Webhook | None) -> tuple[Webhook | None, str | None]:
+def conceal(hook: Webhook | None) -> tuple[Webhook | None, str | None]:
     """A webhook as it was asked for, with a mask in the place of its secret, and the secret; None: it has none, or a
     mask already."""
     if hook is None or hook.secret is None or hook.secret.startswith(MASK):
