@@ -29,7 +29,6 @@ _NAMED: Final = {
     "app.features.dead_letters.messages_purge": ("messages", "purges"),
     "app.features.upkeep.messages": ("messages", "reapers"),
     "app.features.dead_letters.messages_requeue": ("messages", "requeue"),
-    "app.features.jobs.v0_cancel": ("v0", "cancels"),
     "app.features.dead_letters.v0_failures": ("v0", "failures"),
     "app.features.jobs.v0": ("v0", "jobs"),
     "app.features.stats.v0_overview": ("v0", "overview"),

@@ -57,5 +57,5 @@ async def requeue(request: Request) -> Response:
 async def requeue_many(request: Request) -> Response:
     """Requeue dead letters, and messages that failed: those of this topic, or those that it holds for others. An
     operation does it and goes on whoever leaves."""
-    counted = await redrive.begin(request)
-    return Response(encode(counted), 200 if counted.id is None else 202, media_type="application/json")
+    status, counted = await redrive.begin(*await redrive.called(request))
+    return Response(encode(counted), status, media_type="application/json")

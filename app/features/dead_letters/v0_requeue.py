@@ -14,7 +14,7 @@ from app.base.keys import Scope
 from app.features.jobs import redrive_bodies as redrive
 from app.features.jobs.operation_requests import find_operation
 from app.features.jobs.operations import Operation
-from app.features.jobs.redrive_bodies import OperationCount, RequeueBody
+from app.features.jobs.redrive_bodies import RequeueBody
 from app.features.jobs.redrives import Redrives
 from app.http import direct
 from app.http.bounds import about
@@ -31,7 +31,7 @@ MOST: Final = 20  # of a topic's operations
 ID: Final = {**path("id", "The operation's id.", {"type": "string"}), "example": "4d0e9d5b-3c1f-4f7a-9a57-2f9f7a1f8f00"}
 
 
-class RequeueAnswer(OperationCount):
+class RequeueAnswer(redrive.RequeueAnswer):
     """202: it goes on by itself."""
 
     performance: Performance
@@ -89,8 +89,8 @@ async def requeue(request: Request) -> Response:
     """Requeue dead letters, and jobs that failed, with a whole budget: those of this topic, or those that it holds for
     others. An operation does it and goes on whoever leaves."""
     began = time.perf_counter()
-    counted = await redrive.begin(request)
-    return answer(encode(counted)[1:-1], began, status=200 if counted.id is None else 202)
+    status, counted = await redrive.begin(*await redrive.called(request))
+    return answer(encode(counted)[1:-1], began, status=status)
 
 
 @router.get(

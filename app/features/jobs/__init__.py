@@ -19,6 +19,7 @@ from app.features.jobs import (
     v0_cancel,
     v0_release,
 )
+from app.features.jobs.redrive_bodies import BegunAnswer
 from app.http.route import Route
 from app.http.v0.dialect import V0
 from app.pages.frame import Page
@@ -29,8 +30,24 @@ _TOPIC: Final = "/v0/topics/{topic}"
 
 FEATURE: Final = Feature(
     "jobs",
-    routers=[v0_cancel.router, v0.router, messages_list.router, messages_by_key.router],
+    routers=[v0.router, messages_list.router, messages_by_key.router],
     routes=[
+        _change(
+            "POST",
+            f"{_TOPIC}/cancel",
+            v0_cancel.cancel,
+            {200: v0_cancel.CancelAnswer},
+            takes=v0_cancel.CancelBody,
+            verb="cancels_cancel",
+        ),
+        _change(
+            "POST",
+            f"{_TOPIC}/operations",
+            v0_cancel.begin,
+            dict.fromkeys((200, 202), BegunAnswer),
+            takes=v0_cancel.BeginBody,
+            verb="cancels_begin",
+        ),
         _change(
             "POST",
             f"{_TOPIC}/release",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Final
-from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -14,15 +13,16 @@ from app.base.keys import Scope
 from app.errors import BatchTooLarge, InvalidRequest
 from app.features.jobs import operation_requests
 from app.features.jobs.operation_requests import MAX_RATE
-from app.features.jobs.operations import Canary, Matched, Wanted
+from app.features.jobs.operations import Canary, Wanted
 from app.features.jobs.redrive_rows import Filter
 from app.features.jobs.redrives import Redrives
 from app.http.body import read_json
 from app.http.bounds import MAX_SEQS, ClusterId, Key, Seq, Tag, about, seq_within, text
 from app.http.context import Context, context_of
 from app.http.fields import check_text, topic_in
+from app.http.route import Call
 from app.kernel.model import MAX_JOB_KEY, MAX_TAG_BYTES
-from app.kernel.topics.policy import Policy, check_name
+from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import TEN_YEARS_MS
 
 MAX_ERROR_PART: Final = 1_024  # bytes
@@ -84,23 +84,39 @@ class OperationCount(msgspec.Struct):
     exact: bool
 
 
+class RequeueAnswer(OperationCount):
+    """202: it goes on by itself."""
+
+
+class BegunAnswer(OperationCount):
+    """202: it goes on by itself."""
+
+
 _body = msgspec.json.Decoder(RequeueBody)
 
 
-async def begin(request: Request) -> OperationCount:
-    """Begin a requeue as the request asks for, or count for it. Raises InvalidRequest,
-    BatchTooLarge, TopicNotFound, NotAQueue, Unauthorized, Forbidden, and what the database raises."""
-    context = context_of(request)
-    name = topic_in(request)
+async def called(request: Request) -> tuple[Call, RequeueBody]:
+    """For a route that is not declared: who calls it, and with what. Raises Unauthorized, Forbidden, InvalidRequest."""
+    context, name = context_of(request), topic_in(request)
     key = context.access.check(request, Scope.WRITE, name)
-    body = await read_json(request, _body, context.settings.max_body_bytes)
-    check_name(name)
-    wanted = await _wanted(context, await context.policies.queue(name), body, key)
-    redrives = context.core(Redrives)
-    if body.dry_run:
-        return counted_as(None, await redrives.count(wanted))
-    which, matched = await redrives.begin(wanted, context.access.actor(request))
-    return counted_as(which, matched)
+    return Call(request, context, key, name), await read_json(request, _body, context.settings.max_body_bytes)
+
+
+async def begin(call: Call, body: RequeueBody) -> tuple[int, OperationCount]:
+    """Begin a requeue, or count for it: 202 if it goes on, 200 for a count. Raises InvalidRequest, BatchTooLarge,
+    TopicNotFound, NotAQueue, and what the database raises."""
+    wanted = await _wanted(call.context, await call.queue(), body, call.key)
+    return await begin_or_count(call, wanted, dry_run=bool(body.dry_run))
+
+
+async def begin_or_count(call: Call, wanted: Wanted, *, dry_run: bool) -> tuple[int, OperationCount]:
+    """Begin an operation, or count what it would be for: the answer, and its status."""
+    redrives = call.context.core(Redrives)
+    if dry_run:
+        matched = await redrives.count(wanted)
+        return 200, OperationCount(None, matched.count, matched.exact)
+    which, matched = await redrives.begin(wanted, call.context.access.actor(call.request))
+    return 202, OperationCount(str(which), matched.count, matched.exact)
 
 
 async def _wanted(context: Context, policy: Policy, body: RequeueBody, key: ApiKey | None) -> Wanted:
@@ -139,8 +155,3 @@ def _filter(given: RequeueFilter) -> Filter:
 def _canary(given: RequeueCanary) -> Canary:
     percent = 10.0 if given.stop_at_percent is None else given.stop_at_percent
     return Canary(given.first or 10, percent, given.timeout_ms or 600_000)
-
-
-def counted_as(which: UUID | None, matched: Matched) -> OperationCount:
-    """As it is answered; None: of a dry run."""
-    return OperationCount(None if which is None else str(which), matched.count, matched.exact)

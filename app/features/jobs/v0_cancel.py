@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
-from starlette.requests import Request
-from starlette.responses import Response
 
-from app.base.keys import Scope
 from app.errors import BatchTooLarge, InvalidRequest
 from app.features.jobs.changes import Changes
 from app.features.jobs.operation_requests import MAX_RATE
-from app.features.jobs.redrive_bodies import OperationCount, counted_as
-from app.features.jobs.redrives import Redrives
+from app.features.jobs.redrive_bodies import OperationCount, begin_or_count
 from app.features.jobs.requests import (
     MAX_DATA,
     MAX_ERROR_PART,
@@ -25,22 +20,13 @@ from app.features.jobs.requests import (
     data_of,
     must_be_live,
 )
-from app.http import direct
-from app.http.body import read_json
 from app.http.bounds import DATUM, MAX_SEQS, Group, Key, Priority, Seqs, Tag, about, seq_within
-from app.http.context import context_of
-from app.http.fields import check_text, encode, topic_in
-from app.http.openapi import TOPIC, operation
+from app.http.fields import check_text
+from app.http.route import Call
 from app.http.sight import must_see_what_it_asks
-from app.http.v0.bodies import Performance
-from app.http.v0.fields import answer
 from app.kernel.jobs import Match
 from app.kernel.model import MAX_GROUP, MAX_TAG_BYTES, Seq
-from app.kernel.topics.policy import check_name
 from app.kernel.topics.settings import TEN_YEARS_MS
-
-router = direct.router("jobs")
-
 
 _Live = Literal["ready", "scheduled", "blocked", "leased"]
 
@@ -83,7 +69,6 @@ class CancelAnswer(msgspec.Struct):
     cancelled: int
     marked: int
     skipped: list[int]
-    performance: Performance
 
 
 class BeginBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -95,80 +80,30 @@ class BeginBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     dry_run: Annotated[bool | None, about("Count what matches, and change nothing.", False)] = None
 
 
-class BegunAnswer(OperationCount):
-    """202: it goes on by itself."""
-
-    performance: Performance
-
-
-_body = msgspec.json.Decoder(CancelBody)
-_begin = msgspec.json.Decoder(BeginBody)
-
-
-@router.post(
-    "/v0/topics/{topic}/cancel",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[TOPIC],
-        body=CancelBody,
-        answers={200: CancelAnswer},
-        errors=[400, 401, 403, 404, 409, 413, 415, 503],
-    ),
-)
-async def cancel(request: Request) -> Response:
+async def cancel(call: Call, body: CancelBody) -> CancelAnswer:
     """Cancel jobs: those that wait are gone, those that are leased are not delivered again. Safe to repeat. By filter,
     all jobs of the topic are looked at, unless it names a key."""
-    began = time.perf_counter()
-    context, name = context_of(request), topic_in(request)
-    key = context.access.check(request, Scope.WRITE, name)
-    body = await read_json(request, _body, context.settings.max_body_bytes)
-    check_name(name)
     if (body.seqs is None) == (body.filter is None):
         raise InvalidRequest("seqs or filter is needed, and not both.")
-    match = None if body.filter is None else must_be_live(_match(body.filter))
-    policy = await context.policies.queue(name)
-    if match is not None:
-        must_see_what_it_asks(key, name, match)
-        gone, marked = await cancel_matching(request, policy, match)
-        skipped: list[int] = []
-    else:
-        seqs = body.seqs or []
-        if len(seqs) > MAX_SEQS:
-            raise BatchTooLarge(f"At most {MAX_SEQS} seqs a call.", {"seqs": len(seqs), "max": MAX_SEQS})
-        done = await context.core(Changes).cancel(policy, [Seq(seq_within(seq)) for seq in seqs])
-        gone, marked = len(done.gone), len(done.marked)
-        skipped = [seq for seq in seqs if seq not in done.gone and seq not in done.marked]
-    fields = {"topic": name, "cancelled": gone, "marked": marked, "skipped": skipped}
-    return answer(encode(fields)[1:-1], began)
+    if body.filter is not None:
+        match = must_be_live(_match(body.filter))
+        policy = await call.queue()
+        must_see_what_it_asks(call.key, call.topic, match)
+        return CancelAnswer(call.topic, *await cancel_matching(call.request, policy, match), [])
+    seqs, policy = body.seqs or [], await call.queue()
+    if len(seqs) > MAX_SEQS:
+        raise BatchTooLarge(f"At most {MAX_SEQS} seqs a call.", {"seqs": len(seqs), "max": MAX_SEQS})
+    done = await call.context.core(Changes).cancel(policy, [Seq(seq_within(seq)) for seq in seqs])
+    skipped = [seq for seq in seqs if seq not in done.gone and seq not in done.marked]
+    return CancelAnswer(call.topic, len(done.gone), len(done.marked), skipped)
 
 
-@router.post(
-    "/v0/topics/{topic}/operations",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[TOPIC],
-        body=BeginBody,
-        answers={200: BegunAnswer, 202: BegunAnswer},
-        errors=[400, 401, 403, 404, 409, 413, 415, 503],
-    ),
-)
-async def begin(request: Request) -> Response:
+async def begin(call: Call, body: BeginBody) -> tuple[int, OperationCount]:
     """Cancel all jobs that a filter matches and that were enqueued by now, whoever leaves: GET /v0/operations/{id} says
     how far it is."""
-    began = time.perf_counter()
-    context, name = context_of(request), topic_in(request)
-    key = context.access.check(request, Scope.WRITE, name)
-    body = await read_json(request, _begin, context.settings.max_body_bytes)
-    policy = await context.policies.queue(check_name(name))
-    match = _match(body.filter)
-    must_see_what_it_asks(key, name, match)
-    wanted = cancels(policy, match, body.rate or 0)
-    redrives = context.core(Redrives)
-    if body.dry_run:
-        counted = counted_as(None, await redrives.count(wanted))
-    else:
-        counted = counted_as(*await redrives.begin(wanted, context.access.actor(request)))
-    return answer(encode(counted)[1:-1], began, status=200 if counted.id is None else 202)
+    policy, match = await call.queue(), _match(body.filter)
+    must_see_what_it_asks(call.key, call.topic, match)
+    return await begin_or_count(call, cancels(policy, match, body.rate or 0), dry_run=bool(body.dry_run))
 
 
 def _match(given: CancelFilter) -> Match:
