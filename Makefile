@@ -77,31 +77,31 @@ wheel: ## build the client, and the service for tests against it, into sdk/dist,
 	$(UV) build --quiet --out-dir sdk/dist .
 
 bench: ## measure the bars; takes some minutes on a machine that does nothing else
-	$(PYTHON) -m tests.benchmarks
+	$(PYTHON) -m tools.bench
 
 figures: ## write docs/benchmarks.md's tables and pictures anew from docs/benchmarks/*.json, and shorten those
-	$(PYTHON) -m tests.benchmarks.report
+	$(PYTHON) -m tools.bench.report
 
 chaos: ## faults of nineteen kinds beside traffic whose history is checked, for MINUTES=30; SEED= of an earlier run
-	$(PYTHON) -m tests.chaos --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED))
+	$(PYTHON) -m tools.chaos --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED))
 
 chaos-short: ## the same for two minutes, as ./test has it
-	$(PYTHON) -m pytest -s tests/chaos/test_short.py
+	$(PYTHON) -m pytest -s tests/tools/test_chaos_short.py
 
 soak: ## hours of traffic with few faults, HOURS=6: what grows in memory, connections, tables and log; a report in var/soak; SEED= of an earlier run
-	$(PYTHON) -m tests.soak --hours $(or $(HOURS),6) $(if $(SEED),--seed $(SEED))
+	$(PYTHON) -m tools.soak --hours $(or $(HOURS),6) $(if $(SEED),--seed $(SEED))
 
 failover: ## primaries are lost, killed and silent by turns, and standbys promoted, for MINUTES=3 beside traffic whose history is checked; SEED= of an earlier run
-	$(PYTHON) -m tests.failover --minutes $(or $(MINUTES),3) $(if $(SEED),--seed $(SEED))
+	$(PYTHON) -m tools.failover --minutes $(or $(MINUTES),3) $(if $(SEED),--seed $(SEED))
 
 herd: ## the database is away for half a minute, killed and unheard, beside clients that all come back at once; takes four minutes, and root
-	$(PYTHON) -m tests.herd
+	$(PYTHON) -m tools.herd
 
 mutants: ## show that the checks find the product's mutants: patches that break a promise each, in copies of the tree
-	$(PYTHON) -m tests.chaos.mutants
+	$(PYTHON) -m tools.chaos.mutants
 
 fuzz: ## look for input that breaks what reads it, for MINUTES (10) in all, then make requests, EXAMPLES (100) of each route; crashes and corpora are kept in var/fuzz
-	$(PYTHON) -m tests.fuzz --minutes $(or $(MINUTES),10)
+	$(PYTHON) -m tools.fuzz --minutes $(or $(MINUTES),10)
 	HOLDFAST_TEST_EXAMPLES=$(or $(EXAMPLES),100) $(PYTHON) -m pytest tests/api/test_schemathesis.py
 
 workers: ## 100,000 jobs through workers that are killed, stopped and ended, beside a service and a PostgreSQL that are killed
@@ -117,7 +117,7 @@ pictures: ## write docs/pictures anew: admin pages for README.md
 	$(PYTHON) -m tests.admin.pictures
 
 scenarios: ## nine scenarios of trouble under load, by name, and how much of the rate is there again; takes seven minutes
-	$(PYTHON) -m tests.benchmarks.scenarios --json docs/benchmarks/scenarios.json
+	$(PYTHON) -m tools.bench.scenarios --json docs/benchmarks/scenarios.json
 	$(MAKE) figures
 
 pages: ## measure the admin pages beside ten million jobs; takes some minutes, and some GB meanwhile
@@ -128,4 +128,4 @@ spark-zip: ## write holdfast-spark.zip: what spark-submit --py-files takes
 
 spark-bench: ## measure reads and pipelines over a million events, and a write of a million jobs; takes some minutes
 	$(PYTHON) -m tests.spark.bench --json docs/benchmarks/spark.json
-	$(PYTHON) -m tests.benchmarks.spark_write --rows 1000000 --beside
+	$(PYTHON) -m tools.bench.spark_write --rows 1000000 --beside

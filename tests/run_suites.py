@@ -44,7 +44,7 @@ SUITES: Mapping[str, Sequence[Sequence[str]]] = {
     ),
     "spark": ((PYTHON, "-m", "pytest", "-m", "spark", "tests/spark"),),  # one process, so one Spark session
     "alone": ((PYTHON, "-m", "pytest", "-m", "alone"),),
-    "bench": ((PYTHON, "-m", "tests.benchmarks", "--quick"),),  # that every bar can be taken, not what it says
+    "bench": ((PYTHON, "-m", "tools.bench", "--quick"),),  # that every bar can be taken, not what it says
 }
 
 

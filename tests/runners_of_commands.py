@@ -39,8 +39,8 @@ RUN: Final = {
     ),
     "* $ .venv/bin/python -m spark --help": f"{_SESSION}test_help_needs_neither_java_nor_a_database",
     "* $ make docs": "tests/test_site.py::test_every_page_is_a_page_of_the_site",
-    "* $ .venv/bin/python -m tests.chaos --help": f"{_HERE}test_what_make_and_python_are_told_there_is",
-    "* $ make chaos-short": "tests/chaos/test_short.py::test_nothing_promised_is_lost_in_faults",
+    "* $ .venv/bin/python -m tools.chaos --help": f"{_HERE}test_what_make_and_python_are_told_there_is",
+    "* $ make chaos-short": "tests/tools/test_chaos_short.py::test_nothing_promised_is_lost_in_faults",
 }
 
 # The test that runs what it does, and what is different there.
@@ -103,7 +103,7 @@ ALIKE: Final = {
     "* $ make openapi": ("tests/api/test_openapi.py::test_the_list_in_docs_is_current", "the same"),
     "* $ make reference": ("tests/test_reference.py::test_a_page_is_what_the_code_says", "the same"),
     "* $ make figures": (
-        "tests/benchmarks/test_report.py::test_the_page_and_its_pictures_are_what_the_files_say",
+        "tests/tools/test_bench_report.py::test_the_page_and_its_pictures_are_what_the_files_say",
         "the same",
     ),
     "* $ make exchanges": (
@@ -116,15 +116,15 @@ ALIKE: Final = {
         "fewer jobs",
     ),
     "* $ make wheel": (f"{_WHEEL}test_the_wheel_has_the_package_and_its_types", "into another folder"),
-    "* $ make mutants": ("tests/chaos/test_mutants.py::test_three_of_today_are_caught", "three a day"),
-    "* $ MINUTES=60 make fuzz": ("tests/fuzz/test_targets.py::test_any_bytes_are_read_or_refused", "for seconds"),
-    "* $ make chaos*": ("tests/chaos/test_short.py::test_nothing_promised_is_lost_in_faults", "for less time"),
+    "* $ make mutants": ("tests/tools/test_chaos_mutants.py::test_three_of_today_are_caught", "three a day"),
+    "* $ MINUTES=60 make fuzz": ("tests/tools/test_fuzz_targets.py::test_any_bytes_are_read_or_refused", "for seconds"),
+    "* $ make chaos*": ("tests/tools/test_chaos_short.py::test_nothing_promised_is_lost_in_faults", "for less time"),
     "* $ make scenarios": (
-        "tests/benchmarks/test_scenarios.py::test_it_sees_what_goes_wrong_and_that_it_is_over",
+        "tests/tools/test_bench_scenarios.py::test_it_sees_what_goes_wrong_and_that_it_is_over",
         "one small one",
     ),
-    "* $ python -m tests.benchmarks.scenarios *": (
-        "tests/benchmarks/test_scenarios.py::test_it_sees_what_goes_wrong_and_that_it_is_over",
+    "* $ python -m tools.bench.scenarios *": (
+        "tests/tools/test_bench_scenarios.py::test_it_sees_what_goes_wrong_and_that_it_is_over",
         "a small one",
     ),
     "docs/operations/proxy.md $ cp *": (_NGINX, "into a folder of its own"),
@@ -191,15 +191,15 @@ NOT_RUN: Final = {
     "* $ make pgbouncer": "takes minutes; the part of it that ./test runs is in tests/run_suites.py",
     "* $ make failover*": "loses servers for minutes; the rules that judge it are those of make chaos",
     "* $ make herd": _MEASURES,
-    "* $ make soak *": "takes hours; tests/soak has the tests of what judges it",
+    "* $ make soak *": "takes hours; tools/soak has the tests of what judges it",
     "* $ make bench": _MEASURES,
-    "* $ .venv/bin/python -m tests.benchmarks *": _MEASURES,
-    "* $ .venv/bin/python -m tests.benchmarks.latency*": _MEASURES,
-    "* $ .venv/bin/python -m tests.benchmarks.peers *": f"{_MEASURES}, with queues that it installs",
+    "* $ .venv/bin/python -m tools.bench *": _MEASURES,
+    "* $ .venv/bin/python -m tools.bench.latency*": _MEASURES,
+    "* $ .venv/bin/python -m tools.bench.peers *": f"{_MEASURES}, with queues that it installs",
     "* $ make spark-bench": _MEASURES,
     "docs/peers.md $ uv pip compile *": "asks a package index for the newest versions",
     "docs/peers.md $ npm install *": "asks a package index for the newest versions",
-    "docs/reliability.md $ .venv/bin/python -m tests.chaos.page *": "of a report that a run of half an hour writes",
+    "docs/reliability.md $ .venv/bin/python -m tools.chaos.page *": "of a report that a run of half an hour writes",
     "docs/spark.md $ python3 -m venv *": "makes an environment in the folder, to download 400 MB into",
     "docs/spark.md $ .venv-spark/bin/pip install *": "downloads 400 MB",
     "docs/spark.md $ PYSPARK_PYTHON=*": "waits for what is typed",

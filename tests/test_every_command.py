@@ -95,7 +95,7 @@ def test_what_make_and_python_are_told_there_is() -> None:
     assert ours
     ends = (".py", "/__main__.py")
     assert [name for name in ours if not any((ROOT / f"{name}{end}").is_file() for end in ends)] == []
-    [chaos] = said("* $ .venv/bin/python -m tests.chaos --help")
+    [chaos] = said("* $ .venv/bin/python -m tools.chaos --help")
     command = [sys.executable, *shlex.split(chaos.text)[1:]]
     assert "--minutes" in subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 

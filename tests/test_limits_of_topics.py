@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.benchmarks.client import Script, connect, play, post
 from tests.launch import Serve, call, services
 from tests.processes import until
 from tests.topics.test_bus import Redis
+from tools.bench.client import Script, connect, play, post
 
 PROCESSES = 4
 WORKERS = 100

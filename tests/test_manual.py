@@ -12,10 +12,10 @@ from typing import Final
 import pytest
 
 from tests import examples, routes
-from tests.benchmarks import load
 from tests.launch import services
 from tests.manual import Call, Shell, Step, differences, frames, printed, steps
 from tests.settings import newer, without
+from tools.bench import load
 
 ROOT = Path(__file__).parents[1]
 # Pages, and how many commands each has at least: a page that is read as having none proves nothing.

@@ -32,10 +32,10 @@ from spark import jdbc, pipelines, source
 from spark.pipelines import audit
 from spark.session import session
 from spark.windows import Window, midnight
-from tests.benchmarks.facts import facts_of
 from tests.spark.lived import live
 from tests.spark.past import shift
 from tests.spark.told import tell
+from tools.bench.facts import facts_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-from tests.benchmarks.bench import running
 from tests.spark.mixed_load import MixedLoad
+from tools.bench.bench import running
 
 BATCH = 250
 

@@ -1,1 +1,0 @@
-"""Bars: ratios of rates taken in one run. See `python -m tests.benchmarks --help`."""

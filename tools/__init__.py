@@ -1,0 +1,1 @@
+"""What measures, tortures and fuzzes Holdfast. Each folder has a README."""
