@@ -9,16 +9,16 @@ from app.base.fresh import Fresh
 from app.base.metrics import MOST_TOPICS, Labels, Metrics, catalogue
 from app.base.metrics.catalogue import Family
 from app.base.signals import Signal
-from app.kernel.claim.claimers import MAX_CLAIM
 from app.kernel.claim.claims import Claims
 from app.kernel.claim.cursors import Cursors
 from app.kernel.claim.fairness import Fairness
-from app.kernel.claim.lanes import Lanes
+from app.kernel.claim.limits import Buckets, Throttle
 from app.kernel.claim.looks import Looks
 from app.kernel.claim.marks import Marks
+from app.kernel.claim.ordering import Lanes
 from app.kernel.claim.streams import Streams
-from app.kernel.claim.throttle import Buckets, Throttle
 from app.kernel.claim.waiters import Waiters
+from app.kernel.claim.walk import MAX_CLAIM
 from app.kernel.counts.counters import Counters
 from app.kernel.enqueue.byte_limit import Room
 from app.kernel.enqueue.enqueues import Enqueues

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from app.base.metrics import Numbers
     from app.kernel.claim.cursors import Cursors
     from app.kernel.claim.fairness import Fairness
-    from app.kernel.claim.lanes import Lanes
+    from app.kernel.claim.limits import Throttle
     from app.kernel.claim.looks import Looks
     from app.kernel.claim.marks import Marks
-    from app.kernel.claim.throttle import Throttle
+    from app.kernel.claim.ordering import Lanes
     from app.kernel.claim.waiters import Waiters
     from app.kernel.counts.counters import Counters
     from app.kernel.enqueue.byte_limit import Room

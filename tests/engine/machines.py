@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import asyncpg
 
 from app.base.db.pool import Pools
-from app.kernel.claim.claimers import Claimer
+from app.kernel.claim.walk import Claimer
 from app.kernel.engine import Engine
 from app.kernel.model import Batch, Job, Seq
 from app.kernel.topics.cache import Policies

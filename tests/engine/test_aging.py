@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from app.base.db.pool import Pools
-from app.kernel.claim.ages import OVERTAKE_SHARE
-from app.kernel.claim.ordering import LOOK_SECONDS
+from app.kernel.claim.ordering import LOOK_SECONDS, OVERTAKE_SHARE
 from app.kernel.model import Batch, Job, Seq
 from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine

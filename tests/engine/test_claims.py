@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from app.base.db.pool import Pools
-from app.kernel.claim import passes
+from app.kernel.claim import walk
 from app.kernel.claim.consumer import Return
 from app.kernel.model import Batch
 from app.kernel.topics.policy import Policy
@@ -288,12 +288,12 @@ async def test_one_that_stands_behind_many_that_are_spent_is_claimed_at_once(
     assert [job.seq for job in await machine.claim(queue, 1)] == [fresh]
 
 
-@pytest.mark.parametrize("seconds", [passes.CLEARING_SECONDS, 0.0])
+@pytest.mark.parametrize("seconds", [walk.CLEARING_SECONDS, 0.0])
 async def test_nothing_is_no_answer_while_a_job_stands_behind_any_number_that_are_spent(
     seconds: float, machine: Machine, queue: Policy, pools: Pools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether one cohort gets through to it, or has to make room for others after each pass."""
-    monkeypatch.setattr(passes, "CLEARING_SECONDS", seconds)
+    monkeypatch.setattr(walk, "CLEARING_SECONDS", seconds)
     for _ in range(5):
         await machine.enqueue(queue, Batch(payloads=[b"1"] * 5_000, ttls_ms=[1] * 5_000))
     (fresh,) = await machine.enqueue(queue, 1)
@@ -322,7 +322,7 @@ async def test_nothing_is_no_answer_because_others_took_out_what_stood_in_the_wa
 async def test_those_who_got_nothing_yet_ask_again_and_those_who_did_are_answered(
     machine: Machine, queue: Policy, pools: Pools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passes, "CLEARING_SECONDS", 0.0)
+    monkeypatch.setattr(walk, "CLEARING_SECONDS", 0.0)
     (first,) = await machine.enqueue(queue, 1)
     await machine.enqueue(queue, Batch(payloads=[b"1"] * 2_500, ttls_ms=[1] * 2_500))
     (last,) = await machine.enqueue(queue, 1)
@@ -335,7 +335,7 @@ async def test_those_who_got_nothing_yet_ask_again_and_those_who_did_are_answere
 async def test_who_stops_lets_nobody_ask_again(
     machine: Machine, queue: Policy, pools: Pools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passes, "CLEARING_SECONDS", 0.0)
+    monkeypatch.setattr(walk, "CLEARING_SECONDS", 0.0)
     await machine.enqueue(queue, Batch(payloads=[b"1"] * 2_500, ttls_ms=[1] * 2_500))
     await machine.enqueue(queue, 1)
     await outlived(pools.rest, queue)
@@ -351,7 +351,7 @@ async def test_who_stops_lets_nobody_ask_again(
 @pytest.fixture
 def few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim hands out a hundred bytes, give or take the last job."""
-    monkeypatch.setattr(passes, "MAX_BYTES", 100)
+    monkeypatch.setattr(walk, "MAX_BYTES", 100)
 
 
 @pytest.mark.usefixtures("few_bytes")

@@ -17,9 +17,9 @@ from asyncpg.pgproto.pgproto import UUID
 from app.base.db.pool import Pools
 from app.errors import Unavailable
 from app.kernel.claim import consumer, cursors
-from app.kernel.claim.claimers import Claimer
 from app.kernel.claim.consumer import Claimed, Return, Slots
 from app.kernel.claim.cursors import Cursor, Mark
+from app.kernel.claim.walk import Claimer
 from app.kernel.engine import Engine
 from app.kernel.enqueue import producer
 from app.kernel.model import Batch, Held, Job, Lane, Reach, Topic

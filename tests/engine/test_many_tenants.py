@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from app.base.db.pool import Pools
-from app.kernel.claim import turns
+from app.kernel.claim import limits
 from app.kernel.claim.consumer import Return
 from app.kernel.claim.fairness import REST_SECONDS
 from app.kernel.claim.looks import CHEAP_SHARE
@@ -79,12 +79,12 @@ async def test_lanes_are_gone_through_again_only_where_something_changed(
     queue = await machine.policies.queue(topic)
     lanes, seen = machine.engine.lanes, list[Sequence[Lane]]()
     for _ in range(3):
-        seen.append(lanes.asked(queue, await lanes.of(machine.pools.hot, queue.topic)))
+        seen.append(lanes.running(queue, await lanes.of(machine.pools.hot, queue.topic)))
         lanes.forget(queue.topic.id)
     assert all(one is seen[0] for one in seen)
     assert len(seen[0]) == 999
     await machine.enqueue(queue, jobs_of("one more", 1))
-    assert len(lanes.asked(queue, await lanes.of(machine.pools.hot, queue.topic))) == 1_000
+    assert len(lanes.running(queue, await lanes.of(machine.pools.hot, queue.topic))) == 1_000
 
 
 async def test_one_of_many_that_gets_a_job_is_found(
@@ -286,7 +286,7 @@ async def test_a_look_before_a_large_claim_does_not_ask_who_is_at_its_limit(
     assert len(await machine.claim(queue, 100)) == 100  # which finds it at its limit
     looks = machine.log.count("working")
     async with pools.rest.acquire() as db, db.transaction():
-        await turns.room_of(db, queue.topic, {"few": 1})  # whoever else counts waits
+        await limits.tenants_left(db, queue.topic, {"few": 1})  # whoever else counts waits
         await until_cheap(machine, queue)
         assert by_tenant(await machine.claim(queue, 100)) == {"large": 100}
     assert machine.log.count("working") == looks + 1

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from app.base.db.pool import Pools
-from app.kernel.claim.ages import Ages
 from app.kernel.claim.consumer import Return
+from app.kernel.claim.ordering import Ages
 from app.kernel.model import Batch, Job, Seq
 from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine

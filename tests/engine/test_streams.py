@@ -12,9 +12,9 @@ from asyncpg.pgproto.pgproto import UUID
 from app.base.db.pool import Pools
 from app.errors import NotAQueue, ShuttingDown
 from app.kernel.claim import streams
-from app.kernel.claim.claimers import Claimer
 from app.kernel.claim.consumer import Return
 from app.kernel.claim.streams import Stream
+from app.kernel.claim.walk import Claimer
 from app.kernel.model import Held, Job
 from app.kernel.topics import store
 from app.kernel.topics.policy import Policy

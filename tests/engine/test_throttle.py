@@ -9,10 +9,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 import pytest
 
 from app.base.db.pool import Pools
-from app.kernel.claim import tokens
-from app.kernel.claim.claimers import Claimer
-from app.kernel.claim.throttle import LEAST_SECONDS
-from app.kernel.claim.tokens import Grant
+from app.kernel.claim import limits
+from app.kernel.claim.limits import LEAST_SECONDS, Grant
+from app.kernel.claim.walk import Claimer
 from app.kernel.topics.buckets import TIMEOUT_SECONDS, RedisBuckets
 from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine, parked
@@ -93,14 +92,14 @@ async def bucket(
 
         async def take(wanted: int) -> Grant:
             if request.param == "postgresql":
-                return await tokens.take(db, topic, wanted, per_second)
+                return await limits.take_tokens(db, topic, wanted, per_second)
             grant = await redis.take(key, wanted, per_second)
             assert grant is not None
             return grant
 
         async def put_back(count: int) -> None:
             if request.param == "postgresql":
-                await tokens.put_back(db, topic, count, per_second)
+                await limits.return_tokens(db, topic, count, per_second)
             else:
                 await redis.put_back(key, count, per_second)
 

@@ -27,9 +27,9 @@ from hypothesis.stateful import (
 
 from app.base.db.pool import Pools
 from app.features.upkeep import sweeps
-from app.kernel.claim.claimers import Claimer
 from app.kernel.claim.consumer import Return
 from app.kernel.claim.cursors import LOOK_SECONDS
+from app.kernel.claim.walk import Claimer
 from app.kernel.counts import inspector
 from app.kernel.engine import Engine
 from app.kernel.model import Batch, Held, Seq

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import asyncpg
 from asyncpg.pgproto.pgproto import UUID
 
-from app.kernel.claim import consumer
+from app.kernel.claim import consumer, ordering
 from app.kernel.claim.consumer import Slots
 from app.kernel.enqueue import producer
 from app.kernel.model import Batch, Connection, Held, Job, Reach, Seq
@@ -36,7 +36,7 @@ async def take(
     db: Connection, policy: Policy, count: int = 1, *, node: str = "worker", lease_ms: int = 60_000
 ) -> list[Job]:
     """Claim up to `count` jobs for one caller, in claim order."""
-    reaches = [Reach(lane) for lane in await consumer.lanes(db, policy.topic)]
+    reaches = [Reach(lane) for lane in await ordering.read_lanes(db, policy.topic)]
     slots = Slots([0] * count, [node], [lease_ms])
     claimed = await consumer.claim(db, policy.topic, policy.budget, reaches, slots)
     return claimed.jobs[0]

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from app.kernel.claim import consumer
+from app.kernel.claim import consumer, ordering
 from app.kernel.claim.consumer import Return
 from app.kernel.enqueue import producer
 from app.kernel.model import Batch, Budget, Reach
@@ -170,7 +170,7 @@ async def test_each_claim_that_meets_an_ended_lease_counts_it_once(db: Session, 
 
 
 async def take_all(db: Session, queue: Policy) -> consumer.Claimed:
-    reaches = [Reach(lane) for lane in await consumer.lanes(db, queue.topic)]
+    reaches = [Reach(lane) for lane in await ordering.read_lanes(db, queue.topic)]
     slots = consumer.Slots([0] * 10, ["n"], [60_000])
     return await consumer.claim(db, queue.topic, queue.budget, reaches, slots)
 

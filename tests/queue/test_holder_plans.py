@@ -11,7 +11,7 @@ import asyncpg
 
 from app.base.db.pool import PLANNER
 from app.http.bounds import DAY_MS
-from app.kernel.claim import consumer
+from app.kernel.claim import consumer, ordering
 from app.kernel.claim.consumer import Return
 from app.kernel.counts import holders
 from app.kernel.enqueue import producer
@@ -113,7 +113,7 @@ async def test_a_workers_leases_are_found_look_by_look(new_database: Callable[[]
         theirs = await take(db, policy, 9, node="hung")
         await take(db, policy, 9, node="well")
         theirs += await take(db, policy, 2, node="hung", lease_ms=DAY_MS)
-        lanes, found = await consumer.lanes(db, policy.topic), []
+        lanes, found = await ordering.read_lanes(db, policy.topic), []
         async for some in holders.leases_of_node(db, policy.topic, lanes, "hung", most=2):
             found += some
             await take(db, policy, 1, node="hung")

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from app.base.db.pool import PLANNER
-from app.kernel.claim import tokens
+from app.kernel.claim import limits
 from app.kernel.model import Topic
 from tests.queue import plans, statements
 from tests.queue.calls import Session
@@ -79,6 +79,6 @@ async def test_while_a_snapshot_is_held(world: World) -> None:
         above = await world.db.fetchval("SELECT max(id) FROM holdfast.tallies") + 5_000
         assert await world.broken(above=above) == {}
         for _ in range(500):  # takes, too, leave versions behind; they are some ten a second
-            await tokens.take(world.db, TOPIC, 1, 1000)
+            await limits.take_tokens(world.db, TOPIC, 1, 1000)
         plan = await plans.explain(world.db, statements.named("take_tokens"), TOPIC.id, 5, 1000)
         assert plan.pages() < 100

@@ -22,8 +22,8 @@ from asyncpg.pgproto.pgproto import UUID
 
 from app.base.db.pool import Pools, open_pools
 from app.features.upkeep import sweeps
-from app.kernel.claim.claimers import Claimer
 from app.kernel.claim.consumer import Return
+from app.kernel.claim.walk import Claimer
 from app.kernel.counts import inspector
 from app.kernel.engine import Engine
 from app.kernel.model import Batch, Held, Job, Topic

@@ -11,7 +11,7 @@ import pytest
 from app.base.db.pool import Pools, open_pools
 from app.features.inbox import admit as inbox
 from app.features.upkeep import follow
-from app.kernel.claim.claimers import Claimer
+from app.kernel.claim.walk import Claimer
 from app.kernel.engine import Engine
 from app.kernel.schemas.schemas import text_of
 from app.kernel.topics import store

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from app.base.db.pool import Pools
-from app.kernel.claim.claimers import Claimer
+from app.kernel.claim.walk import Claimer
 from app.kernel.engine import Engine
 from app.kernel.model import Batch
 from app.kernel.topics import store

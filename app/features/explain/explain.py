@@ -16,8 +16,8 @@ from app.features.explain import reasons, store
 from app.features.explain.reasons import Ahead, Code, Facts, Pace, Reason, Room, Verdict, Waiting
 from app.features.explain.store import COUNTED, Head, Row
 from app.kernel import jobs, ledger
-from app.kernel.claim import ordering, turns
-from app.kernel.claim.ages import OVERTAKE_SHARE
+from app.kernel.claim import limits, ordering
+from app.kernel.claim.ordering import OVERTAKE_SHARE
 from app.kernel.counts import holders, inspector
 from app.kernel.counts.holders import Stuck
 from app.kernel.counts.inspector import Lows
@@ -132,7 +132,9 @@ class Explain(Core):
         known = {reach.lane: reach for reach in lows.lanes}
         own = [known.get(lane, Reach(lane)) for lane in {**lanes, row.lane: 0} if lane.tenant == row.tenant]
         heads = await inspector.heads(self._shared.pools.rest, [(policy.topic.name, reach) for reach in own])
-        overtaking = {reach.lane for reach in ordering.overtaking(policy.config, list(zip(own, heads, strict=True)))}
+        overtaking = {
+            reach.lane for reach in ordering.overtaking_lanes(policy.config, list(zip(own, heads, strict=True)))
+        }
         if row.lane not in overtaking:
             return None
         return (lanes.get(row.lane, 0) + 1) * len(overtaking) * OVERTAKE_SHARE - 1
@@ -142,7 +144,7 @@ class Explain(Core):
         limit = policy.config.tenant_limits.get(tenant)
         if limit is None:
             return None
-        held = await turns.in_flight(self._shared.pools.rest, policy.topic, {tenant: limit})
+        held = await limits.in_flight(self._shared.pools.rest, policy.topic, {tenant: limit})
         return Room(tenant, limit, held[tenant])
 
     async def _pace(self, policy: Policy) -> Pace:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from app.kernel.claim import consumer
+from app.kernel.claim import consumer, ordering
 from app.kernel.claim.consumer import Return
 from app.kernel.counts import holders
 from app.kernel.engine import Core
@@ -59,7 +59,7 @@ class Releases(Core):
         """Take back what a worker holds of a topic at this moment, in batches: how many leases, and how many jobs
         ended."""
         db, count, ends = self._shared.pools.rest, 0, 0
-        lanes = await consumer.lanes(db, policy.topic)
+        lanes = await ordering.read_lanes(db, policy.topic)
         async for found in holders.leases_of_node(db, policy.topic, lanes, node):
             for first in range(0, len(found), BATCH):
                 done, ended = await self.release(policy, found[first : first + BATCH], refund=refund)

@@ -23,7 +23,7 @@ from app.http.messages.bodies import DequeueBody
 from app.http.messages.show import claimed
 from app.http.traced import claimed as found_jobs
 from app.http.traced import claims as begins
-from app.kernel.claim.claimers import Claimer
+from app.kernel.claim.walk import Claimer
 from app.kernel.topics.policy import Policy, check_name, clamp_lease
 
 NODE: Final = "messages"  # who holds what is claimed in this dialect, which has no nodes

@@ -22,7 +22,7 @@ from app.http.traced import claims as begins
 from app.http.v0 import counts
 from app.http.v0.bodies import ClaimAnyBody, ClaimBody
 from app.http.v0.fields import answer, check_node, job_fields
-from app.kernel.claim.claimers import MAX_CLAIM, Claimer
+from app.kernel.claim.walk import MAX_CLAIM, Claimer
 from app.kernel.model import MAX_TAG_BYTES
 from app.kernel.topics.policy import Policy, check_name, clamp_lease
 

@@ -25,8 +25,8 @@ from app.features.webhooks import http
 from app.features.webhooks.places import Places
 from app.features.webhooks.signature import signature
 from app.features.webhooks.targets import Allowed, BlockedError
-from app.kernel.claim.claimers import Claimer
 from app.kernel.claim.consumer import Return
+from app.kernel.claim.walk import Claimer
 from app.kernel.model import Held, Job
 from app.kernel.topics import webhooks
 from app.kernel.topics.webhooks import DELIVERIES, check_url

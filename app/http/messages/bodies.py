@@ -24,7 +24,7 @@ from app.http.bounds import (
 from app.http.payloads import MAX_TYPE_BYTES, TYPE_PATTERN
 from app.http.results import HandedIn, ProgressBody
 from app.http.users import UserId
-from app.kernel.claim.claimers import MAX_CLAIM
+from app.kernel.claim.walk import MAX_CLAIM
 from app.kernel.topics.backoff import MOST_REFUNDS
 from app.kernel.topics.settings import DEAD_LETTERS, MOST_DELIVERIES, PATTERN, TEN_YEARS_MS, Tenant
 from app.kernel.topics.webhooks import MAX_URL_BYTES

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
 from app.errors import TopicNotFound
 from app.kernel.batching import GroupCommit
-from app.kernel.claim.claimers import MAX_CLAIM, Claimer
 from app.kernel.claim.consumer import MAX_BYTES
-from app.kernel.claim.passes import MAX_SLOTS, Passes
-from app.kernel.claim.tagged import Tagged
+from app.kernel.claim.cursors import Cursors
+from app.kernel.claim.fairness import Fairness
+from app.kernel.claim.looks import Looks
+from app.kernel.claim.walk import MAX_CLAIM, MAX_SLOTS, Claimer, Passes
 from app.kernel.model import Job, Lane
 from app.kernel.topics.policy import Policy
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from app.kernel.settle.exits import Exits
     from app.kernel.settle.settlements import Settlements
     from app.kernel.shared import Shared
+
+MOST_SETS: Final = 100  # of tags; one more forgets the one that was used least lately
 
 log = logging.getLogger(__name__)
 
@@ -216,7 +220,7 @@ class Claims:
         passes = self._passes if tags is None else self._tagged.passes(tags)
         shares: list[list[Job]] = [[] for _ in cohort]
         lanes: Sequence[Lane] = await self._shared.lanes.of(self._shared.verbs(policy), policy.topic)
-        lanes = self._shared.lanes.asked(policy, lanes)
+        lanes = self._shared.lanes.running(policy, lanes)
         if not lanes:
             self._passes.numbers.shared([0] * len(cohort))
             return list(shares)
@@ -250,6 +254,45 @@ class Claims:
             short = sum(len(share) < claimer.max for claimer, share in zip(cohort, shares, strict=True))
             self._shared.metrics.topic(policy.topic.name).throttled.add(short)
         return through
+
+
+class Tagged:
+    """Passes by the tags that they are for. docs/semantics.md, section 4.
+
+    A claim for some tags leaves the others' jobs where they are, so it says nothing about what claims of all jobs may
+    skip, nor about whose turn it is there. Each set of tags has marks and turns of its own, as long as it is in use.
+    """
+
+    def __init__(self, shared: Shared, exits: Exits) -> None:
+        self._shared = shared
+        self._exits = exits
+        self._sets: OrderedDict[frozenset[str], tuple[Passes, Looks]] = OrderedDict()
+
+    def passes(self, tags: frozenset[str]) -> Passes:
+        """Those for jobs with one of these tags."""
+        known = self._sets.get(tags)
+        if known is None:
+            known = self._sets[tags] = self._make(tags)
+            while len(self._sets) > MOST_SETS:
+                self._forget(next(iter(self._sets)))
+        self._sets.move_to_end(tags)
+        return known[0]
+
+    async def drain(self) -> None:
+        """Wait for the looks that are under way."""
+        for _, looks in self._sets.values():
+            await looks.drain()
+
+    def _make(self, tags: frozenset[str]) -> tuple[Passes, Looks]:
+        cursors, fairness = Cursors(), Fairness()
+        looks = Looks(self._shared.pools, cursors, fairness)
+        self._shared.cursors.followers[tags] = cursors
+        self._shared.fairness.followers[tags] = fairness
+        own = replace(self._shared, cursors=cursors, fairness=fairness, looks=looks)
+        return Passes(own, self._exits, sorted(tags)), looks
+
+    def _forget(self, tags: frozenset[str]) -> None:
+        del self._sets[tags], self._shared.cursors.followers[tags], self._shared.fairness.followers[tags]
 
 
 def _woken(parked: Sequence[asyncio.Task[bool]]) -> list[int]:

@@ -16,8 +16,8 @@ import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from app.base.db import sql
-from app.kernel.claim.turns import sort_keys
-from app.kernel.model import Budget, Connection, Held, Job, Lane, LeaseId, Reach, Seq, Share, Topic
+from app.kernel.claim.ordering import sort_keys
+from app.kernel.model import Budget, Connection, Held, Job, LeaseId, Reach, Seq, Share, Topic
 from app.kernel.settle.results import NOTHING, Ended, Keep, Progress
 from app.kernel.topics.backoff import SUSPECTED_FROM, Backoff
 
@@ -31,7 +31,6 @@ _EXTEND = sql.load(__package__, "extend")
 _SQL: Final = sql.load_all(__package__)
 _HELD = _SQL["held"]
 _LEASES = _SQL["leases"]
-_LANES = sql.load(__package__, "lanes")
 
 MAX_BYTES: Final = 64 * 1024 * 1024  # of the payloads that one claim hands out, give or take the last one
 MAX_RUNS: Final = 5  # two were the most ever needed under stress
@@ -80,12 +79,6 @@ class Claimed(msgspec.Struct, frozen=True):
         return sum(map(len, self.jobs))
 
 
-async def lanes(db: Connection, topic: Topic, known: Sequence[Lane] = ()) -> Sequence[Lane]:
-    """The lanes that a topic has, in claim order; those that are `known`, where there are no more."""
-    rows = await db.fetch(_LANES, topic.name, len(known))
-    return [Lane(row["tenant"], row["priority"]) for row in rows] or known
-
-
 async def claim(
     db: Connection,
     topic: Topic,
@@ -104,7 +97,7 @@ async def claim(
 
     `shares`: how far the lanes, as many of them as it says one after the other, are gone through; None: as far as there
     are slots. `by_time`: a lane's jobs by the time since when they can be claimed, rather than due ones first; which
-    ones are next is for `reaches` to say (see turns.py). `tags`: only jobs with one of these.
+    ones are next is for `reaches` to say (see ordering.limit_due). `tags`: only jobs with one of these.
     """
     wanted = len(slots.callers)
     shares = [Share(len(reaches), wanted)] if shares is None else shares

@@ -22,8 +22,8 @@ from typing import Final
 
 import msgspec
 
-from app.kernel.claim.ages import Ages
 from app.kernel.claim.consumer import Claimed, Seen
+from app.kernel.claim.ordering import Ages
 from app.kernel.counts.inspector import Lows
 from app.kernel.model import Lane, Reach, Share, Topic
 

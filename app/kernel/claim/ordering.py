@@ -1,65 +1,186 @@
-"""In which order a topic's jobs come, where its settings ask for another than the usual one. docs/semantics.md, section
-4; docs/adr/0031 has the arguments. A topic without such settings pays nothing."""
+"""Which lanes a topic has, and in which order their jobs come. docs/semantics.md, section 4; docs/adr/0031 has the
+arguments. A topic whose settings ask for no other order than the usual one pays for the list of lanes only."""
 
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
-from app.kernel.claim import turns
-from app.kernel.claim.ages import Overtaking
+from app.base.db import sql
+from app.base.fresh import Fresh
 from app.kernel.counts import inspector
-from app.kernel.model import Lane, Reach
+from app.kernel.counts.inspector import Head
+from app.kernel.enqueue import producer
+from app.kernel.model import Batch, Connection, Job, Lane, Reach, Seq, Topic
+from app.kernel.topics.policy import FREE, Control, Policy
+from app.kernel.topics.settings import Config
 
-if TYPE_CHECKING:
-    from app.kernel.claim.cursors import Cursor, Plan
-    from app.kernel.counts.inspector import Head
-    from app.kernel.model import Connection
-    from app.kernel.topics.settings import Config
+_LANES = sql.load(__package__, "lanes")
+_SQL: Final = sql.load_all(__package__)
+_TURNS = _SQL["turns"]
 
+TTL_SECONDS: Final = 0.5  # another process's new lane is found within a second
 LOOK_SECONDS: Final = 0.1  # how often the ages of lanes are looked at
 LOOK_SHARE: Final = 0.1  # of the time, that those looks may take
 BEFORE_US: Final = 2  # times pass through a float on their way
+OVERTAKE_SHARE: Final = 4  # one in so many jobs handed out may be one that overtakes
 
 
-def arranged(lanes: Sequence[Lane], config: Config) -> Sequence[Lane]:
+async def read_lanes(db: Connection, topic: Topic, known: Sequence[Lane] = ()) -> Sequence[Lane]:
+    """The lanes that a topic has, in claim order; those that are `known`, where there are no more."""
+    rows = await db.fetch(_LANES, topic.name, len(known))
+    return [Lane(row["tenant"], row["priority"]) for row in rows] or known
+
+
+class Lanes:
+    """Lanes by topic id. A new lane of this process's own is known at once, another's within TTL_SECONDS."""
+
+    def __init__(self) -> None:
+        self._fresh: Fresh[int, Sequence[Lane]] = Fresh(TTL_SECONDS)
+        self._last: dict[int, Sequence[Lane]] = {}  # as they were read last
+        self._running: dict[int, tuple[Sequence[Lane], Control, str, Sequence[Lane]]] = {}
+        self._written: dict[int, set[Lane]] = {}
+
+    async def of(self, db: Connection, topic: Topic) -> Sequence[Lane]:
+        """The topic's lanes, in claim order: the same list for as long as there are no others."""
+        known = self._fresh.known(topic.id)
+        if known:
+            return known
+        lanes = await self._fresh.get(topic.id, partial(self._read, db, topic))
+        if not lanes:  # the first job may come at any moment
+            self._fresh.forget(topic.id)
+        return lanes
+
+    async def _read(self, db: Connection, topic: Topic) -> Sequence[Lane]:
+        lanes = self._last[topic.id] = await read_lanes(db, topic, self._last.get(topic.id, ()))
+        return lanes
+
+    def running(self, policy: Policy, lanes: Sequence[Lane]) -> Sequence[Lane]:
+        """Those of a topic's lanes that are not paused, in the order that its settings ask for: the same list for as
+        long as nothing has changed."""
+        control, order = policy.control, policy.config.priority_order
+        if control == FREE and order == "highest_first":
+            return lanes
+        before = self._running.get(policy.topic.id)
+        if before is not None and before[0] is lanes and before[1:3] == (control, order):
+            return before[3]
+        running: Sequence[Lane] = []
+        if not control.paused:
+            running = [lane for lane in lanes if lane.tenant not in control.paused_tenants]
+        running = by_priority(running, policy.config)
+        self._running[policy.topic.id] = (lanes, control, order, running)
+        return running
+
+    async def ensure(self, db: Connection, topic: Topic, batch: Batch) -> None:
+        """Make the batch's lanes known to every process, before their first job is."""
+        written = self._written.setdefault(topic.id, set())
+        new = batch.lanes() - written
+        if new:
+            await producer.add_lanes(db, topic, sorted(new, key=lambda lane: (lane.tenant, lane.priority)))
+            written |= new
+            self.forget(topic.id)
+
+    def forget(self, topic_id: int) -> None:
+        """Ask again before the next claim. What is being read at this moment does not count."""
+        self._fresh.forget(topic_id)
+
+    def drop(self, topic_id: int) -> None:
+        """The topic is gone."""
+        self._fresh.forget(topic_id)
+        for remembered in (self._last, self._running, self._written):
+            remembered.pop(topic_id, None)
+
+
+def by_priority(lanes: Sequence[Lane], config: Config) -> Sequence[Lane]:
     """Lanes in claim order, given by priority, high first."""
     return lanes if config.priority_order == "highest_first" else sorted(lanes, key=lambda lane: lane.priority)
 
 
-async def look(
-    db: Connection, cursor: Cursor, config: Config, several: Iterable[Sequence[Lane]]
+class Overtaking(msgspec.Struct):
+    """The lanes of one tenant that have overtaken others of it, each with where its jobs begin; they take turns.
+    `credit` is in jobs of the tenant. The first job that overtakes need not wait for any."""
+
+    reaches: deque[Reach] = msgspec.field(default_factory=deque)
+    credit: int = OVERTAKE_SHARE - 1
+
+    def seats(self, jobs: int) -> int:
+        """How many jobs may overtake if the tenant is given `jobs` in all."""
+        return (self.credit + jobs) // OVERTAKE_SHARE
+
+    def take(self, seats: int) -> Reach:
+        """Pay for so many jobs that overtake: where they are claimed from."""
+        self.credit -= seats * OVERTAKE_SHARE
+        self.reaches.rotate(-1)
+        return self.reaches[-1]
+
+    def refund(self, seats: int) -> None:
+        """So many of the seats that were paid for found no job."""
+        self.credit = min(self.credit + seats * OVERTAKE_SHARE, OVERTAKE_SHARE - 1)
+
+    def earn(self, jobs: int) -> None:
+        """The tenant was given so many jobs, those that overtook included."""
+        self.credit = min(max(self.credit + jobs, 0), OVERTAKE_SHARE - 1)
+
+
+class Ages(msgspec.Struct):
+    """What is known of the ages of one topic's jobs. Tenants come before priorities: a job overtakes those of its own
+    tenant, and no others."""
+
+    overtaking: dict[str, Overtaking] = msgspec.field(default_factory=dict)  # by tenant
+    look_at: float = 0.0
+    took: float = 0.0  # seconds, the last look
+
+    def earn(self, jobs: Iterable[Job]) -> None:
+        """A claim was given these jobs."""
+        if self.overtaking:
+            for tenant, count in Counter(job.tenant for job in jobs).items():
+                if tenant in self.overtaking:
+                    self.overtaking[tenant].earn(count)
+
+
+async def look_at_ages(
+    db: Connection,
+    topic: Topic,
+    config: Config,
+    ages: Ages,
+    several: Iterable[Sequence[Lane]],
+    *,
+    lows_of: Callable[[Sequence[Lane]], Sequence[Reach]],
 ) -> Mapping[str, Overtaking]:
-    """Who has lanes that have overtaken others, as they were last seen: by tenant. `several` are the lanes of each
-    tenant that may have such, whoever asks.
+    """The tenants that have lanes which have overtaken others, as they were last seen.
 
     A lane overtakes once its first job has waited `aging_ms` for each step of priority that it is below the best lane
     of its tenant that has work.
+
+    several: the lanes of each tenant that may have such, whoever claims.
+    lows_of: the low marks of lanes.
     """
-    ages, now = cursor.ages, time.monotonic()
+    now = time.monotonic()
     if now >= ages.look_at:
         ages.look_at = now + LOOK_SECONDS  # others need not look meanwhile
         tenants = [lanes for lanes in several if len(lanes) > 1]
-        reaches = cursor.lows_of(list(chain.from_iterable(tenants)))
-        heads = await inspector.heads(db, [(cursor.topic.name, reach) for reach in reaches]) if reaches else []
+        reaches = lows_of(list(chain.from_iterable(tenants)))
+        heads = await inspector.heads(db, [(topic.name, reach) for reach in reaches]) if reaches else []
         took = time.monotonic() - now
         # One that was held up by something else is not what looks cost.
         ages.look_at = now + max(LOOK_SECONDS, min(took, ages.took) / LOOK_SHARE)
         ages.took = took
         rest = iter(zip(reaches, heads, strict=True))
-        found = {lanes[0].tenant: overtaking(config, list(islice(rest, len(lanes)))) for lanes in tenants}
+        found = {lanes[0].tenant: overtaking_lanes(config, list(islice(rest, len(lanes)))) for lanes in tenants}
         ages.overtaking = {
-            tenant: _in_turn(ages.overtaking.get(tenant, Overtaking()), now) for tenant, now in found.items() if now
+            tenant: _rotate(ages.overtaking.get(tenant, Overtaking()), now) for tenant, now in found.items() if now
         }
     return ages.overtaking
 
 
-def overtaking(config: Config, lanes: Sequence[tuple[Reach, Head]]) -> list[Reach]:
+def overtaking_lanes(config: Config, lanes: Sequence[tuple[Reach, Head]]) -> list[Reach]:
     """Those lanes of one tenant whose first jobs count as much as the best ones, by now: where each begins."""
     sign = 1 if config.priority_order == "highest_first" else -1
     begun = [
@@ -77,15 +198,41 @@ def _just_before(head: Head, reach: Reach) -> Reach:
     return Reach(reach.lane, after, due)
 
 
-def _in_turn(one: Overtaking, now: Sequence[Reach]) -> Overtaking:
+def _rotate(one: Overtaking, now: Sequence[Reach]) -> Overtaking:
     """With those of `now`, in the turn that they had before; new ones last."""
     turns = {reach.lane: turn for turn, reach in enumerate(one.reaches)}
     one.reaches = deque(sorted(now, key=lambda reach: turns.get(reach.lane, len(turns))))
     return one
 
 
-async def by_time(db: Connection, cursor: Cursor, plan: Plan, wanted: int) -> Plan:
-    """The plan of a claim for `wanted` jobs that takes jobs whose time has come in turn with fresh ones."""
-    if all(reach.due is None for reach in plan.reaches):
-        return plan
-    return replace(plan, reaches=await turns.in_turn(db, cursor.topic, plan.reaches, wanted))
+def sort_keys(places: Sequence[tuple[int, bool, int, int, Seq]]) -> dict[Seq, tuple[int, int, int]]:
+    """Sort keys by seq, from (lane, due, place, time of enqueueing in µs, seq): lanes in order, in each what was there
+    earlier before what came later. Fresh jobs stay in the order of their places."""
+    keys: dict[Seq, tuple[int, int, int]] = {}
+    latest: dict[int, int] = {}
+    for lane, due, place, at, seq in sorted(places):
+        if not due:
+            latest[lane] = max(at, latest.get(lane, 0))
+        keys[seq] = (lane, place, 0) if due else (lane, latest[lane], place)
+    return keys
+
+
+async def limit_due(db: Connection, topic: Topic, reaches: Sequence[Reach], most: int) -> list[Reach]:
+    """The reaches of a claim for `most` jobs that takes jobs whose time has come in turn with fresh ones: each with as
+    many due jobs as are among the next `most`. Plain reads: what happens before the claim is not in it."""
+    if all(reach.due is None for reach in reaches):
+        return list(reaches)
+    rows = await db.fetch(
+        _TURNS,
+        topic.name,
+        most,
+        [reach.lane.tenant for reach in reaches],
+        [reach.lane.priority for reach in reaches],
+        [reach.after for reach in reaches],
+        [reach.due for reach in reaches],
+    )
+    if sum(row["next"] for row in rows) < most:
+        return list(reaches)  # all of them are next
+    limits = dict.fromkeys(range(len(reaches)), 0)
+    limits |= {row["ord"] - 1: row["due"] if row["more"] else None for row in rows}
+    return [replace(reach, most_due=limits[i]) for i, reach in enumerate(reaches)]

@@ -14,7 +14,7 @@ from app.base.metrics import catalogue
 from app.base.outages import UNREACHABLE
 from app.errors import HoldfastError, NotAQueue, ShuttingDown, TopicNotFound
 from app.kernel.claim import consumer
-from app.kernel.claim.claimers import Claimer
+from app.kernel.claim.walk import Claimer
 from app.kernel.model import Job
 
 if TYPE_CHECKING:

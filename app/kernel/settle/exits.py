@@ -9,7 +9,7 @@ import asyncpg
 
 from app.errors import TopicNotFound
 from app.kernel.batching import tried_again
-from app.kernel.claim import consumer
+from app.kernel.claim import ordering
 from app.kernel.logs import log
 from app.kernel.model import Lane
 from app.kernel.settle import exit_rows as exits
@@ -125,7 +125,7 @@ class Exits:
 
     async def exhaust_all(self, policy: Policy) -> int:
         """Take out a batch of all lanes' jobs whose last delivery ended in silence: how many."""
-        return await self.exhaust(policy, await consumer.lanes(self._shared.pools.rest, policy.topic))
+        return await self.exhaust(policy, await ordering.read_lanes(self._shared.pools.rest, policy.topic))
 
     async def expire(self, policy: Policy, db: Pool | None = None, limit: int = BATCH) -> int:
         """Mark up to `limit` jobs whose time to live has passed, and end those that were cancelled, once nobody holds

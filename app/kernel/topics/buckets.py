@@ -1,4 +1,4 @@
-"""Tokens in Redis: the same buckets as app/kernel/claim/tokens.py has, by the same rule, without PostgreSQL.
+"""Tokens in Redis: the same buckets as app/kernel/claim/limits.py has, by the same rule, without PostgreSQL.
 
 Redis runs a script as a whole, by its own clock, so takers of all processes come one after the other. While it can't be
 reached, nobody waits for it: a task of its own looks whether it is back.
@@ -17,7 +17,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from app.base import tasks
-from app.kernel.claim.tokens import Grant
+from app.kernel.claim.limits import Grant
 
 TIMEOUT_SECONDS: Final = 0.25  # what a claim waits at most, once, when Redis hangs
 RETRY_SECONDS: Final = 1.0

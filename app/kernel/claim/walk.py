@@ -17,26 +17,42 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+from msgspec.structs import replace
+
 from app.base.metrics import Verb, catalogue
 from app.base.outages import TOO_SLOW, UNREACHABLE
-from app.kernel.claim import consumer, ordering, turns
+from app.kernel.claim import consumer, limits, ordering
 from app.kernel.claim.consumer import MAX_BYTES, Claimed, Slots
 from app.kernel.model import Connection, Job, Lane
 from app.kernel.topics.policy import Policy
 
 if TYPE_CHECKING:
-    from app.kernel.claim.ages import Overtaking
-    from app.kernel.claim.claimers import Claimer
     from app.kernel.claim.cursors import Plan
     from app.kernel.claim.fairness import Turn
+    from app.kernel.claim.ordering import Overtaking
     from app.kernel.settle.exits import Exits
     from app.kernel.shared import Shared
 
+MAX_CLAIM: Final = 1_000  # jobs that one caller may ask for
 MAX_SLOTS: Final = 10_000  # of a cohort that shares evenly
 CLEARING_SECONDS: Final = 0.5  # how long one cohort takes out what stands in its way, before it makes room for others
 MOST_IDLE: Final = 20  # passes in a row that met what stands in the way, and took out none of it: others did
 
 log = logging.getLogger(__name__)
+
+
+class Claimer(msgspec.Struct, frozen=True):
+    """Who claims from which queue, how many at most (1 to MAX_CLAIM), and for how long (ms, clamped already); of which
+    tenants, if not of all."""
+
+    policy: Policy
+    node: str
+    max: int
+    lease_ms: int
+    whole: bool = False  # with what only the messages dialect shows
+    tenants: frozenset[str] | None = None
+    tags: frozenset[str] | None = None  # only jobs with one of these
 
 
 class _Next(Enum):
@@ -96,7 +112,7 @@ class Passes:
                 raise
             log.exception("a claim of topic %s was cut short", policy.topic.name)
         if policy.config.aging_ms:
-            self._shared.cursors.of(policy.topic).ages.given(itertools.chain.from_iterable(shares))
+            self._shared.cursors.of(policy.topic).ages.earn(itertools.chain.from_iterable(shares))
         elif self._shared.fairness.of(policy.topic.id).know(lanes):  # the jobs came tenant by tenant
             best = 1 if policy.config.priority_order == "lowest_first" else -1
             for share in shares:
@@ -119,7 +135,9 @@ class Passes:
         cursor = self._shared.cursors.of(policy.topic)
         in_turn = self._in_turns(policy, cohort[0].tenants, lanes)
         several = self._shared.fairness.of(policy.topic.id).several() if in_turn else [lanes]
-        overtaking = await ordering.look(self._shared.pools.hot, cursor, policy.config, several)
+        overtaking = await ordering.look_at_ages(
+            self._shared.pools.hot, policy.topic, policy.config, cursor.ages, several, lows_of=cursor.lows_of
+        )
         if overtaking:
             await self._pass(policy, cohort, shares, lanes, most, overtaking=overtaking)
 
@@ -242,7 +260,7 @@ class Passes:
                 took += Counter(job.tenant for jobs in claimed.jobs for job in jobs)
             finally:
                 for reach, count in first:
-                    overtaking[reach.lane.tenant].spare(count - took[reach.lane.tenant])
+                    overtaking[reach.lane.tenant].refund(count - took[reach.lane.tenant])
         if charged:
             tenants.charge(took, weights)
             tenants.due(took, min(slots.leases_ms) / 1000)
@@ -255,7 +273,7 @@ class Passes:
         cursor, began = self._shared.cursors.of(policy.topic), time.monotonic()
         by_time = policy.config.retry_order == "back" and self._tags is None
         if by_time:
-            plan = await ordering.by_time(db, cursor, plan, len(slots.callers))
+            plan = replace(plan, reaches=await ordering.limit_due(db, policy.topic, plan.reaches, len(slots.callers)))
         claimed = await consumer.claim(
             db,
             policy.topic,
@@ -319,14 +337,14 @@ class Passes:
     ) -> AsyncIterator[tuple[Connection, Mapping[str, int]]]:
         """A connection for a claim, and how many jobs tenants with a limit may be given. Where there are such, it is a
         transaction, and nobody else gives them any before its end."""
-        pool, limits = self._shared.verbs(policy), policy.config.tenant_limits
-        limited = {name: limits[name] for name in tenants if name in limits}
+        pool, most = self._shared.verbs(policy), policy.config.tenant_limits
+        limited = {name: most[name] for name in tenants if name in most}
         if not limited:
             yield pool, {}
             return
         # Those that wait for it in here don't each take a connection to wait with.
         async with self._shared.fairness.of(policy.topic.id).limited, pool.acquire() as db, db.transaction():
-            yield db, await turns.room_of(db, policy.topic, limited)
+            yield db, await limits.tenants_left(db, policy.topic, limited)
 
 
 def seats(cohort: Sequence[Claimer], shares: Sequence[list[Job]], most: int, *, even: bool) -> Slots:

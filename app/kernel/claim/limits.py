@@ -1,26 +1,34 @@
-"""How many jobs of a topic may be handed out now. docs/semantics.md, section 11; docs/adr/0022.
+"""How many jobs may be handed out now: throughput limits (docs/semantics.md, section 11; docs/adr/0022), and tenants'
+limits of jobs in flight (section 5). A topic that has neither never comes here.
 
-A claim takes tokens for the seats it has before it looks for jobs, and puts back those it found no job for. No process
-keeps any in between: what one has taken and nobody used is missing to the others for the length of a statement.
+A topic with a throughput limit has a bucket, which earns `throughput_limit` tokens a second and holds a second's worth.
+A new one is full. A claim takes tokens for the seats it has before it looks for jobs, and puts back those it found no
+job for. No process keeps any in between: what one has taken and not used is missing to the others for the length of a
+statement.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
 
 import msgspec
 
+from app.base.db import sql
+from app.base.db.pool import Pools
 from app.base.outages import UNREACHABLE
-from app.kernel.claim import tokens
-from app.kernel.claim.tokens import Grant
+from app.kernel.model import Connection, Topic
+from app.kernel.topics.policy import Policy
 
-if TYPE_CHECKING:
-    from app.base.db.pool import Pools
-    from app.kernel.model import Topic
-    from app.kernel.topics.policy import Policy
+_SQL: Final = sql.load_all(__package__)
+_TAKE = _SQL["take_tokens"]
+_PEEK = _SQL["peek_tokens"]
+_RETURN = _SQL["return_tokens"]
+_DATABASE = _SQL["database"]
+_LOCK_TENANTS = _SQL["lock_tenants"]
+_IN_FLIGHT = _SQL["in_flight"]
 
 # A topic that ran out of tokens is left alone for so long, whatever it earns: those who wait share what came meanwhile.
 LEAST_SECONDS: Final = 0.02
@@ -28,6 +36,13 @@ LEAST_SECONDS: Final = 0.02
 MOST_SECONDS: Final = 0.5
 
 log = logging.getLogger(__name__)
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """So many tokens; and, where that is fewer than were wanted, in how many seconds there is one more."""
+
+    tokens: int
+    wait_seconds: float
 
 
 class Buckets(Protocol):
@@ -41,7 +56,7 @@ class Buckets(Protocol):
 
 
 class _Closed(msgspec.Struct):
-    """A topic that has run out of tokens: until when, and whether somebody was sent away since."""
+    """A topic that has run out of tokens: the timer that opens it, and whether a caller was sent away since."""
 
     timer: asyncio.TimerHandle
     wanted: bool = False
@@ -80,7 +95,7 @@ class Throttle:
         if self.shared is not None and self.shared.up:
             grant = await self.shared.take(await self._key(topic), wanted, per_second)
         if grant is None:
-            grant = await tokens.take(self._pools.hot_async, topic, wanted, per_second)
+            grant = await take_tokens(self._pools.hot_async, topic, wanted, per_second)
         if grant.tokens < wanted:
             self._close(topic.id, grant.wait_seconds, per_second, wanted=grant.tokens == 0)
         return grant.tokens
@@ -92,7 +107,7 @@ class Throttle:
         seconds = None
         if self.shared is not None and self.shared.up:
             seconds = await self.shared.refill(await self._key(topic), per_second)
-        return await tokens.refill(self._pools.rest, topic, per_second) if seconds is None else seconds
+        return await peek_tokens(self._pools.rest, topic, per_second) if seconds is None else seconds
 
     async def put_back(self, policy: Policy, unspent: int) -> None:
         """Put back what no job was handed out for, wherever tokens are kept by now. Best effort."""
@@ -103,7 +118,7 @@ class Throttle:
             if self.shared is not None and self.shared.up:
                 await self.shared.put_back(await self._key(topic), unspent, per_second)
             else:
-                await tokens.put_back(self._pools.hot_async, topic, unspent, per_second)
+                await return_tokens(self._pools.hot_async, topic, unspent, per_second)
         except UNREACHABLE as error:
             log.warning("%d tokens of %s are not put back: %r", unspent, topic.name, error)
         self._open(topic.id, unspent)
@@ -121,7 +136,7 @@ class Throttle:
 
     async def _key(self, topic: Topic) -> str:
         if self._database is None:
-            self._database = await tokens.database(self._pools.hot_async)
+            self._database = await database_name(self._pools.hot_async)
         return f"holdfast:tokens:{self._database}:{topic.id}"
 
     def _close(self, topic_id: int, seconds: float, per_second: int, *, wanted: bool) -> None:
@@ -137,3 +152,41 @@ class Throttle:
             self.drop(topic_id)
             if closed.wanted:
                 self._wake(topic_id, jobs)
+
+
+async def take_tokens(db: Connection, topic: Topic, wanted: int, per_second: int) -> Grant:
+    """Take up to `wanted` tokens, 1 or more, from a bucket in PostgreSQL. Raises asyncpg's errors."""
+    row = await db.fetchrow(_TAKE, topic.id, wanted, per_second)
+    assert row is not None, "an upsert answers one row always"
+    return Grant(row["granted"], row["wait_ms"] / 1000)
+
+
+async def peek_tokens(db: Connection, topic: Topic, per_second: int) -> float:
+    """In how many seconds there is a token; 0: there is one. Takes none."""
+    wait_ms: int = await db.fetchval(_PEEK, topic.id, per_second)
+    return wait_ms / 1000
+
+
+async def return_tokens(db: Connection, topic: Topic, tokens: int, per_second: int) -> None:
+    """Put back tokens that were taken and not spent."""
+    await db.execute(_RETURN, topic.id, tokens, per_second)
+
+
+async def database_name(db: Connection) -> str:
+    """A name for this database that no other has: it tells apart those that share one Redis."""
+    name: str = await db.fetchval(_DATABASE)
+    return name
+
+
+async def tenants_left(db: Connection, topic: Topic, limits: Mapping[str, int]) -> dict[str, int]:
+    """How many more jobs of these tenants may be in flight. `db` is a connection with a transaction of its own: other
+    callers wait for its end."""
+    await db.execute(_LOCK_TENANTS, topic.id)
+    counts = await in_flight(db, topic, limits)
+    return {tenant: limit - counts[tenant] for tenant, limit in limits.items()}
+
+
+async def in_flight(db: Connection, topic: Topic, most: Mapping[str, int]) -> dict[str, int]:
+    """How many jobs of these tenants are under a good lease, counted up to so many of each."""
+    rows = await db.fetch(_IN_FLIGHT, topic.name, list(most), list(most.values()))
+    return {row["tenant"]: row["held"] for row in rows}
