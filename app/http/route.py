@@ -90,7 +90,7 @@ class Route(_What, frozen=True, kw_only=True):
     checks more than the scope, so it checks all; its call has no key. reloads: a process that knows of no key
     and no user looks into the database first, as this makes them.
 
-    hot: `do` gets the request alone, and does everything by itself, as enqueue, claim and ack are to cost no more than
+    hot: `do` reads the body by itself, and answers with a response, as enqueue, claim and ack are to cost no more than
     they must. It is counted by its function's name. Any of several bodies that it `takes` will do.
     """
 
@@ -143,6 +143,7 @@ class Route(_What, frozen=True, kw_only=True):
             tags=[self.dialect.name if self.dialect.one_tag else feature],
             status_code=usual,
             response_class=Response,
+            response_model=None,
             openapi_extra=described,
         )
 
@@ -177,8 +178,11 @@ class Route(_What, frozen=True, kw_only=True):
         return Call(request, context, key, topic, began)
 
     def _endpoint(self, feature: str, usual: int) -> Callable[..., Any]:
-        if self.hot:
-            return self._named(self.do, feature)
+        def let_in(request: Request) -> Awaitable[Given]:
+            return self.do(self._let_in(request, time.perf_counter()))
+
+        if self.hot:  # not a coroutine around its own: that would be one more for each call
+            return self._named(let_in, feature)
         decoder = self.decoder or (msgspec.json.Decoder(self.takes) if isinstance(self.takes, type) else None)
         names = self.parameters_of("query") if self.dialect.strict else None
 
@@ -201,12 +205,12 @@ class Route(_What, frozen=True, kw_only=True):
             status, answer = given if isinstance(given, tuple) else (usual, given)
             return self.dialect.write(answer, status, began)
 
-        # Not functools.wraps: FastAPI would look for parameters of what is wrapped.
-        endpoint.__name__, endpoint.__doc__ = self.do.__name__, self.do.__doc__
         return self._named(endpoint, feature)
 
     def _named(self, endpoint: Callable[..., Any], feature: str) -> Callable[..., Any]:
         verb = self.verb or (self.do.__name__ if self.hot else f"{feature}_{self.do.__name__}")
+        # Not functools.wraps: FastAPI would look for parameters of what is wrapped.
+        endpoint.__name__, endpoint.__doc__ = self.do.__name__, self.do.__doc__
         endpoint.counted_as = self.dialect.name, verb  # type: ignore[attr-defined]
         return endpoint
 

@@ -7,37 +7,34 @@ import time
 from typing import Final
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
 
-from app.base.keys import Scope
 from app.base.log import TOPIC
 from app.errors import TopicNotFound
 from app.http import tenancy
 from app.http.access import must_cover
 from app.http.body import read_json
 from app.http.calls import count_as
-from app.http.context import Context, context_of
+from app.http.context import Context
 from app.http.departure import handing_out, while_connected
 from app.http.messages.bodies import DequeueBody
 from app.http.messages.show import claimed
+from app.http.route import Call
 from app.http.traced import claimed as found_jobs
 from app.http.traced import claims as begins
 from app.kernel.claim.walk import Claimer
 from app.kernel.topics.policy import Policy, check_name, clamp_lease
 
 NODE: Final = "messages"  # who holds what is claimed in this dialect, which has no nodes
-NEEDED: Final = Scope.READ | Scope.WRITE
 ABSENT_SECONDS: Final = 1.0  # how often who waits on a topic that is yet to be made looks for it, unless it hears of it
 
 _body = msgspec.json.Decoder(DequeueBody)
 
 
-async def dequeue(request: Request) -> Response:
+async def dequeue(call: Call) -> Response:
     """Take up to `count` messages, hidden from others until they are acknowledged or their visibility timeout ends;
     with `wait_seconds`, wait so long for the first. A topic that is absent has none."""
-    context = context_of(request)
-    key = context.access.check(request, NEEDED, consumes=True, confines=True)
+    request, context, key = call.request, call.context, call.key
     body = await read_json(request, _body, context.settings.max_body_bytes)
     context.quota.must_have_room(0)  # an answer may be large, and lies here until it is read
     check_name(body.topic)

@@ -11,17 +11,18 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.base.keys import Key, Scope
+from app.base.keys import Key
 from app.base.log import TOPIC
 from app.errors import InvalidRequest, RecordTooLarge, TopicNotFound
 from app.http import idempotency, options
 from app.http.access import must_cover
 from app.http.body import Few, read_json
 from app.http.bounds import MAX_META_BYTES, MAX_RECORD_BYTES, MAX_RECORDS
-from app.http.context import Context, context_of
+from app.http.context import Context
 from app.http.fields import encode
 from app.http.messages.bodies import BatchAnswer, BatchBody, EnqueueBody, Enqueued
 from app.http.payloads import BYTES, check_type, has_nul, kept, of_base64, type_of
+from app.http.route import Call
 from app.http.traced import sends, sent
 from app.http.users import USER_KEY
 from app.kernel.enqueue.producer import Placed
@@ -34,10 +35,9 @@ _one = msgspec.json.Decoder(EnqueueBody)
 _many = Few(BatchBody, "messages", MAX_RECORDS)
 
 
-async def enqueue(request: Request) -> Response:
+async def enqueue(call: Call) -> Response:
     """Enqueue a message. Its topic is made if it is absent."""
-    context = context_of(request)
-    key = context.access.check(request, Scope.WRITE, confines=True)
+    request, context, key = call.request, call.context, call.key
     body = await read_json(request, _one, context.settings.max_body_bytes, nul=True)
     _check_topic(body.topic)
     request.scope[TOPIC] = body.topic
@@ -46,10 +46,9 @@ async def enqueue(request: Request) -> Response:
     return _created(b'{"id":"%b"%b}' % (done.ids[0].encode(), b',"duplicate":true' if done.duplicates else b""))
 
 
-async def enqueue_batch(request: Request) -> Response:
+async def enqueue_batch(call: Call) -> Response:
     """Enqueue messages into one topic, all of them or none. It is made if it is absent."""
-    context = context_of(request)
-    key = context.access.check(request, Scope.WRITE, confines=True)
+    request, context, key = call.request, call.context, call.key
     body = await read_json(request, _many, context.settings.max_body_bytes, nul=True)
     _check_topic(body.topic)
     request.scope[TOPIC] = body.topic

@@ -13,7 +13,6 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.base.keys import Scope
 from app.base.log import TOPIC
 from app.errors import BatchTooLarge, InvalidRequest, NotFound
 from app.features.queue import messages_claim as claims
@@ -31,6 +30,7 @@ from app.http.messages.ids import job_of, no_message
 from app.http.messages.places import Place, first_place, later_places
 from app.http.messages.show import time_of
 from app.http.results import beside, progress_of, result_of
+from app.http.route import Call
 from app.http.traced import settled, settles
 from app.kernel.claim.consumer import Return
 from app.kernel.model import Held, Seq
@@ -45,10 +45,9 @@ _extend_body = msgspec.json.Decoder(MessageExtend)
 Settle = Callable[[Policy, Held], Awaitable[bool]]
 
 
-async def ack(request: Request) -> Response:
+async def ack(call: Call) -> Response:
     """Complete a message: it is gone then, and its result is kept. 404 if the caller does not hold it any more."""
-    context = context_of(request)
-    key = context.access.check(request, Scope.WRITE, consumes=True, confines=True)
+    request, context, key = call.request, call.context, call.key
     body = await read_json(request, _ack_body, context.settings.max_body_bytes, empty=b"{}")
     result = result_of(body.result)
     results = [] if result is None else [result]
@@ -61,12 +60,11 @@ async def ack(request: Request) -> Response:
     return Response(status_code=204)
 
 
-async def nack(request: Request) -> Response:
+async def nack(call: Call) -> Response:
     """Return a message to its topic; one that has had its last delivery goes to the dead letters, or fails. With
     `refund` the answer is a 200, which says whether the delivery was given back. 404 if the caller does not hold it any
     more."""
-    context = context_of(request)
-    key = context.access.check(request, Scope.WRITE, consumes=True, confines=True)
+    request, context, key = call.request, call.context, call.key
     body = await read_json(request, _nack_body, context.settings.max_body_bytes, empty=b"{}")
     error = None if body.error is None else check_text(body.error, "error", MAX_ERROR_BYTES)
     delay_ms = None if body.delay_seconds is None else round(body.delay_seconds * 1000)
@@ -84,11 +82,10 @@ async def nack(request: Request) -> Response:
     return Response(answer, media_type="application/json")
 
 
-async def extend(request: Request) -> Response:
+async def extend(call: Call) -> Response:
     """Hide a message for so long from now: the heartbeat of long work, which may say how far it is. 404 if the caller
     does not hold it any more."""
-    context = context_of(request)
-    key = context.access.check(request, Scope.WRITE, consumes=True, confines=True)
+    request, context, key = call.request, call.context, call.key
     body = await read_json(request, _extend_body, context.settings.max_body_bytes, empty=b"{}")
     progress = [] if body.progress is None else [progress_of(body.progress)]
     settlements = context.engine.settlements
@@ -109,10 +106,9 @@ async def extend(request: Request) -> Response:
     return Response(shown, media_type="application/json")
 
 
-async def ack_batch(request: Request) -> Response:
+async def ack_batch(call: Call) -> Response:
     """Complete messages, of any topics: each for itself. Those that the caller does not hold are skipped."""
-    context = context_of(request)
-    key = context.access.check(request, Scope.WRITE, consumes=True, confines=True)
+    request, context, key = call.request, call.context, call.key
     body = await read_json(request, _ack_batch_body, context.settings.max_body_bytes)
     if len(body.ids) > MAX_SEQS:
         raise BatchTooLarge(f"At most {MAX_SEQS} ids a call.")

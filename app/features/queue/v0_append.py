@@ -17,9 +17,10 @@ from app.http import idempotency, options
 from app.http.body import Few, read_json
 from app.http.bounds import MAX_RECORDS
 from app.http.calls import count_as
-from app.http.context import Context, context_of
-from app.http.fields import encode, flag, topic_in
+from app.http.context import Context
+from app.http.fields import encode, flag
 from app.http.openapi import query
+from app.http.route import Call
 from app.http.traced import sends
 from app.http.traced import sent as became
 from app.http.v0.columns import columns_of
@@ -56,13 +57,10 @@ class _Either:
 _either = _Either()
 
 
-async def append(request: Request) -> Response:
+async def append(call: Call) -> Response:
     """Put records into a topic, all of them or none: each a job of a queue, or a record of a log. A topic that is
     absent is made, by default as a log."""
-    began = time.perf_counter()
-    context = context_of(request)
-    name = topic_in(request)
-    by = context.access.check(request, Scope.WRITE, name, confines=True)
+    request, context, name, by = call.request, call.context, call.topic, call.key
     # Before the body: what its fields may be depends on the topic.
     policy = await _known(context, name)
     kind = None if policy is None else policy.config.type
@@ -118,7 +116,7 @@ async def append(request: Request) -> Response:
         b"true" if created else b"false",
         b"true" if deduped else b"false",
     )
-    return answer(fields, began, timings, 201 if created else 200)
+    return answer(fields, call.began, timings, 201 if created else 200)
 
 
 def _priority_order(policy: Policy | None, body: AppendBody | LogAppendBody) -> str:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from typing import Final
-
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
 
-from app.base.keys import Scope
 from app.http import tenancy
 from app.http.access import must_cover
 from app.http.body import read_json
 from app.http.calls import count_as
-from app.http.context import context_of
 from app.http.departure import handing_out, while_connected
-from app.http.fields import check_text, topic_in
+from app.http.fields import check_text
+from app.http.route import Call
 from app.http.traced import claimed
 from app.http.traced import claims as begins
 from app.http.v0 import counts
@@ -26,18 +21,13 @@ from app.kernel.claim.walk import MAX_CLAIM, Claimer
 from app.kernel.model import MAX_TAG_BYTES
 from app.kernel.topics.policy import Policy, check_name, clamp_lease
 
-NEEDED: Final = Scope.READ | Scope.WRITE  # put together once: that takes a microsecond
-
 _body = msgspec.json.Decoder(ClaimBody)
 _any_body = msgspec.json.Decoder(ClaimAnyBody)
 
 
-async def claim(request: Request) -> Response:
+async def claim(call: Call) -> Response:
     """Lease up to `max` jobs to a worker; with `wait_ms`, wait so long for the first."""
-    began = time.perf_counter()
-    context = context_of(request)
-    name = topic_in(request)
-    key = context.access.check(request, NEEDED, name, consumes=True, confines=True)
+    request, context, name, key = call.request, call.context, call.topic, call.key
     body = await read_json(request, _body, context.settings.max_body_bytes)
     context.quota.must_have_room(0)  # an answer may be large, and lies here until it is read
     counted = counts.wanted(request)
@@ -67,15 +57,13 @@ async def claim(request: Request) -> Response:
         len(jobs),
         ready,
     )
-    return answer(fields, began, b',"throttle_wait_ms":0.0')
+    return answer(fields, call.began, b',"throttle_wait_ms":0.0')
 
 
-async def claim_any(request: Request) -> Response:
+async def claim_any(call: Call) -> Response:
     """Lease up to `max` jobs in all from several topics, in the order given; with `wait_ms`, wait so long for the
     first."""
-    began = time.perf_counter()
-    context = context_of(request)
-    key = context.access.check(request, NEEDED, consumes=True, confines=True)
+    request, context, key = call.request, call.context, call.key
     body = await read_json(request, _any_body, context.settings.max_body_bytes)
     context.quota.must_have_room(0)  # an answer may be large, and lies here until it is read
     counted = counts.wanted(request)
@@ -103,7 +91,7 @@ async def claim_any(request: Request) -> Response:
         for order, job in sorted(enumerate(jobs, before + 1), key=lambda one: one[1].seq):
             shown.append(b'{"topic":"%b",%b,"order":%d}' % (name.encode(), job_fields(name, job), order))
     fields = b'"claimed":[%b],"count":%d%b' % (b",".join(shown), len(shown), b',"ready":%d' % ready if counted else b"")
-    return answer(fields, began, b',"throttle_wait_ms":0.0')
+    return answer(fields, call.began, b',"throttle_wait_ms":0.0')
 
 
 def tags_of(given: list[str] | None) -> frozenset[str] | None:

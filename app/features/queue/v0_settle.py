@@ -6,17 +6,17 @@ import time
 from collections.abc import Sequence
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
 
-from app.base.keys import Key, Scope
+from app.base.keys import Key
 from app.errors import InvalidRequest
 from app.http import tenancy
 from app.http.body import read_json
 from app.http.bounds import DAY_MS, MAX_ERROR_BYTES
-from app.http.context import Context, context_of
-from app.http.fields import check_text, encode, topic_in
+from app.http.context import Context
+from app.http.fields import check_text, encode
 from app.http.results import beside, progress_of, result_of
+from app.http.route import Call
 from app.http.traced import settled, settles
 from app.http.v0 import counts
 from app.http.v0.fields import answer, fsync_since, held_by, leases_of
@@ -36,11 +36,10 @@ _fail_body = msgspec.json.Decoder(FailBody)
 _extend_body = msgspec.json.Decoder(ExtendBody)
 
 
-async def ack(request: Request) -> Response:
+async def ack(call: Call) -> Response:
     """Complete jobs: the ack is the delete. Safe to repeat; a job that was completed with a result under the same lease
     counts as acked again."""
-    began = time.perf_counter()
-    context, name, key = _open(request)
+    request, context, name, key = call.request, call.context, call.topic, call.key
     body = await read_json(request, _ack_body, context.settings.max_body_bytes)
     counted = counts.wanted(request)
     check_name(name)
@@ -58,14 +57,13 @@ async def ack(request: Request) -> Response:
     settled(request, len(done))
     timings = fsync_since(sent) if policy.config.durable else b""
     left = await counts.both(context, key, policy) if counted else b""
-    return answer(_settled(policy, b"acked", body.seqs, done) + left, began, timings)
+    return answer(_settled(policy, b"acked", body.seqs, done) + left, call.began, timings)
 
 
-async def nack(request: Request) -> Response:
+async def nack(call: Call) -> Response:
     """Return jobs to the queue: after `delay_ms`, else as the topic's backoff says, else at once; a job that has had
     its last delivery goes out instead."""
-    began = time.perf_counter()
-    context, name, key = _open(request)
+    request, context, name, key = call.request, call.context, call.topic, call.key
     body = await read_json(request, _nack_body, context.settings.max_body_bytes)
     counted = counts.wanted(request)
     check_name(name)
@@ -84,13 +82,12 @@ async def nack(request: Request) -> Response:
         fields += await counts.both(context, key, policy)
     if body.refund:
         fields += b',"refunded":%b' % encode([body.seqs[mine[i]] for i in sorted(refunded)])
-    return answer(fields, began)
+    return answer(fields, call.began)
 
 
-async def fail(request: Request) -> Response:
+async def fail(call: Call) -> Response:
     """Take jobs out at once, whatever is left of their deliveries: to the dead letters, or as failed."""
-    began = time.perf_counter()
-    context, name, key = _open(request)
+    request, context, name, key = call.request, call.context, call.topic, call.key
     body = await read_json(request, _fail_body, context.settings.max_body_bytes)
     counted = counts.wanted(request)
     check_name(name)
@@ -103,13 +100,12 @@ async def fail(request: Request) -> Response:
     done = {mine[i] for i in out}
     settled(request, len(done))
     left = await counts.both(context, key, policy) if counted else b""
-    return answer(_settled(policy, b"failed", body.seqs, done) + left, began)
+    return answer(_settled(policy, b"failed", body.seqs, done) + left, call.began)
 
 
-async def extend(request: Request) -> Response:
+async def extend(call: Call) -> Response:
     """Set leases to end `lease_ms` from now: the heartbeat of a long job, which may say how far it is."""
-    began = time.perf_counter()
-    context, name, key = _open(request)
+    request, context, name, key = call.request, call.context, call.topic, call.key
     body = await read_json(request, _extend_body, context.settings.max_body_bytes)
     check_name(name)
     held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
@@ -132,13 +128,7 @@ async def extend(request: Request) -> Response:
         encode({str(body.seqs[i]): deadline for i, deadline in done.items()}),
         encode([body.seqs[i] for i in sorted(cancelled)]),
     )
-    return answer(fields, began)
-
-
-def _open(request: Request) -> tuple[Context, str, Key | None]:
-    context = context_of(request)
-    name = topic_in(request)
-    return context, name, context.access.check(request, Scope.WRITE, name, consumes=True, confines=True)
+    return answer(fields, call.began)
 
 
 async def _mine(context: Context, key: Key | None, policy: Policy, seqs: list[int]) -> Sequence[int]:

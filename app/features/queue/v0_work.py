@@ -7,17 +7,16 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Send
 
 from app.errors import InvalidRequest, Unavailable
-from app.features.queue.v0_claim import NEEDED, claimer_of
+from app.features.queue.v0_claim import claimer_of
 from app.http import tenancy
 from app.http.bounds import MAX_NAMED, MAX_NODE_BYTES, NO_NUL
-from app.http.context import context_of
-from app.http.fields import check_tenants, encode, topic_in
+from app.http.fields import check_tenants, encode
 from app.http.openapi import events, query
+from app.http.route import Call
 from app.http.sse import ADVICE_SECONDS, HEARTBEAT, EventStream, close, error_frame, must_accept_events, one_line, push
 from app.http.traced import TracedCall, traced
 from app.http.v0.fields import check_node, job_fields
@@ -71,12 +70,10 @@ ANSWER: Final = events(
 )
 
 
-async def work(request: Request) -> Response:
+async def work(call: Call) -> Response:
     """Jobs as server-sent events: up to `max` are leased to this connection at a time, more follow as they are
     settled. When the connection ends, what was not settled is released at once."""
-    context = context_of(request)
-    name = topic_in(request)
-    key = context.access.check(request, NEEDED, name, consumes=True, query_token=True, confines=True)
+    request, context, name, key = call.request, call.context, call.topic, call.key
     must_accept_events(request.headers.get("accept"))
     check_name(name)
     given = request.query_params
