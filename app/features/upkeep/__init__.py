@@ -1,17 +1,67 @@
-"""Housekeeping: one bounded sweep each. SKIP LOCKED makes any number of them at once correct; there is no leader."""
+"""Housekeeping: sweeps in bounded batches. SKIP LOCKED makes any number at once correct, so there is no leader."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
+from app.base.keys import Scope
 from app.features.feature import Feature
 from app.features.upkeep import messages, page, v0
+from app.http.messages.dialect import MESSAGES
+from app.http.route import Route
+from app.http.v0.dialect import V0
 from app.pages.frame import Page
 from app.pages.permissions import REAP, SEE_SERVER
 
+_v0 = partial(Route, dialect=V0, scope=Scope.ADMIN, server=True)
+_messages = partial(Route, dialect=MESSAGES, scope=Scope.ADMIN, server=True)
+_run = partial(_messages, takes=messages.RunBody, empty=b"{}")
+_DELETED: Final = {200: messages.ReaperDeleted, 202: messages.ReaperDeletedSoFar}
+_SCHEDULE: Final = "/api/admin/delete-reaper/schedule"
+
 FEATURE: Final = Feature(
     "upkeep",
-    routers=[v0.router, messages.router],
+    routes=[
+        _v0("GET", "/v0/admin/reapers", v0.page, {200: v0.ReapersAnswer}, verb="reapers_page"),
+        _v0(
+            "GET",
+            "/v0/admin/reapers/{name}/runs",
+            v0.earlier,
+            {200: v0.ReaperRunsAnswer},
+            parameters=[v0.NAME],
+            verb="reapers_earlier",
+        ),
+        _v0(
+            "POST",
+            "/v0/admin/reapers/{name}/run",
+            v0.run,
+            dict.fromkeys((200, 202), v0.RunReaperAnswer),
+            takes=v0.RunReaperBody,
+            empty=b"{}",
+            parameters=[v0.NAME],
+            verb="reapers_run",
+        ),
+        _run(
+            "POST",
+            "/api/admin/expiry-reaper/run",
+            messages.run_expiry,
+            {200: messages.ReaperExpired, 202: messages.ReaperExpiredSoFar},
+            verb="reapers_run_expiry",
+        ),
+        _run("POST", "/api/admin/delete-reaper/run", messages.run_delete, _DELETED, verb="reapers_run_delete"),
+        _run("POST", "/api/admin/archive-reaper/run", messages.run_archive, _DELETED, verb="reapers_run_archive"),
+        _messages("GET", _SCHEDULE, messages.get_schedule, {200: messages.ScheduleAnswer}, verb="reapers_get_schedule"),
+        _messages(
+            "PUT",
+            _SCHEDULE,
+            messages.put_schedule,
+            {200: messages.ScheduleAnswer},
+            takes=messages.ScheduleBody,
+            refuses=frozenset({422}),
+            verb="reapers_put_schedule",
+        ),
+    ],
     pages=[
         Page("GET", "/reapers", SEE_SERVER, page.show),
         Page("GET", "/reapers/{name}", SEE_SERVER, page.earlier),

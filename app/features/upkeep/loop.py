@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -25,12 +25,10 @@ from app.kernel.engine import Core, Engine
 from app.kernel.topics.cache import Policies
 from app.kernel.topics.policy import DEFAULTS, Defaults
 
-if TYPE_CHECKING:
-    pass
-
 EASE: Final = 4.0  # a fifth of one connection's time
 MORE_EASE: Final = 6.0  # of what may be a million jobs at one instant, and nobody waits for
 TOLD_EVERY: Final = 2.0  # seconds
+MOST_WAIT_MS: Final = 55_000  # for the end of a run that is asked for: below the minute after which proxies give up
 
 EXPIRY: Final = Sweep("expiry", sweeps.expiry, 60, MORE_EASE)
 DELETE: Final = Sweep("delete", sweeps.delete, None, EASE)

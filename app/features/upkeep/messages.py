@@ -6,20 +6,12 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta
-from starlette.requests import Request
-from starlette.responses import Response
 
 from app.base.cron import MOST_LENGTH
-from app.features.upkeep import requests as shared
-from app.features.upkeep.loop import ARCHIVE, DELETE, EXPIRY, Reapers
-from app.http import direct
-from app.http.body import read_json
-from app.http.context import context_of
-from app.http.messages.errors import operation
-
-router = direct.router("messages")
-
-_ERRORS = [400, 401, 403, 413, 415, 503]
+from app.features.upkeep.loop import ARCHIVE, DELETE, EXPIRY, MOST_WAIT_MS, Reapers
+from app.features.upkeep.runner import Outcome
+from app.http.departure import while_connected
+from app.http.route import Call
 
 
 class RunBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -27,8 +19,8 @@ class RunBody(msgspec.Struct, forbid_unknown_fields=True):
 
     wait_seconds: Annotated[
         float,
-        Meta(ge=0, le=shared.MOST_WAIT_MS // 1000, description="How long to wait for the end of the run."),
-    ] = shared.MOST_WAIT_MS // 1000
+        Meta(ge=0, le=MOST_WAIT_MS // 1000, description="How long to wait for the end of the run."),
+    ] = MOST_WAIT_MS // 1000
 
 
 class ReaperExpired(msgspec.Struct):
@@ -74,84 +66,38 @@ class ScheduleAnswer(msgspec.Struct):
     active: bool
 
 
-_run_body = msgspec.json.Decoder(RunBody)
-_schedule_body = msgspec.json.Decoder(ScheduleBody)
-
-
-@router.post(
-    "/api/admin/expiry-reaper/run",
-    response_class=Response,
-    openapi_extra=operation(
-        body=RunBody, body_required=False, answers={200: ReaperExpired, 202: ReaperExpiredSoFar}, errors=_ERRORS
-    ),
-)
-async def run_expiry(request: Request) -> Response:
+async def run_expiry(call: Call, body: RunBody) -> tuple[int, ReaperExpired]:
     """Mark messages whose time to live has passed as expired. A run that is under way is joined."""
-    return await _run(request, EXPIRY.name, ReaperExpired, ReaperExpiredSoFar)
+    outcome = await _run(call, EXPIRY.name, body)
+    return (202, ReaperExpiredSoFar(outcome.moved)) if outcome.running else (200, ReaperExpired(outcome.moved))
 
 
-@router.post(
-    "/api/admin/delete-reaper/run",
-    response_class=Response,
-    openapi_extra=operation(
-        body=RunBody, body_required=False, answers={200: ReaperDeleted, 202: ReaperDeletedSoFar}, errors=_ERRORS
-    ),
-)
-async def run_delete(request: Request) -> Response:
+async def run_delete(call: Call, body: RunBody) -> tuple[int, ReaperDeleted]:
     """Delete messages that were marked as expired. A run that is under way is joined."""
-    return await _run(request, DELETE.name, ReaperDeleted, ReaperDeletedSoFar)
+    return _deleted_by(await _run(call, DELETE.name, body))
 
 
-@router.post(
-    "/api/admin/archive-reaper/run",
-    response_class=Response,
-    openapi_extra=operation(
-        body=RunBody, body_required=False, answers={200: ReaperDeleted, 202: ReaperDeletedSoFar}, errors=_ERRORS
-    ),
-)
-async def run_archive(request: Request) -> Response:
+async def run_archive(call: Call, body: RunBody) -> tuple[int, ReaperDeleted]:
     """Delete from message logs what is past its topic's replay window. A run that is under way is joined."""
-    return await _run(request, ARCHIVE.name, ReaperDeleted, ReaperDeletedSoFar)
+    return _deleted_by(await _run(call, ARCHIVE.name, body))
 
 
-@router.get(
-    "/api/admin/delete-reaper/schedule",
-    response_class=Response,
-    openapi_extra=operation(answers={200: ScheduleAnswer}, errors=[401, 403, 503]),
-)
-async def get_schedule(request: Request) -> Response:
+async def get_schedule(call: Call) -> ScheduleAnswer:
     """When expired messages are deleted."""
-    context = context_of(request)
-    context.access.check_server(request)
-    return _schedule(await context.core(Reapers).deletion.get())
+    schedule = await call.context.core(Reapers).deletion.get()
+    return ScheduleAnswer(schedule, schedule != "")
 
 
-@router.put(
-    "/api/admin/delete-reaper/schedule",
-    response_class=Response,
-    openapi_extra=operation(body=ScheduleBody, answers={200: ScheduleAnswer}, errors=[*_ERRORS, 422]),
-)
-async def put_schedule(request: Request) -> Response:
+async def put_schedule(call: Call, body: ScheduleBody) -> ScheduleAnswer:
     """Say when expired messages are deleted, in every process; empty: never."""
-    context = context_of(request)
-    context.access.check_server(request)
-    body = await read_json(request, _schedule_body, context.settings.max_body_bytes)
-    return _schedule(await context.core(Reapers).deletion.set(body.schedule, context.access.actor(request)))
+    context = call.context
+    schedule = await context.core(Reapers).deletion.set(body.schedule, context.access.actor(call.request))
+    return ScheduleAnswer(schedule, schedule != "")
 
 
-async def _run(request: Request, name: str, done: type[msgspec.Struct], so_far: type[msgspec.Struct]) -> Response:
-    context = context_of(request)
-    context.access.check_server(request)
-    body = await read_json(request, _run_body, context.settings.max_body_bytes, empty=b"{}")
-    outcome = await shared.run(request, name, body.wait_seconds)
-    if outcome.running:
-        return _json(so_far(outcome.moved), 202)
-    return _json(done(outcome.moved))
+async def _run(call: Call, name: str, body: RunBody) -> Outcome:
+    return await while_connected(call.request, call.context.core(Reapers).run(name, body.wait_seconds))
 
 
-def _schedule(text: str) -> Response:
-    return _json(ScheduleAnswer(text, text != ""))
-
-
-def _json(answer: msgspec.Struct, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(answer), status, media_type="application/json")
+def _deleted_by(outcome: Outcome) -> tuple[int, ReaperDeleted]:
+    return (202, ReaperDeletedSoFar(outcome.moved)) if outcome.running else (200, ReaperDeleted(outcome.moved))

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
-from starlette.requests import Request
-from starlette.responses import Response
 
-from app.features.upkeep import requests as shared
-from app.features.upkeep.loop import DELETE, SWEEPS, Reapers, State
+from app.features.upkeep.loop import DELETE, MOST_WAIT_MS, SWEEPS, Reapers, State
 from app.features.upkeep.runs import Last
-from app.http import direct
-from app.http.body import read_json
-from app.http.context import context_of
-from app.http.fields import encode, known_parameters
-from app.http.openapi import operation, path
-from app.http.v0.bodies import Performance
-from app.http.v0.fields import answer
+from app.http.departure import while_connected
+from app.http.openapi import path
+from app.http.route import Call
 
-router = direct.router("admin")
-
-NAME = path("name", "The reaper's name.", {"type": "string", "enum": [sweep.name for sweep in SWEEPS]})
+NAME: Final = path("name", "The reaper's name.", {"type": "string", "enum": [sweep.name for sweep in SWEEPS]})
 
 
 class RunReaperBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -32,8 +22,8 @@ class RunReaperBody(msgspec.Struct, forbid_unknown_fields=True):
 
     wait_ms: Annotated[
         int,
-        Meta(ge=0, le=shared.MOST_WAIT_MS, description="How long to wait for the end of the run, in ms."),
-    ] = shared.MOST_WAIT_MS
+        Meta(ge=0, le=MOST_WAIT_MS, description="How long to wait for the end of the run, in ms."),
+    ] = MOST_WAIT_MS
 
 
 class ReaperRun(msgspec.Struct):
@@ -61,7 +51,6 @@ class ReapersAnswer(msgspec.Struct):
     """Every reaper."""
 
     reapers: list[Reaper]
-    performance: Performance
 
 
 class ReaperRunsAnswer(msgspec.Struct):
@@ -69,7 +58,6 @@ class ReaperRunsAnswer(msgspec.Struct):
 
     name: str
     runs: list[ReaperRun]
-    performance: Performance
 
 
 class RunReaperAnswer(msgspec.Struct):
@@ -77,75 +65,36 @@ class RunReaperAnswer(msgspec.Struct):
 
     moved: int
     running: bool
-    performance: Performance
 
 
-_body = msgspec.json.Decoder(RunReaperBody)
-
-
-@router.get(
-    "/v0/admin/reapers",
-    response_class=Response,
-    openapi_extra=operation(answers={200: ReapersAnswer}, errors=[400, 401, 403, 503]),
-)
-async def page(request: Request) -> Response:
+async def page(call: Call) -> ReapersAnswer:
     """Every background sweep, how often it runs, and how its last run went."""
-    began = time.perf_counter()
-    context = context_of(request)
-    context.access.check_server(request)
-    known_parameters(request, set())
-    schedule = await context.core(Reapers).deletion.get()
-    shown = [_shown(state, schedule) for state in await context.core(Reapers).states()]
-    return answer(b'"reapers":%b' % encode(shown), began)
+    reapers = call.context.core(Reapers)
+    schedule = await reapers.deletion.get()
+    return ReapersAnswer([_reaper(state, schedule) for state in await reapers.states()])
 
 
-@router.get(
-    "/v0/admin/reapers/{name}/runs",
-    response_class=Response,
-    openapi_extra=operation(parameters=[NAME], answers={200: ReaperRunsAnswer}, errors=[400, 401, 403, 404, 503]),
-)
-async def earlier(request: Request) -> Response:
+async def earlier(call: Call) -> ReaperRunsAnswer:
     """What a reaper's runs moved and when: the last ones that moved something, or failed."""
-    began = time.perf_counter()
-    context = context_of(request)
-    context.access.check_server(request)
-    known_parameters(request, set())
-    name: str = request.path_params["name"]
-    found = await context.core(Reapers).earlier(name)
-    return answer(encode({"name": name, "runs": [_run_shown(one) for one in found]})[1:-1], began)
+    name: str = call.request.path_params["name"]
+    return ReaperRunsAnswer(name, [_run_of(one) for one in await call.context.core(Reapers).earlier(name)])
 
 
-@router.post(
-    "/v0/admin/reapers/{name}/run",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[NAME],
-        body=RunReaperBody,
-        body_required=False,
-        answers={200: RunReaperAnswer, 202: RunReaperAnswer},
-        errors=[400, 401, 403, 404, 413, 415, 503],
-    ),
-)
-async def run(request: Request) -> Response:
+async def run(call: Call, body: RunReaperBody) -> tuple[int, RunReaperAnswer]:
     """Run a sweep now and wait for its end; one that is under way, in whichever process, is joined. What is asked for
     goes on if the client leaves."""
-    began = time.perf_counter()
-    context = context_of(request)
-    context.access.check_server(request)
-    known_parameters(request, set())
-    body = await read_json(request, _body, context.settings.max_body_bytes, empty=b"{}")
-    outcome = await shared.run(request, request.path_params["name"], body.wait_ms / 1000)
-    fields = b'"moved":%d,"running":%b' % (outcome.moved, encode(outcome.running))
-    return answer(fields, began, status=202 if outcome.running else 200)
+    name: str = call.request.path_params["name"]
+    outcome = await while_connected(call.request, call.context.core(Reapers).run(name, body.wait_ms / 1000))
+    return 202 if outcome.running else 200, RunReaperAnswer(outcome.moved, outcome.running)
 
 
-def _shown(state: State, schedule: str) -> Reaper:
+def _reaper(state: State, schedule: str) -> Reaper:
     every = None if state.sweep.every is None else int(state.sweep.every * 1000)
-    run = None if state.last is None else _run_shown(state.last)
+    run = None if state.last is None else _run_of(state.last)
     return Reaper(state.sweep.name, every, schedule if state.sweep is DELETE else None, run)
 
 
-def _run_shown(last: Last) -> ReaperRun:
+def _run_of(last: Last) -> ReaperRun:
     ended = None if last.finished_at is None else _ms(last.finished_at)
     return ReaperRun(_ms(last.started_at), ended, last.running, last.moved, last.error)
 
