@@ -20,7 +20,7 @@ from sqlalchemy import Connection, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from app.base.db.hosts import Hosts
+from app.base.db.connect import Hosts
 
 # A migration that waits for a table makes every statement behind it wait as well: so it gives up soon, lets them
 # through, and tries again. It may wait for two tables, and the whole has to stay below 300 ms.

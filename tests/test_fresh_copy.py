@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from app.base.db import binaries
+from app.base.db import programs
 from tests import command_lines
 from tests.command_lines import ROOT
 from tests.manual import AS_PRINTED
@@ -73,7 +73,7 @@ def typed(command: str, folder: Path, environ: dict[str, str]) -> Iterator[tuple
 @pytest.mark.alone
 def test_the_first_job_is_done_by_what_the_readme_says(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTHON"))}
-    tools = binaries.find(None).bindir
+    tools = programs.find_programs(None).bindir
     environ = clean | {"PATH": f"{clean['PATH']}:{tools}", "HOLDFAST_PORT": "0"}
     start, demo, *_ = said = [one.text for one in command_lines.of_page("README.md")]
     calls = [one for one in said if one.startswith("curl ")]

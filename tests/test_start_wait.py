@@ -13,7 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from app.base.db import schema
+from app.base.db import connect, schema
 from app.errors import ConfigurationError
 from app.serve.waiting import HEAD_BYTES, answer_to
 from tests.launch import Serve, Service, call, services
@@ -110,7 +110,7 @@ async def test_what_no_wait_helps_is_said_at_once(new_database: Callable[[], Awa
     ):
         with pytest.raises(ConfigurationError, match=why) as error:
             await asyncio.wait_for(schema.arrived(urlunsplit(wrong), 3600), 30)
-        assert not isinstance(error.value, schema.Away)
+        assert not isinstance(error.value, connect.Away)
 
 
 async def test_a_server_that_hangs_up_or_takes_no_more_may_do_so_for_a_while_only() -> None:
@@ -136,7 +136,7 @@ async def test_a_server_that_hangs_up_or_takes_no_more_may_do_so_for_a_while_onl
             server.close()
         raise AssertionError(code)
 
-    passing = {code for code in CODES if isinstance(await refuse(code), schema.Away)}
+    passing = {code for code in CODES if isinstance(await refuse(code), connect.Away)}
     assert passing == {"57P03", "57P01", "57P02", "53300", "08006"}
 
 

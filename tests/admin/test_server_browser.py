@@ -326,7 +326,7 @@ async def test_an_admin_of_some_topics_sees_their_part(small: Running, http: htt
 async def test_who_holds_back_vacuum_is_found_from_home(
     one: Tab, small: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.base.db.horizon.OLD_SECONDS", 0.5)
+    monkeypatch.setattr("app.base.db.health.OLD_SECONDS", 0.5)
     url = small.context.settings.database_url
     assert url is not None
     report = await asyncpg.connect(url.get_secret_value(), server_settings={"application_name": "nightly report"})

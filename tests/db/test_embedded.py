@@ -18,7 +18,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.base.db import binaries
+from app.base.db import programs
 from app.base.db.embedded import EmbeddedPostgres
 from app.errors import ConfigurationError
 from tests.processes import account, lives, until
@@ -138,7 +138,7 @@ def test_a_later_start_keeps_the_data_and_the_address(make: Make) -> None:
 
 
 def test_a_cluster_that_was_half_made_is_made_anew(make: Make, tmp_path: Path) -> None:
-    half = tmp_path / f"data/pg{binaries.find(None).major}.init"
+    half = tmp_path / f"data/pg{programs.find_programs(None).major}.init"
     half.mkdir(parents=True)
     (half / "PG_VERSION").write_text("broken")
     assert ask(make().start(), "SELECT 1") == 1
@@ -162,7 +162,7 @@ def test_a_server_that_was_left_behind_is_adopted(make: Make, tmp_path: Path, to
     assert lives(pid)
     heir = make()
     assert ask(heir.start(), "SELECT 1") == 1
-    assert (heir.pid, heir.owned) == (pid, True)
+    assert (heir.pid, heir.is_owner) == (pid, True)
     heir.stop()
     assert not lives(pid)
 
@@ -174,14 +174,14 @@ def test_a_server_that_is_on_its_way_out_is_waited_for(make: Make, tmp_path: Pat
     kill(process)
     heir = make()
     assert ask(heir.start(), "SELECT 1") == 1
-    assert heir.owned
+    assert heir.is_owner
 
 
 def test_the_second_user_of_a_folder_joins_and_never_stops_it(make: Make) -> None:
     first, second = make(), make()
     url = first.start()
     assert second.start() == url
-    assert (first.owned, second.owned, second.pid) == (True, False, first.pid)
+    assert (first.is_owner, second.is_owner, second.pid) == (True, False, first.pid)
     second.stop()
     assert ask(url, "SELECT 1") == 1
 
@@ -193,7 +193,7 @@ def test_who_joined_takes_over_when_the_owner_has_gone(make: Make) -> None:
     first.stop()
     assert not second.alive()
     assert second.restart() == url
-    assert second.owned
+    assert second.is_owner
     assert ask(url, "SELECT 1") == 1
 
 
@@ -202,7 +202,7 @@ def test_many_first_starts_at_once_make_one_cluster(make: Make) -> None:
     with ThreadPoolExecutor(4) as threads:
         urls = set(threads.map(lambda server: server.start(), servers))
     assert len(urls) == 1
-    assert [server.owned for server in servers].count(True) == 1
+    assert [server.is_owner for server in servers].count(True) == 1
 
 
 @pytest.mark.alone
@@ -355,9 +355,9 @@ def test_a_full_disk_is_named_and_room_brings_the_server_back(small_disk: Path, 
 def test_root_without_user_namespaces_runs_it_as_nobody(tools: Callable[..., str]) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root hands the server to another account")
-    programs = binaries.find(None).bindir
-    if any(not parent.stat().st_mode & 0o001 for parent in programs.parents):
-        pytest.skip(f"nobody can't reach {programs}")
+    bindir = programs.find_programs(None).bindir
+    if any(not parent.stat().st_mode & 0o001 for parent in bindir.parents):
+        pytest.skip(f"nobody can't reach {bindir}")
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         process, pid = owner(Path(folder), path=tools("setpriv", "true"))

@@ -19,7 +19,7 @@ from tests.queue.calls import Session, until
 
 
 async def sampled(pools: Pools) -> dict[tuple[str, tuple[str, ...]], float]:
-    return {(family.name, labels): value for family, labels, value in await health.read(pools.rest)}
+    return {(family.name, labels): value for family, labels, value in await health.read_samples(pools.rest)}
 
 
 async def test_figures_are_the_servers(pools: Pools) -> None:

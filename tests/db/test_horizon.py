@@ -11,8 +11,18 @@ import asyncpg
 import msgspec
 import pytest
 
-from app.base.db import horizon
-from app.base.db.horizon import DEAD_ROWS, OLD_SECONDS, OLD_TRANSACTIONS, Found, Holder, Horizon, Kind, Level, Table
+from app.base.db import health
+from app.base.db.health import (
+    DEAD_ROWS,
+    OLD_SECONDS,
+    OLD_TRANSACTIONS,
+    Holder,
+    HolderKind,
+    Horizon,
+    HorizonFacts,
+    HorizonLevel,
+    Table,
+)
 from app.base.db.pool import Pools
 from app.kernel.claim import consumer
 from app.kernel.topics.policy import Policy
@@ -35,23 +45,23 @@ def holder_of(found: Horizon, pid: int) -> Holder | None:
 
 async def until_gone(pools: Pools, pid: int) -> None:
     async def gone() -> bool:
-        return holder_of(await horizon.read(pools.rest), pid) is None
+        return holder_of(await health.read_horizon(pools.rest), pid) is None
 
     await until(gone, "the holder is gone")
 
 
 async def test_a_held_snapshot_is_told_and_goes_away(pools: Pools, visitor: Session) -> None:
     pid = visitor.get_server_pid()
-    assert holder_of(await horizon.read(pools.rest), pid) is None
+    assert holder_of(await health.read_horizon(pools.rest), pid) is None
     before = time.time()
     await visitor.execute(SNAPSHOT)
     for _ in range(3):
         await pools.rest.execute("SELECT pg_current_xact_id()")
 
-    found = await horizon.read(pools.rest)
+    found = await health.read_horizon(pools.rest)
     holder = holder_of(found, pid)
     assert holder is not None
-    assert (holder.kind, holder.application, holder.own) == (Kind.SESSION, "monthly report", False)
+    assert (holder.kind, holder.application, holder.own) == (HolderKind.SESSION, "monthly report", False)
     assert (holder.state, holder.query) == ("idle in transaction", SNAPSHOT)
     assert holder.database == await visitor.fetchval("SELECT current_database()")
     assert holder.user == await visitor.fetchval("SELECT current_user::text")
@@ -73,7 +83,7 @@ async def test_a_transaction_that_has_written_holds_it_without_a_snapshot(pools:
     await visitor.execute("BEGIN; SELECT pg_current_xact_id()")
     snapshots = "SELECT backend_xmin IS NULL FROM pg_stat_activity WHERE pid = $1"
     assert await pools.rest.fetchval(snapshots, visitor.get_server_pid())
-    assert holder_of(await horizon.read(pools.rest), visitor.get_server_pid()) is not None
+    assert holder_of(await health.read_horizon(pools.rest), visitor.get_server_pid()) is not None
     await visitor.execute("ROLLBACK")
     await until_gone(pools, visitor.get_server_pid())
 
@@ -83,7 +93,7 @@ async def test_a_long_statement_is_cut_and_its_wait_is_told(pools: Pools, visito
     asleep = asyncio.create_task(visitor.execute(statement))
 
     async def waits() -> bool:
-        found = holder_of(await horizon.read(pools.rest), visitor.get_server_pid())
+        found = holder_of(await health.read_horizon(pools.rest), visitor.get_server_pid())
         return found is not None and (found.query, found.wait) == (statement[:200], "Timeout: PgSleep")
 
     await until(waits, "the statement sleeps")
@@ -95,7 +105,7 @@ async def test_a_long_statement_is_cut_and_its_wait_is_told(pools: Pools, visito
 async def test_a_session_of_the_service_is_told_apart(pools: Pools) -> None:
     async with pools.hot.acquire() as connection, connection.transaction():
         await connection.execute("SELECT pg_current_xact_id()")
-        holder = holder_of(await horizon.read(pools.rest), connection.get_server_pid())
+        holder = holder_of(await health.read_horizon(pools.rest), connection.get_server_pid())
         assert holder is not None
         assert (holder.own, holder.command) == (True, None)
 
@@ -106,7 +116,7 @@ async def test_another_database_holds_nothing_back_here(
     elsewhere = await asyncpg.connect(await new_database())
     try:
         await elsewhere.execute(SNAPSHOT)
-        assert holder_of(await horizon.read(pools.rest), elsewhere.get_server_pid()) is None
+        assert holder_of(await health.read_horizon(pools.rest), elsewhere.get_server_pid()) is None
     finally:
         await elsewhere.close()
 
@@ -126,7 +136,7 @@ async def test_a_running_vacuum_is_no_holder(pools: Pools, visitor: Session) -> 
         return bool(await pools.rest.fetchval(running, visitor.get_server_pid()))
 
     await until(runs, "the vacuum runs")
-    assert holder_of(await horizon.read(pools.rest), visitor.get_server_pid()) is None
+    assert holder_of(await health.read_horizon(pools.rest), visitor.get_server_pid()) is None
     assert await runs()
     await pools.rest.execute("SELECT pg_cancel_backend($1)", visitor.get_server_pid())
     with pytest.raises(asyncpg.QueryCanceledError):
@@ -145,7 +155,7 @@ async def test_rows_that_a_vacuum_had_to_leave_are_counted(
     await consumer.ack(pools.rest, policy.topic, [held(job) for job in sorted(jobs, key=lambda job: job.seq)])
 
     async def jobs_table() -> Table:
-        return next(table for table in (await horizon.read(pools.rest)).tables if table.name == "jobs")
+        return next(table for table in (await health.read_horizon(pools.rest)).tables if table.name == "jobs")
 
     await pools.rest.execute("VACUUM holdfast.jobs")
     table = await jobs_table()
@@ -160,7 +170,7 @@ async def test_rows_that_a_vacuum_had_to_leave_are_counted(
 
 
 async def test_the_ledgers_partitions_are_one_table(pools: Pools) -> None:
-    tables = {table.name: table for table in (await horizon.read(pools.rest)).tables}
+    tables = {table.name: table for table in (await health.read_horizon(pools.rest)).tables}
     assert {"jobs", "lease_events", "lanes", "topics"} <= set(tables)
     assert tables["lease_events"].partitions >= 4
     assert not any(name.startswith("lease_events_") for name in tables)
@@ -176,7 +186,7 @@ async def test_a_role_without_the_grant_is_told_what_it_does_not_see(
     try:
         await visitor.execute(SNAPSHOT)
         await limited.execute(f"SET ROLE {quoted}")
-        found = await horizon.read(limited)
+        found = await health.read_horizon(limited)
         holder = holder_of(found, visitor.get_server_pid())
         assert found.limited
         assert found.hint is not None
@@ -185,7 +195,7 @@ async def test_a_role_without_the_grant_is_told_what_it_does_not_see(
         assert (holder.query, holder.state, holder.client, holder.since, holder.age_s) == (None,) * 5
 
         await pools.rest.execute(found.hint[found.hint.index("GRANT") : found.hint.index(";")])
-        found = await horizon.read(limited)
+        found = await health.read_horizon(limited)
         assert (found.limited, found.hint) == (False, None)
         assert SNAPSHOT in [holder.query for holder in found.holders]
     finally:
@@ -194,43 +204,53 @@ async def test_a_role_without_the_grant_is_told_what_it_does_not_see(
 
 
 HOLDER = Holder(
-    kind=Kind.SESSION, pid=4711, application="psql", user="analyst", database="d", client="local", state="active",
+    kind=HolderKind.SESSION, pid=4711, application="psql", user="analyst", database="d", client="local", state="active",
     wait=None, query="SELECT 1", since=1_000, age_s=720.5, xmin="99", xmin_age=5, name=None, own=False,
 )  # fmt: skip
-SLOT = msgspec.structs.replace(HOLDER, kind=Kind.SLOT, name="it's", pid=None, since=None, age_s=None)
+SLOT = msgspec.structs.replace(HOLDER, kind=HolderKind.SLOT, name="it's", pid=None, since=None, age_s=None)
 JOBS = Table("jobs", 0, live_rows=10, dead_rows=1_203_000, last_vacuum=500, last_autovacuum=2_000)
 
 
 @pytest.mark.parametrize(
     ("holder", "table", "level", "verdict"),
     [
-        (HOLDER, {}, Level.BAD, "PID 4711 (psql, analyst) has held the horizon for 12 min: 1,203,000 dead rows can't"),
-        (HOLDER, {"last_autovacuum": 900}, Level.BAD, "12 min: up to 1,203,000 dead rows can't be removed."),
-        (HOLDER, {"dead_rows": DEAD_ROWS + 1}, Level.BAD, "50,001 dead rows can't be removed."),
-        (HOLDER, {"dead_rows": DEAD_ROWS}, Level.WATCH, "12 min: 50,000 dead rows so far."),
-        (msgspec.structs.replace(HOLDER, age_s=OLD_SECONDS - 0.1), {}, Level.OK, "Nothing holds the horizon back."),
+        (
+            HOLDER,
+            {},
+            HorizonLevel.BAD,
+            "PID 4711 (psql, analyst) has held the horizon for 12 min: 1,203,000 dead rows can't",
+        ),
+        (HOLDER, {"last_autovacuum": 900}, HorizonLevel.BAD, "12 min: up to 1,203,000 dead rows can't be removed."),
+        (HOLDER, {"dead_rows": DEAD_ROWS + 1}, HorizonLevel.BAD, "50,001 dead rows can't be removed."),
+        (HOLDER, {"dead_rows": DEAD_ROWS}, HorizonLevel.WATCH, "12 min: 50,000 dead rows so far."),
+        (
+            msgspec.structs.replace(HOLDER, age_s=OLD_SECONDS - 0.1),
+            {},
+            HorizonLevel.OK,
+            "Nothing holds the horizon back.",
+        ),
         (
             msgspec.structs.replace(SLOT, xmin_age=OLD_TRANSACTIONS),
             {},
-            Level.BAD,
+            HorizonLevel.BAD,
             "slot it's has held the horizon for",
         ),
         (
             msgspec.structs.replace(SLOT, xmin_age=OLD_TRANSACTIONS - 1),
             {},
-            Level.WATCH,
+            HorizonLevel.WATCH,
             "how long is not known: 1,203,000",
         ),
-        (SLOT, {"dead_rows": DEAD_ROWS}, Level.OK, "for long, as far as can be seen."),
+        (SLOT, {"dead_rows": DEAD_ROWS}, HorizonLevel.OK, "for long, as far as can be seen."),
     ],
 )
-def test_what_the_facts_mean(holder: Holder, table: dict[str, int], level: Level, verdict: str) -> None:
+def test_what_the_facts_mean(holder: Holder, table: dict[str, int], level: HorizonLevel, verdict: str) -> None:
     jobs = msgspec.structs.replace(JOBS, **table)
-    found = horizon.judge(Found(at=0, role="r", limited=False, holders=[holder], tables=[jobs]))
-    assert (found.level, found.healthy) == (level, level is not Level.BAD)
+    found = health.judge(HorizonFacts(at=0, role="r", limited=False, holders=[holder], tables=[jobs]))
+    assert (found.level, found.healthy) == (level, level is not HorizonLevel.BAD)
     assert verdict in found.verdict
 
 
 def test_without_a_holder_nothing_is_kept() -> None:
-    found = horizon.judge(Found(at=0, role="r", limited=False, holders=[], tables=[JOBS]))
+    found = health.judge(HorizonFacts(at=0, role="r", limited=False, holders=[], tables=[JOBS]))
     assert (found.position, found.healthy, found.tables[0].kept_rows) == (None, True, 0)

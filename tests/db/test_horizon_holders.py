@@ -13,10 +13,10 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from app.base.db import binaries, health, horizon
+from app.base.db import health
 from app.base.db.embedded import EmbeddedPostgres
-from app.base.db.horizon import Holder, Kind
-from app.base.db.postmaster import Launcher
+from app.base.db.health import Holder, HolderKind
+from app.base.db.programs import Launcher, system_account
 from tests.queue.calls import Session, until
 
 SETTINGS = {
@@ -64,7 +64,7 @@ def _copy(primary: EmbeddedPostgres, folder: Path) -> None:
     data = folder / primary.cluster.data.name
     data.mkdir(0o700)
     shutil.copy(primary.cluster.password, folder)
-    account = binaries.account()
+    account = system_account()
     if account.uid is not None and account.gid is not None:
         for path in (data, folder / primary.cluster.password.name):
             os.chown(path, account.uid, account.gid)
@@ -83,11 +83,11 @@ async def db(primary: EmbeddedPostgres) -> AsyncIterator[Session]:
     await connection.close()
 
 
-async def holders(db: Session, kind: Kind) -> list[Holder]:
-    return [holder for holder in (await horizon.read(db)).holders if holder.kind is kind]
+async def holders(db: Session, kind: HolderKind) -> list[Holder]:
+    return [holder for holder in (await health.read_horizon(db)).holders if holder.kind is kind]
 
 
-async def until_behind(db: Session, kind: Kind) -> Holder:
+async def until_behind(db: Session, kind: HolderKind) -> Holder:
     """Wait until the one holder of this kind has stood still over ten transactions."""
 
     async def behind() -> bool:
@@ -103,32 +103,32 @@ async def test_a_prepared_transaction_is_told_until_it_is_rolled_back(primary: E
     other = await asyncpg.connect(primary.url)
     await other.execute("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'it''s; mine'")
     await other.close()
-    (holder,) = await holders(db, Kind.PREPARED)
+    (holder,) = await holders(db, HolderKind.PREPARED)
     assert (holder.name, holder.user, holder.pid) == ("it's; mine", "holdfast", None)
     assert holder.age_s is not None
     assert holder.command is not None
     await db.execute(holder.command)
-    assert await holders(db, Kind.PREPARED) == []
+    assert await holders(db, HolderKind.PREPARED) == []
 
 
 async def test_a_logical_slot_keeps_no_rows_of_ours(db: Session) -> None:
     await db.execute("SELECT pg_create_logical_replication_slot('changes', 'pgoutput')")
     try:
         assert await db.fetchval("SELECT catalog_xmin IS NOT NULL FROM pg_replication_slots")
-        assert await holders(db, Kind.SLOT) == []
+        assert await holders(db, HolderKind.SLOT) == []
     finally:
         await db.execute("SELECT pg_drop_replication_slot('changes')")
 
 
 async def test_a_scrape_shows_the_standby_and_its_slot(standby: EmbeddedPostgres, db: Session) -> None:
     async def both() -> bool:
-        shown = {(family.name, labels) for family, labels, _ in await health.read(db)}
+        shown = {(family.name, labels) for family, labels, _ in await health.read_samples(db)}
         names = {name for name, _ in shown}
         return ("database_slot_bytes", ("standby",)) in shown and "database_standby_behind_bytes" in names
 
     await until(both, "the standby follows")
     there = await asyncpg.connect(standby.url)
-    names = {family.name for family, _, _ in await health.read(there)}
+    names = {family.name for family, _, _ in await health.read_samples(there)}
     await there.close()
     assert "database_bytes" in names
     assert "database_wal_bytes" not in names, "it writes none"
@@ -139,7 +139,7 @@ async def test_a_query_on_a_standby_holds_it_by_its_slot_or_by_its_connection(
 ) -> None:
     reader = await asyncpg.connect(standby.url)
     await reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
-    slot = await until_behind(db, Kind.SLOT)
+    slot = await until_behind(db, HolderKind.SLOT)
     assert (slot.name, slot.state, slot.age_s, slot.command) == ("standby", "active", None, None)
     assert slot.pid is not None
     assert "hot_standby_feedback" in slot.advice
@@ -148,20 +148,20 @@ async def test_a_query_on_a_standby_holds_it_by_its_slot_or_by_its_connection(
     await admin.execute("ALTER SYSTEM SET primary_slot_name = ''")
     await admin.execute("SELECT pg_reload_conf()")
     await admin.close()
-    connection = await until_behind(db, Kind.STANDBY)
+    connection = await until_behind(db, HolderKind.STANDBY)
     assert (connection.application, connection.name) == ("holdfast", None)
 
     # A slot that its standby has left keeps what it last asked for.
-    (left,) = await holders(db, Kind.SLOT)
+    (left,) = await holders(db, HolderKind.SLOT)
     assert (left.pid, left.state) == (None, "inactive")
     assert left.command is not None
     await db.execute(left.command)
-    assert await holders(db, Kind.SLOT) == []
+    assert await holders(db, HolderKind.SLOT) == []
 
     reader.terminate()
     await asyncio.to_thread(standby.stop)
 
     async def gone() -> bool:
-        return await holders(db, Kind.STANDBY) == []
+        return await holders(db, HolderKind.STANDBY) == []
 
     await until(gone, "the standby is gone")

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import pytest
 
-from app.base.db.hosts import UNHEARD_SECONDS, Hosts, apart
+from app.base.db.connect import UNHEARD_SECONDS, Hosts, apart
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import pytest
 
-from app.base.db import indexes, schema
+from app.base.db import schema
 from app.base.db.embedded import EmbeddedPostgres
 from app.errors import ConfigurationError
 from tests.launch import services
@@ -160,7 +160,7 @@ async def test_the_unique_indexes_are_those_that_the_migrations_make(new_databas
         """
     )
     await db.close()
-    assert {row["relname"] for row in found} == indexes.UNIQUE
+    assert {row["relname"] for row in found} == schema.UNIQUE_INDEXES
 
 
 @pytest.mark.parametrize(("seconds", "warned"), [(-60, True), (60, True), (-2, False)])

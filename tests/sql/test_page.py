@@ -10,7 +10,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from app.base.db import binaries
+from app.base.db import programs
 from app.errors import ConfigurationError
 from app.kernel.model import Batch
 from app.kernel.topics import store
@@ -27,7 +27,7 @@ DETAIL = re.compile(r"^(?:DETAIL|HINT|CONTEXT|LINE).*\n(?:[^\n]*\^\n)?", re.MULT
 def psql() -> str:
     """The program; skips where there is none."""
     try:
-        found = binaries.find(None).bindir / "psql"
+        found = programs.find_programs(None).bindir / "psql"
     except ConfigurationError as error:
         pytest.skip(str(error))
     return str(found)

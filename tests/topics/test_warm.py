@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.base.db import sql
-from app.base.db.counted import CountedPool
+from app.base.db.pool import CountedPool
 from app.base.metrics import catalogue
 from app.kernel.topics.policy import Policy
 from tests.api.dialect import Topic

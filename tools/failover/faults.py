@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from app.base.db.hosts import UNHEARD_SECONDS
+from app.base.db.connect import UNHEARD_SECONDS
 from tools.chaos.faults import Fault, Stage
 from tools.failover.trio import Trio
 

@@ -15,9 +15,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from app.base.db import binaries
 from app.base.db.embedded import EmbeddedPostgres
-from app.base.db.postmaster import Launcher
+from app.base.db.programs import Launcher, system_account
 from tests.processes import children, lives, until
 from tools.chaos.proxy import Proxy
 from tools.chaos.system import TICK, System, signalled
@@ -207,6 +206,6 @@ def copy(primary: EmbeddedPostgres, folder: Path, conninfo: str) -> None:
 
 def own(path: Path) -> None:
     """By the account that runs PostgreSQL."""
-    account = binaries.account()
+    account = system_account()
     if account.uid is not None and account.gid is not None:
         os.chown(path, account.uid, account.gid)

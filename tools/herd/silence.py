@@ -21,7 +21,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from app.base.db import postmaster
+from app.base.db import programs
 from app.base.db.embedded import EmbeddedPostgres
 from app.settings import Settings
 from holdfast import AsyncClient, HoldfastError
@@ -127,8 +127,8 @@ async def standing() -> AsyncIterator[Stand]:
     with tempfile.TemporaryDirectory(prefix="holdfast-silence-") as made, apart() as (name, to_database, to_clients):
         folder = Path(made)
         folder.chmod(0o755)
-        before = postmaster.SETTINGS["listen_addresses"]
-        postmaster.SETTINGS["listen_addresses"] = f"{before},{to_database.address}"
+        before = programs.SETTINGS["listen_addresses"]
+        programs.SETTINGS["listen_addresses"] = f"{before},{to_database.address}"
         postgres = EmbeddedPostgres(folder / "postgres")
         service = None
         try:
@@ -143,7 +143,7 @@ async def standing() -> AsyncIterator[Stand]:
             service = _serve(name, to_clients.other, url, folder)
             yield Stand(postgres, await asyncio.to_thread(_up, service, folder), to_database)
         finally:
-            postmaster.SETTINGS["listen_addresses"] = before
+            programs.SETTINGS["listen_addresses"] = before
             if service is not None:
                 service.terminate()
                 with suppress(subprocess.TimeoutExpired):

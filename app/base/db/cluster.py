@@ -1,7 +1,9 @@
-"""The files of the embedded server: which cluster a data folder holds, and how a new one is made."""
+"""The files of the embedded server: which cluster a data folder holds, how a new one is made, and who owns it."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import re
 import secrets
@@ -13,8 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from random import SystemRandom
 
-from app.base.db import binaries
-from app.base.db.postmaster import HOST, Launcher
+from app.base.db.programs import HOST, Binaries, Launcher, system_account
 from app.errors import ConfigurationError
 
 USER = DATABASE = "holdfast"
@@ -33,7 +34,7 @@ class DatabaseCluster:
     Raises ConfigurationError when the folder can't be written or holds the data of another major version.
     """
 
-    def __init__(self, folder: Path, programs: binaries.Binaries) -> None:
+    def __init__(self, folder: Path, programs: Binaries) -> None:
         self.folder = folder
         self.programs = programs
         self.data = folder / f"pg{programs.major}"
@@ -66,7 +67,7 @@ class DatabaseCluster:
             file.write(secrets.token_urlsafe(24))
             file.flush()
             os.fsync(file.fileno())
-        account = binaries.account()
+        account = system_account()
         if account.uid is not None and account.gid is not None:
             os.chown(self.password, account.uid, account.gid)
             os.chown(fresh, account.uid, account.gid)
@@ -131,6 +132,46 @@ class DatabaseCluster:
                 f"The data in {self.folder} is of PostgreSQL {', '.join(sorted(made_by))}, and the programs are "
                 f"{self.programs.version}: set HOLDFAST_PG_BINDIR to the older ones, or move the data with pg_upgrade"
             )
+
+
+class OwnerLock:
+    """The process that holds it stops the embedded server. The kernel releases the flock when the process ends.
+
+    Its file has the process's number, for messages."""
+
+    def __init__(self) -> None:
+        self._fd: int | None = None
+
+    @property
+    def is_ours(self) -> bool:
+        return self._fd is not None
+
+    def take(self, path: Path) -> bool:
+        """Whether it is ours now. Does not wait."""
+        if self._fd is not None:
+            return True
+        fd = os.open(path, os.O_RDWR)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                return False
+            raise
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        self._fd = fd
+        return True
+
+    def release(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    @staticmethod
+    def holder(path: Path) -> str:
+        """The number of the process that holds it, or held it last."""
+        return path.read_text().strip()
 
 
 def _is_free(port: int) -> bool:

@@ -26,9 +26,8 @@ from pathlib import Path
 
 import asyncpg
 
-from app.base.db import binaries, postmaster
-from app.base.db.cluster import DATABASE, DatabaseCluster
-from app.base.db.owner import OwnerLock
+from app.base.db.cluster import DATABASE, DatabaseCluster, OwnerLock
+from app.base.db.programs import Launcher, disown_stale_file, find_programs, is_alive, read_postmaster
 from app.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
@@ -63,7 +62,7 @@ class EmbeddedPostgres:
         self._guard = threading.Lock()
         self._halt = threading.Event()
         self._lock = OwnerLock()
-        self._launcher: postmaster.Launcher | None = None
+        self._launcher: Launcher | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._pid: int | None = None
         self._port = 0
@@ -86,9 +85,9 @@ class EmbeddedPostgres:
         return self._pid
 
     @property
-    def owned(self) -> bool:
+    def is_owner(self) -> bool:
         """Whether stop() will stop the server."""
-        return self._lock.held
+        return self._lock.is_ours
 
     def start(self) -> str:
         """Start, adopt or join the server; the URL of its database, which is created when absent.
@@ -96,8 +95,8 @@ class EmbeddedPostgres:
         Raises ConfigurationError with the one line that the operator needs.
         """
         with self._guard:
-            self._cluster = DatabaseCluster(self._folder, binaries.find(self._bindir))
-            self._launcher = self._launcher or postmaster.Launcher()
+            self._cluster = DatabaseCluster(self._folder, find_programs(self._bindir))
+            self._launcher = self._launcher or Launcher()
             try:
                 self._bring_up(self._cluster.ports(), RETRY_SECONDS)
             except BaseException:
@@ -120,7 +119,7 @@ class EmbeddedPostgres:
         """Whether the server's process runs. Cheap enough for a loop of ten a second."""
         if self._child is not None:
             return self._child.poll() is None
-        return self._pid is not None and postmaster.is_alive(self._pid, self.cluster.data)
+        return self._pid is not None and is_alive(self._pid, self.cluster.data)
 
     def stop(self, seconds: float = 20.0) -> None:
         """Stop the server if it is ours: open transactions are rolled back, and a checkpoint is written.
@@ -137,7 +136,7 @@ class EmbeddedPostgres:
 
     def _end(self, seconds: float) -> None:
         try:
-            if self.owned and self._pid is not None:
+            if self.is_owner and self._pid is not None:
                 for sig, patience in ((signal.SIGINT, seconds), (signal.SIGQUIT, 3.0), (signal.SIGKILL, 3.0)):
                     if not self.alive():
                         break
@@ -162,7 +161,7 @@ class EmbeddedPostgres:
                 )
             self._pause()
         end = time.monotonic() + READY_SECONDS
-        while (left_behind := postmaster.read(self.cluster.data)) is not None:
+        while (left_behind := read_postmaster(self.cluster.data)) is not None:
             if self._use_running():
                 log.info("Adopted the PostgreSQL that was running (process %d)", left_behind.pid)
                 return
@@ -175,7 +174,7 @@ class EmbeddedPostgres:
 
     def _use_running(self) -> bool:
         """Whether a server that runs on these files lets us in; it is the one we use then."""
-        found = postmaster.read(self.cluster.data)
+        found = read_postmaster(self.cluster.data)
         if found is None or not found.ready or not self.cluster.password.exists():
             return False
         try:
@@ -207,7 +206,7 @@ class EmbeddedPostgres:
 
     def _spawn(self, port: int) -> int:
         assert self._launcher is not None
-        postmaster.disown_stale_file(self.cluster.data)
+        disown_stale_file(self.cluster.data)
         start_of_log = self.cluster.trim_log()
         with self.cluster.log.open("ab") as file:
             self._child = self._launcher.server(
@@ -225,7 +224,7 @@ class EmbeddedPostgres:
         """Wait until the server that we have just started takes connections. False: it ended instead."""
         end = time.monotonic() + READY_SECONDS
         while self.alive():
-            found = postmaster.read(self.cluster.data)
+            found = read_postmaster(self.cluster.data)
             if found is not None and found.ready and found.pid == self._pid:
                 return True
             if time.monotonic() > end:

@@ -1,4 +1,4 @@
-"""Pools of connections, one per class of work.
+"""Pools of connections, one per class of work, which count how long statements take and wait.
 
 A pool's sessions get their settings at connect and carry no other state, so a connection goes back without a reset.
 """
@@ -6,19 +6,27 @@ A pool's sessions get their settings at connect and carry no other state, so a c
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from time import perf_counter
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 
-from app.base.db import sessions
-from app.base.db.counted import CountedPool
-from app.base.db.hosts import Hosts
-from app.base.metrics import Numbers
+from app.base.db import sql
+from app.base.db.connect import Hosts
+from app.base.metrics import Histogram, Labels, Numbers, catalogue
+from app.base.metrics.catalogue import Family
 
 if TYPE_CHECKING:
     # Generic in its stubs only.
     Pool = asyncpg.Pool[asyncpg.Record]
+else:
+    Pool = asyncpg.Pool
+
+log = logging.getLogger(__name__)
 
 PLANNER: Final = {
     # A queue's table breathes between empty and millions, so its statistics are always wrong. With these the planner
@@ -46,8 +54,104 @@ HEARD: Final = {
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
 }
+_SETTINGS: Final = "SELECT name, setting FROM pg_settings WHERE name = ANY($1)"
+_POOLER_HINT: Final = 'docs/configuration.md, "Behind PgBouncer", says how to hang them on the role'
 ACQUIRE_SECONDS: Final = 5.0
 COMMAND_SECONDS: Final = 10.0  # longer than the server's own limit, so that the server decides
+
+
+class CountedPool(Pool):
+    """asyncpg's pool. Transactions of several statements, which `acquire` by themselves, are not counted."""
+
+    __slots__ = ("name", "numbers", "statements", "wait", "waiting")
+
+    def __init__(self, url: str, *, name: str, numbers: Numbers, **options: Any) -> None:
+        super().__init__(
+            url,
+            # asyncpg.create_pool's defaults.
+            max_queries=50_000,
+            max_inactive_connection_lifetime=300.0,
+            loop=None,
+            connection_class=asyncpg.Connection,
+            record_class=asyncpg.Record,
+            **options,
+        )
+        self.name = name
+        self.numbers = numbers
+        self.statements: dict[str, Histogram] = {}  # by their text
+        self.wait = numbers.histogram(catalogue.POOL_WAIT, name)
+        self.waiting = 0
+        numbers.levels.append(self.levels)
+
+    async def execute(self, query: str, *args: Any, **options: Any) -> str:
+        """See asyncpg.Pool, as for the other three."""
+        async with _CountedConnection(self, query) as connection:
+            status: str = await connection.execute(query, *args, **options)
+            return status
+
+    async def fetch(self, query: str, *args: Any, **options: Any) -> list[asyncpg.Record]:  # type: ignore[override]
+        """Rows."""
+        async with _CountedConnection(self, query) as connection:
+            rows: list[asyncpg.Record] = await connection.fetch(query, *args, **options)
+            return rows
+
+    async def fetchrow(  # type: ignore[override]
+        self, query: str, *args: Any, **options: Any
+    ) -> asyncpg.Record | None:
+        """The first row."""
+        async with _CountedConnection(self, query) as connection:
+            row: asyncpg.Record | None = await connection.fetchrow(query, *args, **options)
+            return row
+
+    async def fetchval(self, query: str, *args: Any, **options: Any) -> Any:
+        """The first row's first value."""
+        async with _CountedConnection(self, query) as connection:
+            return await connection.fetchval(query, *args, **options)
+
+    def levels(self) -> Iterable[tuple[Family, Labels, float]]:
+        """What a scrape shows of the pool's connections."""
+        size, idle = self.get_size(), self.get_idle_size()
+        yield catalogue.POOL_CONNECTIONS, (self.name, "idle"), idle
+        yield catalogue.POOL_CONNECTIONS, (self.name, "busy"), size - idle
+        yield catalogue.POOL_MOST, (self.name,), self.get_max_size()
+        yield catalogue.POOL_WAITING, (self.name,), self.waiting
+
+
+class _CountedConnection:
+    """In place of asyncpg's own context of a connection, with as many awaits."""
+
+    __slots__ = ("_began", "_connection", "_pool", "_query")
+
+    def __init__(self, pool: CountedPool, query: str) -> None:
+        self._pool = pool
+        self._query = query
+
+    async def __aenter__(self) -> Any:
+        pool = self._pool
+        pool.waiting += 1
+        began = perf_counter()
+        try:
+            self._connection = await pool.acquire()
+        finally:
+            pool.waiting -= 1
+        self._began = now = perf_counter()
+        pool.wait.observe(now - began)
+        return self._connection
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        pool = self._pool
+        took = perf_counter() - self._began
+        seconds = pool.statements.get(self._query)
+        if seconds is None:
+            seconds = pool.statements[self._query] = pool.numbers.histogram(
+                catalogue.STATEMENT_SECONDS, sql.name_of(self._query)
+            )
+        seconds.observe(took)
+        if kind is not None:
+            pool.numbers.counter(catalogue.STATEMENT_ERRORS, sql.name_of(self._query), kind.__name__).add()
+        await pool.release(self._connection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +213,7 @@ async def open_pools(
     opened: list[Any] = []
     try:
         opened.append(await open_one("hot", 2, hot, **PLANNER, **HOT_TIMEOUTS, synchronous_commit="on"))
-        await sessions.look_at(opened[0], PLANNER | HOT_TIMEOUTS)
+        await _warn_of_lost_settings(opened[0], PLANNER | HOT_TIMEOUTS)
         opened.append(await open_one("hot_async", 1, hot, **PLANNER, **HOT_TIMEOUTS, synchronous_commit="off"))
         opened.append(await open_one("rest", 0, rest, **PLANNER, **REST_TIMEOUTS, synchronous_commit="on"))
     except BaseException:
@@ -121,3 +225,17 @@ async def open_pools(
 
 async def _keep(_connection: object) -> None:
     """Nothing to reset: statements here set nothing for their session."""
+
+
+async def _warn_of_lost_settings(pool: Pool, wanted: Mapping[str, str]) -> None:
+    """Warn of settings that a pooler between dropped; of a timeout, where there is none at all. schema.py checks those
+    without which a crash would lose data."""
+    found = {row["name"]: row["setting"] for row in await pool.fetch(_SETTINGS, list(wanted))}
+    lost = [name for name, value in wanted.items() if _is_lost(name, value, found[name])]
+    if lost:
+        log.warning("Sessions did not get these settings, so that statements may be slow or hang: %s; %s",
+                    ", ".join(sorted(lost)), _POOLER_HINT)  # fmt: skip
+
+
+def _is_lost(name: str, value: str, found: str) -> bool:
+    return found == "0" if name.endswith("_timeout") else found != value

@@ -10,41 +10,85 @@ import asyncio
 import logging
 import os
 import re
-import ssl
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import asyncpg
 
-from app.base.db import indexes
-from app.base.db.binaries import OLDEST_MAJOR
-from app.base.db.hosts import Hosts
+from app.base.db.connect import PASSING, Away, connect, place_of, reason_of
+from app.base.db.programs import OLDEST_MAJOR
 from app.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
 
 ROOT = Path(__file__).parents[3]
 KNOWN = tuple(sorted(path.name.split("_")[0] for path in ROOT.glob("migrations/versions/[0-9]*.py")))
-CONNECT_SECONDS = 10.0
 WAIT_SECONDS = 15.0
 AGAIN_SECONDS = 0.5
 TOLD_SECONDS = 5.0
 CLOCK_SECONDS = 5.0
 
-PASSING = (
-    OSError,  # also a name that nobody knows yet, as of a container that has not been started
-    asyncpg.PostgresConnectionError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.TooManyConnectionsError,
-    asyncpg.InternalClientError,  # a server killed in mid-answer can surface as a protocol state error
+# A unique index is a promise: no second job of a key, no second head of a group, one row of a dedupe id. A restore from
+# a dump that breaks it reports an error, leaves it out, and goes on.
+UNIQUE_INDEXES = frozenset(
+    {
+        "api_keys_digest_key",
+        "api_keys_old_digest_key",
+        "api_keys_pkey",
+        "archived_days_pkey",
+        "audit_pkey",
+        "buckets_pkey",
+        "dedupe_pkey",
+        "defaults_pkey",
+        "depth_looks_pkey",
+        "depths_pkey",
+        "freed_groups_pkey",
+        "grants_pkey",
+        "grants_user_id_action_topic_pattern_key",
+        "groups_pkey",
+        "idempotency_pkey",
+        "inbox_unchecked_pkey",
+        "jobs_group_out",
+        "jobs_pending_key",
+        "jobs_pkey",
+        "lanes_pkey",
+        "log_state_pkey",
+        "operations_pkey",
+        "records_pkey",
+        "replays_pkey",
+        "saved_views_pkey",
+        "schedules_pkey",
+        "sign_in_tries_pkey",
+        "staged_pkey",
+        "stages_pkey",
+        "sweep_runs_pkey",
+        "sweeps_pkey",
+        "tallies_pkey",
+        "token_secret_pkey",
+        "topic_reads_pkey",
+        "topic_schemas_pkey",
+        "topic_stats_pkey",
+        "topic_stats_progress_pkey",
+        "topics_id_key",
+        "topics_pkey",
+        "user_events_pkey",
+        "users_pkey",
+        "users_username",
+        "watches_pkey",
+        "webhook_secrets_pkey",
+        "writes_pkey",
+    }
 )
+_UNDER_WAY = re.compile(r"_cc(new|old)\d*$")  # what REINDEX CONCURRENTLY makes, and leaves behind when it fails
+_INDEXES = """
+SELECT c.relname AS name, i.indisunique AS is_unique, i.indisvalid AND i.indisready AND i.indislive AS works
+FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
+WHERE c.relnamespace = to_regnamespace('holdfast')
+"""
 
 FACTS = """
 SELECT current_setting('server_version_num')::int AS number,
@@ -62,10 +106,6 @@ SELECT current_setting('server_version_num')::int AS number,
            - coalesce(current_setting('reserved_connections', true)::int, 0) AS connections,
        to_regclass('holdfast.alembic_version') IS NOT NULL AS migrated
 """
-
-
-class Away(ConfigurationError):
-    """The database can't be asked now, for a reason that may pass by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +173,7 @@ async def facts(url: str, *, patience: float = WAIT_SECONDS) -> DatabaseFacts:
 
     Raises ConfigurationError, of which Away may pass by itself, with host, port and reason, and never the password.
     """
-    connection = await _connect(url, patience)
+    connection = await connect(url, patience)
     try:
         before = time.time()
         row = await connection.fetchrow(FACTS)
@@ -146,11 +186,11 @@ async def facts(url: str, *, patience: float = WAIT_SECONDS) -> DatabaseFacts:
         if found.pop("migrated"):
             found["revision"] = await connection.fetchval("SELECT max(version_num) FROM holdfast.alembic_version")
         if found["revision"] == KNOWN[-1]:
-            found["indexes"] = await indexes.faults(connection)
+            found["indexes"] = await index_faults(connection)
         return DatabaseFacts(**found)
     except (asyncpg.PostgresError, asyncpg.InterfaceError, *PASSING) as error:
         kind = Away if isinstance(error, PASSING) else ConfigurationError
-        raise kind(f"The database at {_place(url)} does not answer: {_reason(error)}") from None
+        raise kind(f"The database at {place_of(url)} does not answer: {reason_of(error)}") from None
     finally:
         with suppress(Exception):
             await connection.close(timeout=2)
@@ -203,6 +243,26 @@ def _dangers(found: DatabaseFacts) -> Iterator[str]:
         )
 
 
+async def index_faults(connection: asyncpg.Connection[asyncpg.Record]) -> list[str]:
+    """What is wrong with the indexes of the current schema, and what to do about it, one sentence each."""
+    rows = await connection.fetch(_INDEXES)
+    there = {row["name"] for row in rows if row["is_unique"]}
+    broken = sorted(row["name"] for row in rows if not row["works"])
+    for name in filter(_UNDER_WAY.search, broken):
+        log.warning("The index holdfast.%s is INVALID: unless a REINDEX is under way, drop it", name)
+    return [
+        *(
+            f"The unique index holdfast.{name} is missing: docs/schema.sql has it"
+            for name in sorted(UNIQUE_INDEXES - there)
+        ),
+        *(
+            f"The index holdfast.{name} is INVALID: REINDEX INDEX CONCURRENTLY, or drop it if it is your own"
+            for name in broken
+            if not _UNDER_WAY.search(name)
+        ),
+    ]
+
+
 async def upgrade(url: str, revision: str = "head") -> None:
     """Migrate, one transaction a step; who comes second waits and finds it done. Cancelled, it stops between steps.
 
@@ -236,47 +296,6 @@ async def _alembic(url: str, *words: str) -> None:
         text = output.decode(errors="replace").strip()
         log.debug("alembic %s: %s", " ".join(words), text)
         raise ConfigurationError(f"The schema could not be migrated: {_last_fault(text)}")
-
-
-async def _connect(url: str, patience: float) -> asyncpg.Connection:
-    end = asyncio.get_running_loop().time() + patience
-    connection = None
-    while connection is None:
-        try:
-            connection = await Hosts(url).connect(
-                timeout=CONNECT_SECONDS, statement_cache_size=0, server_settings={"synchronous_commit": "on"}
-            )
-        except asyncpg.CannotConnectNowError as error:
-            # It is starting up or replays its log; that ends by itself.
-            if asyncio.get_running_loop().time() >= end:
-                raise Away(f"The database at {_place(url)} is not ready: {_reason(error)}") from None
-            await asyncio.sleep(0.1)
-        except asyncpg.TargetServerAttributeNotMatched:
-            raise Away(f"Of the database's servers {_place(url)} none is what target_session_attrs asks for") from None
-        except (
-            OSError,
-            ValueError,
-            asyncpg.PostgresError,
-            asyncpg.InterfaceError,
-            asyncpg.InternalClientError,
-        ) as error:
-            passing = isinstance(error, PASSING) and not isinstance(error, ssl.SSLError)
-            kind = Away if passing else ConfigurationError
-            raise kind(f"The database at {_place(url)} can't be reached: {_reason(error)}") from None
-    return connection
-
-
-def _place(url: str) -> str:
-    hosts = urlsplit(url).netloc.rpartition("@")[2].split(",")
-    return ", ".join(host if re.search(r":\d+\Z", host) else f"{host or 'localhost'}:5432" for host in hosts)
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, TimeoutError):
-        return f"no answer within {CONNECT_SECONDS:.0f} s"
-    if isinstance(error, OSError) and error.errno is not None:
-        return os.strerror(error.errno) if error.errno > 0 else str(error.strerror)
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def _last_fault(text: str) -> str:

@@ -1,7 +1,7 @@
 -- name: health
 -- How the server stands, and the log's readers: what a scrape shows of PostgreSQL.
 --   $1 most slots and standbys, those that keep or lack the most come first
--- One row: `answer`, a JSON object with the fields of app.base.db.health.Health. Reads statistics views, and of the database's
+-- One row: `answer`, a JSON object with the fields of app.base.db.health.ServerFacts. Reads statistics views, and of the database's
 -- files their sizes; no table. What the role may not see, or a standby does not know, is null or left out.
 -- connections counts sessions in all databases; most_connections is what roles that are no superusers may have.
 SELECT json_build_object(
@@ -32,7 +32,7 @@ FROM pg_stat_database d WHERE d.datname = current_database()
 -- name: horizon
 -- Who holds back the horizon behind which dead rows can be removed, and how many dead rows the service's tables have.
 --   $1 most holders, the oldest come first
--- One row: `answer`, a JSON object with the fields of app.base.db.horizon.Found. Reads statistics views and no table of jobs.
+-- One row: `answer`, a JSON object with the fields of app.base.db.health.HorizonFacts. Reads statistics views and no table of jobs.
 -- A transaction holds the horizon at its oldest snapshot or at its own number, whichever is older, in its own database
 -- only; a standby's feedback does in all of them. A VACUUM that runs does not count, nor does a slot's catalog_xmin: it
 -- keeps rows of the system's catalogs, none of ours. Numbers and applications of others' sessions are shown to every

@@ -8,8 +8,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.base.db import horizon
-from app.base.db.horizon import OLD_SECONDS, Holder, Horizon, Kind, Table
+from app.base.db import health
+from app.base.db.health import OLD_SECONDS, Holder, HolderKind, Horizon, Table
 from app.base.times import duration
 from app.http.context import context_of
 from app.http.route import Call
@@ -18,10 +18,10 @@ from app.pages.render import page
 FEW_ROWS: Final = 100  # a table with fewer, dead and alive, is left out
 
 _KINDS: Final = {
-    Kind.SESSION: "Session",
-    Kind.SLOT: "Replication slot",
-    Kind.PREPARED: "Prepared transaction",
-    Kind.STANDBY: "Standby",
+    HolderKind.SESSION: "Session",
+    HolderKind.SLOT: "Replication slot",
+    HolderKind.PREPARED: "Prepared transaction",
+    HolderKind.STANDBY: "Standby",
 }
 
 
@@ -58,12 +58,12 @@ class TableRow(msgspec.Struct, frozen=True):
 
 async def get_horizon(call: Call) -> Horizon:
     """Who keeps PostgreSQL from removing dead rows, the oldest first, and what to do about it."""
-    return await horizon.read(call.context.pools.rest)
+    return await health.read_horizon(call.context.pools.rest)
 
 
 async def show(request: Request) -> Response:
-    """The page. Raises what app.base.db.horizon.read raises."""
-    current = await horizon.read(context_of(request).pools.rest)
+    """The page. Raises what app.base.db.health.read_horizon raises."""
+    current = await health.read_horizon(context_of(request).pools.rest)
     return page(
         request,
         "horizon.html",

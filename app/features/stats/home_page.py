@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.base.db import horizon
+from app.base.db import health
 from app.base.keys import covers
 from app.base.metrics import catalogue
 from app.base.outages import UNREACHABLE
@@ -135,9 +135,9 @@ def _redis(connected: bool) -> Fact:
 async def _horizon(context: Context) -> Fact:
     href = "/admin/horizon"
     try:
-        found = await horizon.read(context.pools.rest)
+        found = await health.read_horizon(context.pools.rest)
     except UNREACHABLE:
         return Fact("Horizon", "not known", "watch", href)
-    if found.level is horizon.Level.OK:
+    if found.level is health.HorizonLevel.OK:
         return Fact("Horizon", "nothing holds it back", "", href)
     return Fact("Horizon", found.verdict, found.level.value, href)

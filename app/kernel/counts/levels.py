@@ -268,7 +268,7 @@ class Levels(Core):
 
     async def _read_server(self) -> None:
         try:
-            self._server = await asyncio.wait_for(health.read(self._pools.rest), PATIENCE_SECONDS)
+            self._server = await asyncio.wait_for(health.read_samples(self._pools.rest), PATIENCE_SECONDS)
         except (asyncpg.PostgresError, TimeoutError) as error:
             # It is slow, or the role may not call a function. Topics are looked at all the same.
             log.warning("can't look at PostgreSQL: %r", error)
