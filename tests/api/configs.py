@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import httpx
 
-from app.features.topics.messages_config import REPLACED
+from app.features.topics.messages_config import REPLACED, RULED
 from tests.api.dialect import Body
 from tests.settings import defaults
 
 V0_ALONE = {
-    **{name: value for name, value in defaults(but=REPLACED).items() if value not in (None, {})},
+    **{name: value for name, value in defaults(but={*REPLACED, *RULED}).items() if value not in (None, {})},
     "claim_jitter_ms": 0,
     "cap_records": 0,
     "cap_bytes": 0,

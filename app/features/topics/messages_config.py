@@ -3,42 +3,44 @@ docs/messages.md has the table."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
+from enum import Enum
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 from msgspec import NODEFAULT, UNSET, Meta, UnsetType
 
 from app.errors import InvalidRequest, NotAQueue
 from app.kernel.topics.declarations import Declaration
-from app.kernel.topics.policy import Asked, T, about, check_leases, check_name, extended, field
+from app.kernel.topics.policy import OF_MESSAGES, Asked, T, about, check_leases, check_name, extended, field, value_in
 from app.kernel.topics.settings import (
     DEAD_LETTERS,
     DECLARED,
     MOST_DELIVERIES,
     PATTERN,
     Chosen,
-    Durability,
     OnExhausted,
     TopicType,
 )
 
-V = TypeVar("V")
-
 # Two names of one thing: at most one of each pair is given.
 IN_SECONDS: Final = {name: one.setting.seconds for name, one in DECLARED.items() if one.setting.seconds}
 PAIRS: Final = (("max_deliveries", "max_retries"), ("max_deliveries", "dlq_threshold"), *IN_SECONDS.items())
-# What a PUT replaces all: null or absent is the default. Of the others absent is as it was, null is v0's default.
-REPLACED: Final = {
-    *("type", "durability", *IN_SECONDS, "max_depth", "throughput_limit", "replayable"),
-    *("max_deliveries", "max_retries", "dlq_threshold", "dead_letter", "on_exhausted"),
-}
+REPLACED: Final = tuple(name for name, one in DECLARED.items() if one.setting.replaced)
+_FLAGS: Final = {one.setting.flag.name for one in DECLARED.values() if one.setting.flag is not None}
+# These go by rules of their own: _exit.
+RULED: Final = {"type", "max_deliveries", "dead_letter", "on_exhausted"}
 _AFTER: Final = {  # answers have some after others than v0's
     "idempotency_window_ms": ("result_ttl_ms", "event_ttl_ms", "dead_ttl_ms"),
     "priority": ("tenant_weights", "tenant_limits"),
 }
-_MOVED: Final = {name for names in _AFTER.values() for name in names}
-OF_V0: Final = tuple(
-    one for name in DECLARED if name not in REPLACED and name not in _MOVED for one in (name, *_AFTER.get(name, ()))
+_MOVED: Final = {*REPLACED, *RULED, *(name for names in _AFTER.values() for name in names)}
+# Of these absent is as it was, null is v0's default.
+OF_V0: Final = tuple(one for name in DECLARED if name not in _MOVED for one in (name, *_AFTER.get(name, ())))
+# What answers have first.
+_FIRST: Final = (
+    *("replayable", "durable", "max_retries", "dlq_threshold", "message_ttl_seconds", "max_depth", "throughput_limit"),
+    *("replay_window_seconds", "visibility_timeout_seconds", "max_deliveries", "on_exhausted", "dead_letter"),
+    *("ttl_ms", "lease_ms", "replay_window_ms", "durability"),
 )
 
 
@@ -94,6 +96,9 @@ class TopicConfigBody(Asked, frozen=True, kw_only=True):
 
 def _showing_settings(of: type[T]) -> type[T]:
     fields: dict[str, tuple[Any, Any]] = {}
+    for name in _FIRST:
+        kind = DECLARED[name].shows if name in DECLARED else bool if name in _FLAGS else int
+        fields[name] = (kind, NODEFAULT) if kind is bool else (kind | UnsetType, UNSET)
     for name in OF_V0:
         one = DECLARED[name]
         absent = one.optional or one.stored == {}
@@ -109,22 +114,6 @@ class TopicConfig(msgspec.Struct, kw_only=True):
     again, and changes nothing."""
 
     topic: str
-    replayable: bool
-    durable: bool
-    max_retries: int | UnsetType = UNSET
-    dlq_threshold: int | UnsetType = UNSET
-    message_ttl_seconds: int | UnsetType = UNSET
-    max_depth: int | UnsetType = UNSET
-    throughput_limit: int | UnsetType = UNSET
-    replay_window_seconds: int | UnsetType = UNSET
-    visibility_timeout_seconds: int | UnsetType = UNSET
-    max_deliveries: int | UnsetType = UNSET
-    on_exhausted: str | UnsetType = UNSET
-    dead_letter: str | UnsetType = UNSET
-    ttl_ms: int | UnsetType = UNSET
-    lease_ms: int | UnsetType = UNSET
-    replay_window_ms: int | UnsetType = UNSET
-    durability: str | UnsetType = UNSET
 
 
 class TopicConfigs(msgspec.Struct):
@@ -168,23 +157,17 @@ def must_be_clear(name: str, body: TopicConfigBody) -> None:
         raise InvalidRequest("A topic can't be its own dead-letter topic.", {"dead_letter": name})
 
 
-def chosen_anew(name: str, was: Chosen, asked: Wanted) -> Chosen:
+def chosen_anew(topic: str, was: Chosen, asked: Wanted) -> Chosen:
     """What is chosen from now on, where `was` was."""
     body = asked.body
-    left = {name: _millis(getattr(body, seconds), getattr(body, name)) for name, seconds in IN_SECONDS.items()}
-    left |= {name: getattr(body, name) for name in ("max_retries", "dlq_threshold", "max_depth", "throughput_limit")}
+    replaced = {name: value_in(body, DECLARED[name]) for name in REPLACED}
     if not body.replayable:
-        left["replay_window_ms"] = None
-    kept = {name: getattr(body, name) for name in OF_V0 if name in asked.given}
-    settings = {name: _stored(DECLARED[name], value) for name, value in (left | kept).items()}
-    durable = Durability.DISK if body.durable is False else Durability.FSYNC
-    settings["durability"] = durable if body.durability is None else Durability(body.durability)
-    settings["replayable"] = bool(body.replayable)
-    return msgspec.structs.replace(was, **settings, **_exit(name, was, asked), configured=True)
-
-
-def _stored(one: Declaration, value: Any) -> Any:
-    return one.stored if value is None else one.to_stored(value)
+        replaced["replay_window_ms"] = None
+    settings = {name: getattr(OF_MESSAGES, name) if value is None else value for name, value in replaced.items()}
+    for name in asked.given.intersection(OF_V0):
+        value = value_in(body, DECLARED[name])
+        settings[name] = DECLARED[name].stored if value is None else value
+    return msgspec.structs.replace(was, **settings, **_exit(topic, was, asked), configured=True)
 
 
 def _exit(name: str, was: Chosen, asked: Wanted) -> dict[str, Any]:
@@ -204,45 +187,26 @@ def _exit(name: str, was: Chosen, asked: Wanted) -> dict[str, Any]:
     return {"max_deliveries": body.max_deliveries, "on_exhausted": on_exhausted, "dead_letter": dead_letter}
 
 
-def _millis(seconds: int | None, millis: int | None) -> int | None:
-    return millis if seconds is None else seconds * 1000
-
-
-def config_of(name: str, chosen: Chosen) -> TopicConfig:
+def config_of(topic: str, chosen: Chosen) -> TopicConfig:
     """As this dialect shows it."""
-    of_v0 = chosen.max_deliveries is not None
-    window_ms = chosen.replay_window_ms if chosen.replayable else None
-    ttl, lease, window = map(_in_seconds, (chosen.ttl_ms, chosen.lease_ms, window_ms))
-    of_v0_alone: dict[str, Any] = {field: _unless_none(getattr(chosen, field)) for field in OF_V0}
-    plain = {Durability.FSYNC, Durability.DISK}
-    return TopicConfig(
-        topic=name,
-        replayable=chosen.replayable,
-        durable=chosen.durable,
-        max_retries=UNSET if of_v0 else _unless_none(chosen.max_retries),
-        dlq_threshold=UNSET if of_v0 else _unless_none(chosen.dlq_threshold),
-        message_ttl_seconds=ttl[0],
-        max_depth=chosen.max_depth or UNSET,
-        throughput_limit=chosen.throughput_limit or UNSET,
-        replay_window_seconds=window[0],
-        visibility_timeout_seconds=lease[0],
-        max_deliveries=_unless_none(chosen.max_deliveries),
-        on_exhausted=chosen.on_exhausted.value if of_v0 else UNSET,
-        dead_letter=UNSET if chosen.dead_letter is None else chosen.dead_letter,
-        ttl_ms=ttl[1],
-        lease_ms=lease[1],
-        replay_window_ms=window[1],
-        durability=UNSET if chosen.durability in plain else chosen.durability.value,
-        **of_v0_alone,
-    )
+    hidden = {"max_deliveries", "on_exhausted"} if chosen.max_deliveries is None else {"max_retries", "dlq_threshold"}
+    if not chosen.replayable:
+        hidden.add("replay_window_ms")
+    fields: dict[str, Any] = {}
+    for name in (*REPLACED, *RULED - {"type"}, *OF_V0):
+        if name not in hidden:
+            fields |= _named(DECLARED[name], getattr(chosen, name))
+    return TopicConfig(topic=topic, **fields)
 
 
-def _in_seconds(millis: int | None) -> tuple[int | UnsetType, int | UnsetType]:
-    """As seconds, if it is whole ones; else as it is."""
-    if millis is None:
-        return UNSET, UNSET
-    return (UNSET, millis) if millis % 1000 else (millis // 1000, UNSET)
-
-
-def _unless_none(value: V | None) -> V | UnsetType:
-    return UNSET if value is None or value == {} else value
+def _named(one: Declaration, value: Any) -> dict[str, Any]:
+    """A value under the name that can say it; nothing where it was left to the service, and where it is no limit."""
+    setting, plain = one.setting, value.value if isinstance(value, Enum) else value
+    if value is None or value == {} or (setting.replaced and one.type is int and value == one.stored == 0):
+        return {}
+    if setting.seconds and value % 1000 == 0:
+        return {setting.seconds: value // 1000}
+    if setting.flag is None:
+        return {one.name: plain}
+    flag = {setting.flag.name: value is setting.flag.true}
+    return flag if value in {setting.flag.true, setting.flag.false} else {**flag, one.name: plain}

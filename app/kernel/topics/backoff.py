@@ -29,6 +29,11 @@ class Backoff(msgspec.Struct, frozen=True):
     ] = "none"
 
 
+class AskedBackoff(Backoff, frozen=True, forbid_unknown_fields=True):
+    """How long a job waits that was returned without a delay, by how often it was delivered. cap_ms is the most that it
+    waits. jitter: full takes off up to all of it, equal up to half, by chance."""
+
+
 def suspected(crashes: int, original_crashes: int | None) -> bool:
     """Whether a job may be what kills its workers; of a dead letter, whether it was."""
     return crashes >= SUSPECTED_FROM or (original_crashes or 0) >= SUSPECTED_FROM

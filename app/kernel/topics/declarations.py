@@ -21,6 +21,14 @@ class Part(Enum):
     STORAGE = "Storage"
 
 
+class Flag(msgspec.Struct, frozen=True):
+    """Another name of a setting that is one of several words: true and false stand for two of them."""
+
+    name: str
+    true: Any
+    false: Any
+
+
 class Setting(msgspec.Struct, frozen=True):
     """What is declared of a setting beside its type and its default."""
 
@@ -35,7 +43,9 @@ class Setting(msgspec.Struct, frozen=True):
     usual: str = ""  # the default, where that depends on other settings
     see: str = ""  # where the manual says more, as a link from docs/
     v0: bool = True  # whether v0 takes and shows it; the messages dialect has all of them
-    seconds: str = ""  # the name by which the messages dialect has it in seconds
+    flag: Flag | None = None  # its other name in both dialects
+    seconds: str = ""  # its other name in the messages dialect, there in seconds
+    replaced: bool = False  # a PUT of the messages dialect that leaves it out puts it back to its default
 
 
 class Declaration(msgspec.Struct, frozen=True):

@@ -36,6 +36,10 @@ MOST_PAUSED: Final = 1_000  # tenants of a queue
 FIFO: Final = ".fifo"  # how the names of topics end whose jobs all have groups, and dedupe ids: else the payload's hash
 
 
+# What is chosen for a topic that the messages dialect makes: a durable queue, the rest left to the service.
+OF_MESSAGES: Final = Chosen(type=TopicType.QUEUE, durability=Durability.FSYNC, configured=False)
+
+
 class Control(msgspec.Struct, frozen=True):
     """How an operator holds a queue up: nothing of it is claimed, or nothing of some tenants; or no more is taken in.
     It is no configuration: replacing that leaves it."""
@@ -194,7 +198,7 @@ def in_effect(name: str, chosen: Chosen, defaults: Defaults) -> Config:
 
 
 def of_messages(name: str) -> Chosen:
-    """What is chosen for a topic that the messages dialect makes: a durable queue, the rest left to the service.
+    """OF_MESSAGES, for a topic of this name.
 
     Raises InvalidRequest for a name that no topic can have, or that is kept for dead letters, or leaves no room for the
     name of its own dead letters' topic.
@@ -203,7 +207,7 @@ def of_messages(name: str) -> Chosen:
     if name.endswith(DEAD_LETTERS):
         raise InvalidRequest(f"Names that end in {DEAD_LETTERS} are kept for dead letters.", {"topic": name})
     check_dead_letter(name, name + DEAD_LETTERS, "Make the topic with PUT /v0/topics/<topic> and another dead_letter")
-    return Chosen(type=TopicType.QUEUE, durability=Durability.FSYNC, configured=False)
+    return OF_MESSAGES
 
 
 def clamp_lease(lease_ms: int) -> int:
@@ -290,13 +294,21 @@ def check_leases(asked: Asked) -> None:
         )
 
 
+def value_in(body: Asked, one: Declaration) -> Any:
+    """What a body says of a setting, by any of its names, as it is stored; None: nothing."""
+    setting, value = one.setting, getattr(body, one.name)
+    if value is None and setting.seconds and (seconds := getattr(body, setting.seconds, None)) is not None:
+        value = seconds * 1000
+    if value is None and setting.flag is not None and (flag := getattr(body, setting.flag.name)) is not None:
+        return setting.flag.true if flag else setting.flag.false
+    return None if value is None else one.to_stored(value)
+
+
 def resolve(topic: str, asked: Asked) -> Config:
     """Fill in defaults and clamp. Raises InvalidRequest for what can't be: a dead-letter topic, leases_durable."""
     check_leases(asked)
-    given = {name: getattr(asked, name) for name, one in DECLARED.items() if one.setting.v0}
-    settings = {name: DECLARED[name].to_stored(value) for name, value in given.items() if value is not None}
-    if asked.durable:
-        settings.setdefault("durability", Durability.FSYNC)
+    given = {name: value_in(asked, one) for name, one in DECLARED.items() if one.setting.v0}
+    settings = {name: value for name, value in given.items() if value is not None}
     if asked.dead_letter is not None:
         check_dead_letter(topic, asked.dead_letter)
         if asked.dead_letter == topic:

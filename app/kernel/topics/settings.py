@@ -15,9 +15,9 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from app.kernel.topics.backoff import Backoff
-from app.kernel.topics.declarations import Part, Setting, declarations
-from app.kernel.topics.webhooks import Webhook
+from app.kernel.topics.backoff import AskedBackoff, Backoff
+from app.kernel.topics.declarations import Flag, Part, Setting, declarations
+from app.kernel.topics.webhooks import AskedWebhook, Webhook
 
 PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$"
 MOST_OF_NAME: Final = 255
@@ -64,16 +64,6 @@ class OnExhausted(Enum):
     DEAD_LETTER = "dead_letter"
 
 
-class AskedBackoff(Backoff, frozen=True, forbid_unknown_fields=True):
-    """How long a job waits that was returned without a delay, by how often it was delivered. cap_ms is the most that it
-    waits. jitter: full takes off up to all of it, equal up to half, by chance."""
-
-
-class AskedWebhook(Webhook, frozen=True, forbid_unknown_fields=True):
-    """Who is told of jobs that end. Without url, only what records name. secret signs what is sent; it is never shown
-    again: what stands for it, sent back, leaves it as it is."""
-
-
 def media_types(asked: Sequence[str]) -> tuple[str, ...]:
     """Each media type once, in lower case."""
     return tuple(dict.fromkeys(one.lower() for one in asked))
@@ -108,6 +98,8 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
             Part.STORAGE,
             logs=True,
             usual="from `durable`",
+            flag=Flag("durable", Durability.FSYNC, Durability.DISK),
+            replaced=True,
             see="section 12",
         ),
     ] = Durability.DISK
@@ -118,6 +110,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
             Part.DELIVERIES,
             clamp=LEASE,
             seconds="visibility_timeout_seconds",
+            replaced=True,
         ),
     ] = None
     claim_jitter_ms: Annotated[
@@ -139,6 +132,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
             Part.DELIVERIES,
             bounds=(0, MOST_DELIVERIES),
             v0=False,
+            replaced=True,
         ),
     ] = None
     dlq_threshold: Annotated[
@@ -147,8 +141,10 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
             "After how many tries a job is a dead letter, if max_retries lets it come so far; 0: never. "
             "Absent: the topic's own max_retries, if it has one.",
             Part.DELIVERIES,
+            usual="the topic's own `max_retries`",
             bounds=(0, MOST_DELIVERIES),
             v0=False,
+            replaced=True,
         ),
     ] = None
     dead_letter: Annotated[
@@ -177,6 +173,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
             bounds=TIME,
             logs=True,
             seconds="message_ttl_seconds",
+            replaced=True,
             see="section 10",
         ),
     ] = None
@@ -229,12 +226,17 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         Setting("Without priority: effective_priority is 500 after a read, halved every 30 s; false: 0.", logs=True),
     ] = True
     max_depth: Annotated[
-        int, Setting("Most live jobs of a queue; 0: no limit.", Part.LIMITS, clamp=COUNT, see="section 11")
+        int,
+        Setting("Most live jobs of a queue; 0: no limit.", Part.LIMITS, clamp=COUNT, see="section 11", replaced=True),
     ] = 0
     throughput_limit: Annotated[
         int,
         Setting(
-            "Most jobs a second that claims get; 0: no limit.", Part.LIMITS, bounds=(0, 2**31 - 1), see="section 11"
+            "Most jobs a second that claims get; 0: no limit.",
+            Part.LIMITS,
+            bounds=(0, 2**31 - 1),
+            see="section 11",
+            replaced=True,
         ),
     ] = 0
     priority_order: Annotated[
@@ -286,7 +288,9 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
             see="section 5",
         ),
     ] = {}
-    replayable: Annotated[bool, Setting("Whether acknowledged jobs are kept for a replay.", Part.KEPT)] = False
+    replayable: Annotated[
+        bool, Setting("Whether acknowledged jobs are kept for a replay.", Part.KEPT, replaced=True)
+    ] = False
     replay_window_ms: Annotated[
         int,
         Setting(
@@ -294,6 +298,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
             Part.KEPT,
             clamp=TIME,
             seconds="replay_window_seconds",
+            replaced=True,
         ),
     ] = SEVEN_DAYS_MS
     result_ttl_ms: Annotated[

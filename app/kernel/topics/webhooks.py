@@ -47,6 +47,11 @@ class Webhook(msgspec.Struct, frozen=True):
     secret: Secret | None = None
 
 
+class AskedWebhook(Webhook, frozen=True, forbid_unknown_fields=True):
+    """Who is told of jobs that end. Without url, only what records name. secret signs what is sent; it is never shown
+    again: what stands for it, sent back, leaves it as it is."""
+
+
 def check_url(url: str, what: str) -> str:
     """The URL, if it can be told. Raises InvalidRequest, which begins with `what`."""
     try:
