@@ -36,6 +36,7 @@ pins: ## pin the newest versions that pyproject.toml allows
 	$(COMPILE) --upgrade pyproject.toml --extra tracing -c deploy/requirements/run.txt -o deploy/requirements/tracing.txt
 	$(COMPILE) --upgrade pyproject.toml --group dev --group spark -c deploy/requirements/tracing.txt -o deploy/requirements/dev.txt
 	$(COMPILE) --upgrade --group spark -c deploy/requirements/dev.txt -o deploy/requirements/spark.txt
+	$(COMPILE) --upgrade sdk/pyproject.toml -c deploy/requirements/dev.txt -o deploy/requirements/client.txt
 	echo uv | $(COMPILE) --upgrade - -o deploy/requirements/tools.txt
 	$(PYTHON) deploy/check_pins.py
 

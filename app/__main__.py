@@ -99,8 +99,10 @@ def _command(settings: Settings, args: argparse.Namespace, rest: list[str], envi
         case "openapi":
             code = _openapi(settings)
         case _:
-            from app import demo  # noqa: PLC0415  (start time)
-
+            try:
+                from app import demo  # noqa: PLC0415  (start time; and the service does without the client)
+            except ModuleNotFoundError as error:
+                raise ConfigurationError(f"The demo needs the Python client, which is not here: {error}") from None
             code = demo.main(rest, settings)
     return code
 
@@ -216,7 +218,7 @@ def _parser() -> argparse.ArgumentParser:
     add("keys", "Make, list, rotate and revoke API keys: see `keys --help`.", own_help=False)
     add("users", "Make, list, change and delete users and their grants: see `users --help`.", own_help=False)
     add("openapi", "Print the OpenAPI document of the HTTP API. Needs no database.")
-    add("demo", "Show the queue at work on a running service.", own_help=False)
+    add("demo", "Show the queue at work on a running service; needs the Python client.", own_help=False)
     return parser
 
 

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by ./run and ./test in the repository's folder. `bootstrap run|spark|dev` makes .venv with the pinned packages of
+# Sourced by ./run and ./test in the repository's folder. `bootstrap run|client|spark|dev` makes .venv with the pinned packages of
 # deploy/requirements/<name>.txt, and does nothing when they are there. What it installs it says on stderr.
 
 say() { printf '%s\n' "$*" >&2; }
@@ -27,7 +27,7 @@ bootstrap() {
   rm -f .venv/.holdfast
   "$UV" pip install --quiet --python .venv/bin/python --require-hashes -r "$pins" || die "the packages could not be installed"
   # dev.txt has the packages of the others, in the same versions: after ./test, ./run has nothing to do.
-  [[ $1 != dev ]] || others="run $(cksum <deploy/requirements/run.txt)"$'\n'"spark $(cksum <deploy/requirements/spark.txt)"
+  [[ $1 != dev ]] || others=$(for name in run client spark; do printf '%s %s\n' "$name" "$(cksum <"deploy/requirements/$name.txt")"; done)
   printf '%s\n' "$sum" "$others" >.venv/.holdfast
   exec 9<&-
 }

@@ -1,4 +1,4 @@
-"""Checks deploy/requirements/*.txt against pyproject.toml, without a network. Prints the faults; 1 for any.
+"""Checks deploy/requirements/*.txt against both pyproject.toml, without a network. Prints the faults; 1 for any.
 
 There is no uv.lock: it names the index that it was made with, which would tie the project to one mirror.
 """
@@ -30,8 +30,10 @@ def main() -> int:
             faults.append(f"run.txt pins {name} {version}, and tracing.txt {pins['tracing'].get(name, 'does not')}")
     groups = project["dependency-groups"]
     faults += missing(groups["spark"], pins["spark"], "spark.txt")
+    client = tomllib.loads((ROOT / "sdk/pyproject.toml").read_text())["project"]["dependencies"]
+    faults += missing(client, pins["client"], "client.txt")
     faults += missing([*wanted, *groups["dev"], *groups["spark"]], pins["dev"], "dev.txt")
-    for part in "run", "tracing", "spark":
+    for part in "run", "client", "tracing", "spark":
         for name, version in pins[part].items():
             if pins["dev"].get(name) != version:
                 faults.append(f"{part}.txt pins {name} {version}, and dev.txt {pins['dev'].get(name, 'does not')}")

@@ -30,7 +30,7 @@ PAUSES: Final = {"sleep", "wait", "wait_for", "timeout"}
 # and turns of a claim, the changes that a copy in Redis is not to outlive, and what a demonstration draws.
 OWN_ENDS: Final = {
     *("app/http/access.py", "app/http/signin/directory.py", "app/http/signin/sessions.py"),
-    *("app/kernel/claim/fairness.py", "app/kernel/claim/ordering.py", "app/kernel/topics/tier.py", "app/demo/tally.py"),
+    *("app/kernel/claim/fairness.py", "app/kernel/claim/ordering.py", "app/kernel/topics/tier.py", "app/demo/run.py"),
 }
 # A class that declares this many of these is a configuration of a topic.
 SETTINGS: Final = {"max_retries", "lease_ms", "cap_records", "max_depth", "retry_order", "aging_ms", "dead_ttl_ms"}

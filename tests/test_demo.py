@@ -16,10 +16,9 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from app.demo import files, verdict
-from app.demo.files import File
-from app.demo.journal import Reader, Writer
-from app.demo.tally import Hand, Tally, TallyResult
+from app.demo.files import DemoResult, File, Tally, digest_of, faults, find_files, left_over
+from app.demo.run import Journal
+from holdfast.models import QueueCounts, TopicConfig, TopicState
 from tests.conftest import Running
 from tests.processes import children, lives, until
 
@@ -74,7 +73,7 @@ async def demo(tmp_path: Path) -> AsyncIterator[Start]:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "app", "demo", *map(str, arguments)),
             cwd=ROOT,
-            env=clean | {"TMPDIR": str(scratch), "PYTHONUNBUFFERED": "1"} | mine,
+            env=clean | {"TMPDIR": str(scratch), "PYTHONUNBUFFERED": "1", "PYTHONPATH": "sdk/src"} | mine,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
@@ -274,9 +273,9 @@ def test_only_files_that_can_be_read_are_taken() -> None:
         (folder / "secret").chmod(0)
         Path(os.fsdecode(os.fsencode(folder) + b"/\xff")).touch()
         with as_somebody_else():
-            found = files.find(folder, {(folder / "var").resolve()})
-        assert [file.path for file in found.files] == ["a", "own/var/x", "sub/b"]
-        assert found.left_out == ["secret: Permission denied", r"'\udcff': its name is not UTF-8"]
+            files, left_out = find_files(folder, {(folder / "var").resolve()})
+        assert [file.path for file in files] == ["a", "own/var/x", "sub/b"]
+        assert left_out == ["secret: Permission denied", r"'\udcff': its name is not UTF-8"]
 
 
 @contextmanager
@@ -297,63 +296,62 @@ def as_somebody_else() -> Iterator[None]:
     [
         ([], False, "never done"),
         (
-            [TallyResult("w", 1, "0" * 64, None)],
+            [DemoResult("w", 1, "0" * 64, None)],
             False,
             "w reported 000000000000…, and it is 2d711642b726… now: the file has not changed since the start",
         ),
-        ([TallyResult("w", 1, "0" * 64, None)], True, "the file changed while the demo ran"),
-        ([TallyResult("w", 1, None, "Permission denied")], False, "w could not read it: Permission denied"),
+        ([DemoResult("w", 1, "0" * 64, None)], True, "the file changed while the demo ran"),
+        ([DemoResult("w", 1, None, "Permission denied")], False, "w could not read it: Permission denied"),
     ],
 )
-def test_what_is_wrong_with_a_file(tmp_path: Path, results: list[TallyResult], touch: bool, words: str) -> None:
+def test_what_is_wrong_with_a_file(tmp_path: Path, results: list[DemoResult], touch: bool, words: str) -> None:
     (tmp_path / "f").write_text("x")
     status = (tmp_path / "f").stat()
     asked = [File("f", status.st_size, status.st_mtime_ns - int(touch))]
-    found = verdict.faults(tmp_path, asked, {"f": results})
+    found = faults(tmp_path, asked, {"f": results})
     assert len(found) == 1
     assert words in found[0]
 
 
 def test_one_right_digest_is_enough_and_a_file_that_is_gone_is_not(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("x")
-    right = TallyResult("w", 2, files.digest(tmp_path / "f"), None)
-    wrong = TallyResult("w", 1, "0" * 64, None)
+    right = DemoResult("w", 2, digest_of(tmp_path / "f"), None)
+    wrong = DemoResult("w", 1, "0" * 64, None)
     asked = [File("f", 1, 0)]
-    assert verdict.faults(tmp_path, asked, {"f": [wrong, right]}) == []
+    assert faults(tmp_path, asked, {"f": [wrong, right]}) == []
     (tmp_path / "f").unlink()
-    assert "can't be read any more" in verdict.faults(tmp_path, asked, {"f": [right]})[0]
+    assert "can't be read any more" in faults(tmp_path, asked, {"f": [right]})[0]
 
 
 def test_a_queue_that_still_holds_something_is_named() -> None:
-    assert verdict.left_over({"count": 0, "queue": {"ready": 0, "in_flight": 0}}) == []
-    left = verdict.left_over({"count": 2, "queue": {"ready": 0, "in_flight": 2}})
-    assert left == ["the queue is not empty: in_flight 2, count 2"]
+    def state(count: int, in_flight: int) -> TopicState:
+        counts = QueueCounts(ready=0, in_flight=in_flight, dead_lettered=0)
+        return TopicState(
+            topic="t", type="queue", head_seq=1, earliest_seq=1, next_seq=2, count=count, bytes=0, config=TopicConfig(),
+            effective_priority=0, last_write_at=None, last_read_at=None, queue=counts,
+        )  # fmt: skip
+
+    assert left_over(state(0, 0)) == []
+    assert left_over(state(2, 2)) == ["the queue is not empty: in_flight 2, count 2"]
 
 
 def test_a_line_that_its_writer_did_not_finish_is_left_for_later(tmp_path: Path) -> None:
-    reader = Reader(tmp_path / "j")
-    Writer(tmp_path / "j").write({"a": 1}, {"b": 2})
-    with (tmp_path / "j").open("ab") as file:
-        file.write(b'{"c": ')
-        file.flush()
-        assert list(reader.new()) == [{"a": 1}, {"b": 2}]
-        assert list(reader.new()) == []
+    journal = Journal(tmp_path / "j")
+    with (tmp_path / "j").open("ab", buffering=0) as file:
+        file.write(b'{"a": 1}\n{"b": 2}\n{"c": ')
+        assert journal.new() == [{"a": 1}, {"b": 2}]
+        assert journal.new() == []
         file.write(b"3}\n")
-        file.flush()
-        assert list(reader.new()) == [{"c": 3}]
+        assert journal.new() == [{"c": 3}]
 
 
 def test_the_tally_tells_redeliveries_from_duplicates() -> None:
-    tally = Tally(2, {"w": Hand()})
+    tally = Tally(2)
     for line in (
-        {"claimed": [1, 1]},
         {"path": "a", "deliveries": 1, "digest": "0"},
-        {"hangs": 2},
-        {"claimed": [2, 2]},
         {"path": "a", "deliveries": 2, "digest": "0"},
         {"path": "b", "deliveries": 2, "error": "gone"},
-        {"acked": 2, "skipped": 0},
     ):
         tally.add("w", line)
-    assert (tally.done, tally.deliveries, tally.redeliveries, tally.duplicates) == (2, 4, 2, 1)
-    assert tally.hands["w"].hangs
+    assert (len(tally.results), tally.redeliveries, tally.duplicates) == (2, 2, 1)
+    assert "\n  deliveries             4\n" in tally.table(0, {})

@@ -42,7 +42,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if path.name != ".holdfast":
             (venv / path.name).symlink_to(path)
     sums = ""
-    for name in ("run", "dev", "spark"):
+    for name in ("run", "client", "dev", "spark"):
         pins = (folder / f"deploy/requirements/{name}.txt").read_bytes()
         ran = subprocess.run(["cksum"], input=pins, capture_output=True, check=True)
         sums += f"{name} {ran.stdout.decode().strip()}\n"

@@ -1,29 +1,42 @@
-"""`./run demo`: the queue at work on the files of a folder, with a worker killed half way. Speaks only HTTP to it."""
+"""`./run demo`: the queue at work on the files of a folder, with a worker killed half way. A user of the Python client,
+which knows the service by its URL only."""
 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
+import re
 import secrets
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from app.base.keys import entries
-from app.demo import attach, files, verdict
-from app.demo.client import AWAY, Client, Refused
-from app.demo.run import DemoPlan, run
+from app.demo.files import find_files, first_of
+from app.demo.run import CannotGoOn, DemoPlan, run
 from app.settings import read
+from holdfast import Client, HoldfastError, errors
 
 if TYPE_CHECKING:
     from app.settings import Settings
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
+PATIENCE: Final = 15.0  # seconds; a service that is being restarted is back long before
+START_SECONDS: Final = 180.0  # the first start makes a database
+STOP_SECONDS: Final = 20.0
+HINTS: Final = {
+    401: " Give one with --key, or in HOLDFAST_API_KEYS.",
+    403: " The demo makes, fills, empties and deletes a topic named demo-…: give a key that may.",
+}
+_WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104  (not bound to: looked up)
 
 
 def main(argv: list[str], settings: Settings) -> int:
@@ -34,30 +47,28 @@ def main(argv: list[str], settings: Settings) -> int:
         print(f"holdfast: {folder} is no folder", file=sys.stderr)
         return 1
     signal.signal(signal.SIGTERM, _leave)
-    found = files.find(folder, {settings.data_dir.resolve(), PROJECT / "var"})
-    for line in found.left_out[: verdict.SHOWN]:
-        print(f"left out  {line}")
-    if len(found.left_out) > verdict.SHOWN:
-        print(f"left out  … and {len(found.left_out) - verdict.SHOWN:,} more")
-    if not found.files:
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells of each request
+    files, left_out = find_files(folder, {settings.data_dir.resolve(), PROJECT / "var"})
+    if left_out:
+        print(first_of(left_out, "left out  "))
+    if not files:
         print(f"There is no file to read in {folder}: nothing to do.")
         return 0
     journals = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
+    key = args.key or _first_key()
+    topic = f"demo-{secrets.token_hex(4)}"
     try:
-        with _service(args.url, settings, journals) as url:
-            key = _key(args.key)
-            client = Client(url, key)
-            topic = f"demo-{secrets.token_hex(4)}"
-            plan = DemoPlan(folder, found.files, topic, args.workers, args.batch, args.kill)
+        with _service(args.url, settings, journals) as url, _client(url, key, PATIENCE) as client:
+            plan = DemoPlan(url, key, topic, folder, files, journals, args.workers, args.batch, args.kill)
             try:
-                return run(plan, client, key, journals)
+                return run(plan, client)
             finally:
                 if args.keep:
                     print(f"Kept: topic {topic}, and what the workers wrote in {journals}")
                 else:
                     _delete(client, topic)
-    except Refused as error:
-        print(f"holdfast: {error}", file=sys.stderr)
+    except HoldfastError as error:
+        print(f"holdfast: {_reason(error)}", file=sys.stderr)
         return 1
     finally:
         if not args.keep:
@@ -69,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="./run demo",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Compute the SHA-256 of every file in a folder through the queue: one job for each file, worker\n"
-        "processes that claim, compute and ack, and one of them killed half way with jobs in its hands.\n"
+        "processes of the Python client, and one of them killed half way with jobs in its hands.\n"
         "At the end every digest is compared with a direct computation.",
         epilog="It uses the service that runs at HOLDFAST_HOST and HOLDFAST_PORT; where none does, it starts one for\n"
         "its duration, on the same data folder. Exit code: 0, or 1 when something is not as promised.",
@@ -83,7 +94,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--workers", type=_number(1, 64), default=3, metavar="N", help="worker processes [3]")
     parser.add_argument(
-        "--batch", type=_number(1, 1000), metavar="N", help="jobs that a worker claims at once [by the number of files]"
+        "--batch",
+        type=_number(1, 1000),
+        metavar="N",
+        help="jobs that a worker works on at once [by the number of files]",
     )
     parser.add_argument("--url", help="a running service, such as http://127.0.0.1:8080")
     parser.add_argument("--key", help="API key [the first of HOLDFAST_API_KEYS]")
@@ -104,36 +118,90 @@ def _number(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
+def _first_key() -> str:
+    """The first of the environment's: the settings keep none."""
+    return next(iter(entries(read(os.environ).get("api_keys", ""))), "").partition(":")[0]
+
+
+def _client(url: str, key: str, patience: float) -> Client:
+    """Raises CannotGoOn for a URL that is none."""
+    try:
+        return Client(url, key, timeout=patience, attempt_timeout=patience, retries=1_000)
+    except ValueError:
+        raise CannotGoOn(f"{url} is no URL of a service: those are http://host:port") from None
+
+
 @contextmanager
 def _service(url: str | None, settings: Settings, logs: Path) -> Iterator[str]:
+    """The URL of the one that was named, or that runs; else of one that is started for as long as this is open."""
     if url is not None:
-        if not attach.answers(url):
-            raise Refused(f"no Holdfast answers at {url}")
+        url = url if "//" in url else f"http://{url}"
+        if not _answers(url):
+            raise CannotGoOn(f"no Holdfast answers at {url}")
         yield url
         return
-    local = attach.local_url(settings.host, settings.port)
-    if settings.port != 0 and attach.answers(local):
+    host = _WILDCARDS.get(settings.host, settings.host)
+    local = f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
+    if settings.port != 0 and _answers(local):
         yield local
         return
     where = f"No service runs at {local}" if settings.port else "HOLDFAST_PORT is 0"
     print(f"{where}: starting one for the demo …", flush=True)
-    with attach.started(logs) as own:
+    with _own_service(logs) as own:
         yield own
 
 
-def _key(given: str | None) -> str:
-    """The first of the environment's: the settings keep none."""
-    return given or next(iter(entries(read(os.environ).get("api_keys", ""))), "").partition(":")[0]
+def _answers(url: str) -> bool:
+    with _client(url, "", 3.0) as client, suppress(HoldfastError):
+        client.with_options(retries=0).health()
+        return True
+    return False
+
+
+@contextmanager
+def _own_service(logs: Path) -> Iterator[str]:
+    """Raises CannotGoOn with the last line of one that does not start."""
+    out, err = logs / "service.out", logs / "service.err"
+    # Where the system can do that, it ends with this process, however that ends.
+    tied = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
+    with out.open("wb") as out_file, err.open("wb") as err_file:
+        process = subprocess.Popen(  # noqa: S603
+            [*tied, sys.executable, "-m", "app", "serve"],
+            env=os.environ | {"HOLDFAST_PORT": "0"},
+            stdin=subprocess.DEVNULL,
+            stdout=out_file,
+            stderr=err_file,
+            start_new_session=True,  # Ctrl+C is for the demo, which tidies up first
+        )
+    try:
+        end = time.monotonic() + START_SECONDS
+        while not (match := re.search(r" is running on (\S+) .*\n", out.read_text())):
+            if process.poll() is not None or time.monotonic() > end:
+                words = err.read_text().strip().splitlines() or ["it did not say why"]
+                raise CannotGoOn(f"the service did not start: {words[-1].removeprefix('holdfast: ')}")
+            time.sleep(0.05)
+        yield match.group(1)
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _delete(client: Client, topic: str) -> None:
     """Leave nothing behind, as far as the service lets us."""
     try:
-        status, _ = client.once("DELETE", f"/v0/topics/{topic}")
-    except AWAY:
-        status = 0
-    if status != 200:
+        client.with_options(retries=0).topic(topic).delete()
+    except HoldfastError:
         print(f"holdfast: the topic {topic} could not be deleted", file=sys.stderr)
+
+
+def _reason(error: HoldfastError) -> str:
+    if isinstance(error, errors.APIStatusError):
+        return f"the service refused: {error}{HINTS.get(error.status, '')}"
+    return f"the service does not answer: {error}" if isinstance(error, errors.APIConnectionError) else str(error)
 
 
 def _leave(_signal: int, _frame: object) -> NoReturn:

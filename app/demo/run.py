@@ -1,103 +1,213 @@
-"""One run of the demo against a service: fill a queue, let the workers empty it, and look whether all is well."""
+"""One run of the demo against a service: fill a queue, let workers empty it, kill one, and look whether all is well."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+import math
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from app.demo import verdict
-from app.demo.client import Client
-from app.demo.crew import Crew
-from app.demo.files import File
-from app.demo.journal import Task
-from app.demo.tally import Display, Hand, Tally
+from app.demo.files import File, Tally, Task, faults, first_of, left_over
+from holdfast import Client, HoldfastError, SyncTopic, TopicConfig
 
-LEASE_MS: Final = 2_000
-RECORDS: Final = 500  # a call
-MOST_A_CLAIM: Final = 100
-FEW: Final = 24
+LEASE_SECONDS: Final = 2.0
+RECORDS: Final = 1_000  # a call
+MOST_AT_ONCE: Final = 100
+READY_SECONDS: Final = 30.0
+TICK: Final = 0.02
+REDRAW_SECONDS: Final = 0.1
+LINE_SECONDS: Final = 1.0
+
+
+class CannotGoOn(HoldfastError):
+    """The demo can't start or go on. Its text is the line that the user reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """What to do. `batch`: jobs a claim, None for a number that suits."""
+    """What to do, and where. `batch`: jobs that a worker works on at once, None for a number that suits."""
 
+    url: str
+    key: str
+    topic: str
     folder: Path
     files: Sequence[File]
-    topic: str
+    journals: Path
     workers: int
     batch: int | None
     kill: bool
 
 
-def run(plan: DemoPlan, client: Client, key: str, journals: Path) -> int:
-    """The exit code; what is not as promised is printed. Raises Refused. The topic is the caller's to delete."""
-    nodes = [f"worker-{i + 1}" for i in range(plan.workers)]
-    tally = Tally(len(plan.files), {node: Hand() for node in nodes})
-    display = Display(tally)
-    _create(plan, client)
-    with Crew(_tasks(plan, nodes, client.url, key, journals), tally) as crew:
-        _fill(plan, client)
-        display.say(f"{len(plan.files):,} jobs in the topic {plan.topic} at {client.url}; {plan.workers} workers")
-        crew.go()
-
-        def killed(node: str, held: int, written: int) -> None:
-            display.say(f"{node} was killed (SIGKILL) with {held} jobs in its hands: {written} computed, none acked")
-
-        crew.watch(lambda: tally.done == tally.total and _is_empty(plan, client), killed, display.show)
-        display.end()
-    if plan.kill and not any(hand.killed for hand in tally.hands.values()):
+def run(plan: DemoPlan, client: Client) -> int:
+    """The exit code; what is not as promised is printed. Raises HoldfastError. The topic is the caller's to delete."""
+    topic, total = client.topic(plan.topic), len(plan.files)
+    topic.put(TopicConfig(lease_ms=round(LEASE_SECONDS * 1000), max_deliveries=None, dead_letter=None))
+    with Crew(plan, topic) as crew:
+        jobs = [{"path": file.path, "size": file.size} for file in plan.files]
+        for start in range(0, total, RECORDS):
+            topic.enqueue_many(jobs[start : start + RECORDS])
+        crew.say(f"{total:,} jobs in the topic {plan.topic} at {client.account.base_url}; {plan.workers} workers")
+        crew.work()
+    if plan.kill and not crew.losses:
         print("Nobody was killed: that takes two workers, and a job in the last one's hands half way.")
-    return _judge(plan, client, tally)
-
-
-def _create(plan: DemoPlan, client: Client) -> None:
-    # The answer is what was asked for, or the demo would show another queue than it says.
-    config = {"type": "queue", "durable": True, "lease_ms": LEASE_MS}
-    client.call("PUT", f"/v0/topics/{plan.topic}", config)
-
-
-def _tasks(plan: DemoPlan, nodes: Sequence[str], url: str, key: str, journals: Path) -> list[Task]:
-    batch = plan.batch or min(max(len(plan.files) // (8 * len(nodes)), 1), MOST_A_CLAIM)
-    # The last one hangs half way; alone, it is needed to the end.
-    victim = nodes[-1] if plan.kill and len(nodes) > 1 else None
-    # With few jobs it is at the first that it gets: there may be no second.
-    half = len(plan.files) // 2 if len(plan.files) > FEW else len(plan.files)
-    return [
-        Task(
-            url=url,
-            key=key,
-            topic=plan.topic,
-            node=node,
-            folder=str(plan.folder.resolve()),
-            journal=str(journals / f"{node}.jsonl"),
-            lease_ms=LEASE_MS,
-            batch=batch,
-            hang_at=half if node == victim else None,
-        )
-        for node in nodes
-    ]
-
-
-def _fill(plan: DemoPlan, client: Client) -> None:
-    for start in range(0, len(plan.files), RECORDS):
-        part = plan.files[start : start + RECORDS]
-        records = [{"data": {"path": file.path, "size": file.size}} for file in part]
-        client.call("POST", f"/v0/topics/{plan.topic}", {"records": records})
-
-
-def _is_empty(plan: DemoPlan, client: Client) -> bool:
-    return bool(client.call("GET", f"/v0/topics/{plan.topic}")["count"] == 0)
-
-
-def _judge(plan: DemoPlan, client: Client, tally: Tally) -> int:
-    problems = verdict.faults(plan.folder, plan.files, tally.results)
-    problems += verdict.left_over(client.call("GET", f"/v0/topics/{plan.topic}"))
-    print(f"\n{verdict.table(tally, sum(file.size for file in plan.files))}\n")
+    problems = faults(plan.folder, plan.files, crew.tally.results) + left_over(topic.get())
+    print(f"\n{crew.tally.table(sum(file.size for file in plan.files), crew.losses)}\n")
     if problems:
-        print(f"NOT as promised ({len(problems):,}):\n{verdict.shown(problems)}")
+        print(f"NOT as promised ({len(problems):,}):\n{first_of(problems, '  ')}")
         return 1
     print("Every file was done at least once, every digest is right, and the queue is empty.")
     return 0
+
+
+class Journal:
+    """Reads what was added since the last time. A line without its end is left for later: its writer was killed."""
+
+    def __init__(self, path: Path) -> None:
+        path.touch()
+        self._file = path.open("rb")
+        self._rest = b""
+
+    def new(self) -> list[dict[str, Any]]:
+        whole, _, self._rest = (self._rest + self._file.read()).rpartition(b"\n")
+        return [json.loads(line) for line in whole.splitlines()]
+
+
+class Hand:
+    """One worker: its process, and what it has written down. `node`: who it is to the service, once it is ready."""
+
+    def __init__(self, name: str, task: Task) -> None:
+        self.name = name
+        self.task = task
+        self.node = ""
+        self.seqs: list[int] = []  # of its results
+        self.hangs = False
+        self.killed = False
+        self._journal = Journal(Path(task.journal))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "app.demo.worker"],
+            stdin=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl+C is for the demo, which ends them
+        )
+        self.tell(json.dumps(asdict(task)))
+
+    def tell(self, line: str) -> None:
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended, which the next look finds
+            self.process.stdin.write(f"{line}\n")
+            self.process.stdin.flush()
+
+    def look(self, tally: Tally) -> None:
+        """Count what it has done since the last look."""
+        for line in self._journal.new():
+            self.node = line.get("node", self.node)
+            self.hangs = self.hangs or "hangs" in line
+            if "path" in line:
+                self.seqs.append(line["seq"])
+                tally.add(self.name, line)
+
+
+class Crew:
+    """The workers of a run, the last of several to be killed half way, what they have done, and how that is shown: one
+    line that changes on a terminal, else a line a second. At the end of the context none of them runs. `losses`: how
+    many jobs a killed one held."""
+
+    def __init__(self, plan: DemoPlan, topic: SyncTopic) -> None:
+        self.tally = Tally(len(plan.files))
+        self.losses: dict[str, int] = {}
+        self._topic = topic
+        self._plan = plan
+        self._hands: list[Hand] = []
+        self._live = sys.stdout.isatty()
+        self._next_line = 0.0
+
+    def __enter__(self) -> Crew:
+        plan = self._plan
+        batch = plan.batch or min(max(len(plan.files) // (8 * plan.workers), 1), MOST_AT_ONCE)
+        for number in range(1, plan.workers + 1):
+            name, hangs = f"worker-{number}", plan.kill and number == plan.workers > 1
+            places = str(plan.folder.resolve()), str(plan.journals / f"{name}.jsonl")
+            task = Task(plan.url, plan.key, plan.topic, *places, LEASE_SECONDS, batch, hangs)
+            self._hands.append(Hand(name, task))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for hand in self._hands:
+            hand.process.kill()
+        for hand in self._hands:
+            with suppress(OSError):  # what was not sent to a process that has gone
+                hand.process.communicate()
+
+    def work(self) -> None:
+        """Let them begin when all of them are ready, and empty the topic. Raises HoldfastError."""
+        tally, last = self.tally, self._hands[-1]
+        self._until(lambda: all(hand.node for hand in self._hands), within=READY_SECONDS)
+        tally.began = time.monotonic()
+        if last.task.hangs:  # before the others begin: half way, these may have all that is left in their hands
+            last.tell("go")
+            self._until(lambda: last.hangs, within=READY_SECONDS)
+        for hand in self._hands:
+            hand.tell("go")
+        if last.hangs:
+            self._until(lambda: len(tally.results) >= tally.total // 2)
+            self._kill(last)
+        self._until(lambda: len(tally.results) == tally.total and self._topic.get().count == 0)
+        tally.ended = time.monotonic()
+        self._show(now=True)
+        if self._live:
+            print()
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        print(f"\r\033[K{text}" if self._live else text, flush=True)
+
+    def _until(self, fact: Callable[[], bool], within: float = math.inf) -> None:
+        """Count and show what they do until a fact. Raises CannotGoOn when none of them is left to go on; where it is
+        to be within some seconds, also when one has ended, or these are over."""
+        end = time.monotonic() + within
+        while not fact():
+            time.sleep(TICK)
+            for hand in self._hands:
+                hand.look(self.tally)
+            ended = [hand.process.poll() is not None for hand in self._hands]
+            if all(ended) or (within < math.inf and (any(ended) or time.monotonic() > end)):
+                raise CannotGoOn("a worker did not go on; what it said stands above")
+            if self.tally.began:
+                self._show()
+
+    def _is_done(self) -> bool:
+        return len(self.tally.results) == self.tally.total and self._topic.get().count == 0
+
+    def _kill(self, hand: Hand) -> None:
+        hand.process.kill()
+        hand.process.wait()
+        hand.killed = True
+        hand.look(self.tally)
+        held = {job.seq for job in self._topic.jobs(state="leased", node=hand.node)}
+        self.losses[hand.name] = len(held)
+        computed = len(held.intersection(hand.seqs))
+        self.say(
+            f"{hand.name} was killed (SIGKILL) with {len(held)} jobs in its hands: {computed} computed, none acked"
+        )
+
+    def _show(self, *, now: bool = False) -> None:
+        """Where it stands, if it is time to say so, or `now`."""
+        if not now and time.monotonic() < self._next_line:
+            return
+        self._next_line = time.monotonic() + (REDRAW_SECONDS if self._live else LINE_SECONDS)
+        width = shutil.get_terminal_size().columns - 1
+        done, total, bar = len(self.tally.results), self.tally.total, min(24, width // 4)
+        filled = bar * done // max(total, 1)
+        by_worker = " ".join(f"{len(hand.seqs)}{' (killed)' if hand.killed else ''}" for hand in self._hands)
+        parts = [f"[{'#' * filled}{'.' * (bar - filled)}]"] if self._live else []
+        parts += [f"{done:>{len(str(total))}}/{total}", f"{self.tally.rate:,.0f} jobs/s"]
+        parts += [f"{self.tally.redeliveries} redelivered", f"by worker: {by_worker}"]
+        line = "  ".join(parts)
+        print(f"\r{line[:width]}\033[K" if self._live else line, end="" if self._live else "\n", flush=True)

@@ -134,7 +134,7 @@ OTHERS = {
     "app/kernel/topics/webhooks.py",
     "app/http/signin/directory.py",
     "app/http/signin/users_command.py",
-    "app/demo/verdict.py",
+    "app/demo/files.py",
     "app/pages/screens.py",  # what a page shows, and has shown
 }
 
