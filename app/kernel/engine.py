@@ -10,10 +10,8 @@ from app.base.metrics import MOST_TOPICS, Labels, Metrics, catalogue
 from app.base.metrics.catalogue import Family
 from app.base.signals import Signal
 from app.kernel.claim.claims import Claims
-from app.kernel.claim.cursors import Cursors
 from app.kernel.claim.fairness import Fairness
 from app.kernel.claim.limits import Buckets, Throttle
-from app.kernel.claim.looks import Looks
 from app.kernel.claim.marks import Marks
 from app.kernel.claim.ordering import Lanes
 from app.kernel.claim.streams import Streams
@@ -82,12 +80,10 @@ class Engine:
         self.policies = policies
         self.to_files = to_files  # days of events, results and the archive stay until they are kept as files
         self.lanes = Lanes()
-        self.cursors = Cursors()
-        self.marks = Marks(pools, self.cursors)
-        self.counters = Counters(pools, self.cursors)
         self.fairness = Fairness()
-        self.looks = Looks(pools, self.cursors, self.fairness)
-        self.waiters = Waiters(pools, self.cursors)
+        self.marks = Marks(pools, self.fairness)
+        self.counters = Counters(pools, self.marks)
+        self.waiters = Waiters(pools, self.marks)
         self.waiters.claimable.subscribe(self.fairness.heard)
         self.readers = Readers(pools)
         self.throttle = Throttle(pools, self.waiters.wake, buckets)
@@ -100,7 +96,6 @@ class Engine:
             pools,
             policies,
             self.lanes,
-            self.cursors,
             self.marks,
             self.counters,
             self.waiters,
@@ -113,7 +108,6 @@ class Engine:
             self.groups,
             self.users,
             self.fairness,
-            self.looks,
             self.uses.writes,
             signs,
         )
@@ -139,7 +133,7 @@ class Engine:
     def moved(self, topic_id: int) -> tuple[int, float]:
         """What this process knows of a topic's motion: other than before once its jobs have moved here, or others have
         said that there are more. Costs two looks into memory."""
-        return self.waiters.mark(topic_id), self.cursors.used(topic_id)
+        return self.waiters.mark(topic_id), self.marks.last_used(topic_id)
 
     def heard_of_work(self, topic_id: int, jobs: int) -> None:
         """Another process has made so many jobs claimable, perhaps in a lane that is new; or has appended records."""
@@ -158,9 +152,8 @@ class Engine:
         """A topic was deleted: forget what was known of it, and close its streams."""
         self.streams.lost(topic.name)
         self.lanes.drop(topic.id)
-        self.cursors.drop(topic.id)
+        self.marks.drop(topic.id)
         self.fairness.drop(topic.id)
-        self.looks.drop(topic.id)
         self.counters.drop(topic.id)
         self.throttle.drop(topic.id)
         self.groups.drop(topic.id)
@@ -181,7 +174,7 @@ class Engine:
         """Wait for every statement under way; afterwards nothing runs any more."""
         await self.waiters.close()
         self.throttle.close()
-        await self.marks.close()
+        await self.marks.stop()
         await self.readers.close()
         await self.kept.stop()
         for core in self._cores.values():
@@ -189,7 +182,7 @@ class Engine:
         await self.enqueues.drain()
         await self.logs.group.drain()
         await self.claims.drain()
-        await self.looks.drain()
+        await self.marks.drain()
         await self.settlements.drain()
         await self.users.drain()
 

@@ -11,10 +11,8 @@ if TYPE_CHECKING:
 
     from app.base.db.pool import Pool, Pools
     from app.base.metrics import Numbers
-    from app.kernel.claim.cursors import Cursors
     from app.kernel.claim.fairness import Fairness
     from app.kernel.claim.limits import Throttle
-    from app.kernel.claim.looks import Looks
     from app.kernel.claim.marks import Marks
     from app.kernel.claim.ordering import Lanes
     from app.kernel.claim.waiters import Waiters
@@ -36,7 +34,6 @@ class Shared(msgspec.Struct, frozen=True):
     pools: Pools
     policies: Policies
     lanes: Lanes
-    cursors: Cursors
     marks: Marks
     counters: Counters
     waiters: Waiters
@@ -49,13 +46,12 @@ class Shared(msgspec.Struct, frozen=True):
     groups: Groups
     users: Users
     fairness: Fairness
-    looks: Looks
     writes: Times
     signs: bool = False  # whether the service has a secret for webhooks
 
     def moved(self, topic: Topic, *, ready: int = 0, in_flight: int = 0) -> None:
         """This process has moved jobs of a topic, and so changed its counts."""
-        self.marks.moved(topic)
+        self.marks.note_move(topic)
         self.counters.moved(topic.id, ready=ready, in_flight=in_flight)
 
     def freed(self, policy: Policy, jobs: int, tenants: Iterable[str] = ()) -> None:

@@ -214,7 +214,7 @@ async def test_what_overtakes_is_charged_to_its_tenant(most: int, aging: Tenants
 async def test_a_claim_of_one_tenant_gets_no_others_old_jobs(aging: Tenants) -> None:
     await aging.fill(50, "a", "b")
     assert len(await aging.step(8)) == 8  # it has looked at all of them
-    assert len(aging.machine.engine.cursors.of(aging.queue.topic).ages.overtaking) == 2
+    assert len(aging.machine.engine.marks.of(aging.queue.topic).ages.overtaking) == 2
     for tenant in "abab":
         jobs = await aging.step(8, tenant)
         assert by_tenant(jobs) == {tenant: 8}
@@ -224,7 +224,7 @@ async def test_a_claim_of_one_tenant_gets_no_others_old_jobs(aging: Tenants) -> 
 async def test_claims_of_one_tenant_hide_nothing_of_the_others(aging: Tenants) -> None:
     """Whoever looks next looks for all."""
     await aging.fill(50, "a", "b")
-    ages = aging.machine.engine.cursors.of(aging.queue.topic).ages
+    ages = aging.machine.engine.marks.of(aging.queue.topic).ages
     assert len(await aging.step(1, "b")) == 1
     assert set(ages.overtaking) == {"a", "b"}
     assert any(job.tag is None for job in await aging.step(8, "a"))

@@ -30,7 +30,7 @@ async def counts(machine: Machine, queue: Policy) -> tuple[int, int]:
 async def ticked(machine: Machine, times: int = 1) -> None:
     """Rounds of the ticker, now."""
     for _ in range(times):
-        await machine.engine.marks.tick(machine.engine.cursors.used_since(0))
+        await machine.engine.marks.tick(machine.engine.marks.used_since(0))
 
 
 async def test_they_are_exact_whoever_asks(
@@ -275,5 +275,5 @@ async def test_a_deletion_under_way_holds_up_no_other_topic(
         began = time.monotonic()
         await ticked(machine, 2)
         assert time.monotonic() - began < 1
-        assert [reach.after for reach in machine.engine.cursors.lows(other.topic.id).lanes] == [3]
+        assert [reach.after for reach in machine.engine.marks.lows(other.topic.id).lanes] == [3]
         assert await counts(machine, queue) == (0, 3)

@@ -90,7 +90,7 @@ class Flow:
 
     def mark(self) -> Mark:
         """The marks of the lane that it uses."""
-        return self.engine.cursors.of(self.policy.topic).marks.get(Lane("", 0), Mark())
+        return self.engine.marks.of(self.policy.topic).marks.get(Lane("", 0), Mark())
 
     async def soon(self, *payloads: bytes, since: float) -> None:
         """All of these are given out within LATE_SECONDS of a moment."""
@@ -272,10 +272,10 @@ async def test_a_standby_that_takes_over(flow: Flow, connect: Connect) -> None:
     """A sequence that was drawn less far than it was seen to be is another database's."""
     db = await connect()
     await flow.stop()
-    before = flow.engine.cursors.of(flow.policy.topic).epoch
+    before = flow.engine.marks.of(flow.policy.topic).epoch
     await db.execute("SELECT setval($1::oid::regclass, 1, false)", flow.policy.topic.sequence)
-    await flow.engine.marks.tick([flow.engine.cursors.of(flow.policy.topic)])
-    assert flow.engine.cursors.of(flow.policy.topic).epoch > before
+    await flow.engine.marks.tick([flow.engine.marks.of(flow.policy.topic)])
+    assert flow.engine.marks.of(flow.policy.topic).epoch > before
 
 
 def test_a_clock_that_is_set_back_is_noticed() -> None:

@@ -13,7 +13,7 @@ from app.base.db.pool import Pools
 from app.kernel.claim import limits
 from app.kernel.claim.consumer import Return
 from app.kernel.claim.fairness import REST_SECONDS
-from app.kernel.claim.looks import CHEAP_SHARE
+from app.kernel.claim.marks import CHEAP_SHARE
 from app.kernel.model import Batch, Lane
 from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine, parked
@@ -152,11 +152,11 @@ async def test_what_was_long_empty_is_not_remembered_and_loses_nothing(
     assert len(jobs) == 600
     later, *rest = sorted(jobs, key=lambda job: job.seq)
     assert len(await machine.engine.settlements.ack(queue, [held(job) for job in rest])) == 599
-    cursor = machine.engine.cursors.of(queue.topic)
+    cursor = machine.engine.marks.of(queue.topic)
     began = time.monotonic()
     while len(cursor.marks) > 10:
         assert time.monotonic() - began < 10, f"{len(cursor.marks)} are remembered"
-        machine.engine.marks.moved(queue.topic)  # as if the topic were used
+        machine.engine.marks.note_move(queue.topic)  # as if the topic were used
         assert await machine.claim(queue, 1) == []
         await asyncio.sleep(0.05)
     assert cursor.floor[0] >= 600
@@ -191,7 +191,7 @@ async def test_a_job_whose_transaction_was_open_all_the_while_is_not_below_the_f
             await machine.claim(queue, 1)
             await asyncio.sleep(0.05)
         await transaction.commit()
-    assert machine.engine.cursors.of(queue.topic).floor[0] < late
+    assert machine.engine.marks.of(queue.topic).floor[0] < late
     began, found = time.monotonic(), set[int]()
     while late not in found:
         assert time.monotonic() - began < FOUND_SECONDS, "it was not found"
@@ -205,10 +205,10 @@ async def test_the_jobs_of_a_tenant_that_was_paused_meanwhile_are_not_below_the_
     await ever_seen(pools, queue, 500)
     await machine.enqueue(queue, jobs_of("t9", 1))
     await pause(pools, machine, queue, ["t9"])
-    cursor, began = machine.engine.cursors.of(queue.topic), time.monotonic()
+    cursor, began = machine.engine.marks.of(queue.topic), time.monotonic()
     while cursor.floor[0] < 1:
         assert time.monotonic() - began < 10
-        machine.engine.marks.moved(queue.topic)
+        machine.engine.marks.note_move(queue.topic)
         assert await machine.claim(await machine.policies.queue(queue.topic.name), 1) == []
         await asyncio.sleep(0.05)
     await pause(pools, machine, queue, [])
@@ -270,7 +270,7 @@ async def test_a_look_before_a_large_claim_holds_nothing_up(pools: Pools, machin
     for _ in range(2):
         assert len(await machine.claim(queue, 100)) == 100
     over.set()
-    await machine.engine.looks.drain()
+    await machine.engine.marks.drain()
     assert len(await machine.claim(queue, 100)) == 100
     assert machine.log.count("working") == 1
 
@@ -295,5 +295,5 @@ async def test_a_look_before_a_large_claim_does_not_ask_who_is_at_its_limit(
 async def until_cheap(machine: Machine, queue: Policy) -> None:
     """Wait until the next large claim may look."""
     async with asyncio.timeout(10):
-        while not machine.engine.looks.cheap(queue.topic):
+        while not machine.engine.marks.can_look_cheaply(queue.topic):
             await asyncio.sleep(0.001)

@@ -231,4 +231,4 @@ async def test_without_the_settings_nothing_more_is_asked(machine: Machine, queu
     await machine.claim(queue, 10)
     assert machine.log.count("claim") > 0
     assert machine.log.count("turns") == 0
-    assert machine.engine.cursors.of(queue.topic).ages == Ages()
+    assert machine.engine.marks.of(queue.topic).ages == Ages()

@@ -285,7 +285,7 @@ async def test_an_ended_lease_that_another_process_updates_late_is_found_below_t
 
     async def passed() -> bool:
         assert await machine.claim(queue, 10) == []
-        return bool(machine.engine.cursors.of(queue.topic).marks[lane].due > written)
+        return bool(machine.engine.marks.of(queue.topic).marks[lane].due > written)
 
     await until(passed, "claims begin behind it")
     waiting = asyncio.create_task(machine.claim(queue, wait=20))

@@ -100,7 +100,7 @@ async def test_what_comes_to_be_due_is_not_below_what_claims_have_passed(
     async def passed() -> bool:
         await mail.enqueue("now")
         await mail.ack(*await claimed(client, "mail"))
-        [cursor] = [one for one in engine.cursors.used_since(0) if one.topic.name == "mail"]
+        [cursor] = [one for one in engine.marks.used_since(0) if one.topic.name == "mail"]
         return any(mark.due_low > enqueued.timestamp() * 1e6 for mark in cursor.marks.values())
 
     end = time.monotonic() + 30

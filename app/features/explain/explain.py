@@ -66,7 +66,7 @@ class Explain(Core):
     async def topic(self, policy: Policy) -> tuple[Waiting, Verdict]:
         """Why a queue's jobs are not running."""
         db, topic = self._shared.pools.rest, policy.topic
-        lows = self._shared.cursors.lows(topic.id)
+        lows = self._shared.marks.lows(topic.id)
         counts = await inspector.count(db, topic, policy.budget, COUNTED, lows)
         waiting = Waiting(counts.ready, counts.looked >= COUNTED, counts.scheduled, counts.blocked, counts.in_flight)
         stuck = Stuck()
@@ -106,7 +106,7 @@ class Explain(Core):
     async def _ahead(self, policy: Policy, row: Row) -> Ahead:
         """How many jobs come before one: of its tenant those that do, and of each other tenant that is not paused as
         many as fair turns give it meanwhile."""
-        config, lows = policy.config, self._shared.cursors.lows(policy.topic.id)
+        config, lows = policy.config, self._shared.marks.lows(policy.topic.id)
         back = config.retry_order == "back"
         lanes = await store.claimable(self._shared.pools.rest, policy.topic, lows, row, by_time=back)
         sign = 1 if config.priority_order == "highest_first" else -1

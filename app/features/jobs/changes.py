@@ -88,9 +88,9 @@ class Changes(Core):
             raise NotPending(topic.name, seq, done.status)
         self._shared.moved(topic, ready=done.ready - (done.was == "ready"))
         # A claim may have passed it over meanwhile, for it was locked.
-        self._shared.cursors.touched(topic.id, began)
+        self._shared.marks.note_change(topic.id, began)
         if done.due:
-            self._shared.cursors.returned(topic.id)
+            self._shared.marks.look_at_due(topic.id)
         job = await self.show(policy, seq)
         if done.ready or done.due:
             self._shared.waiters.added(topic.id, 1, None if job.original_topic is not None else {job.tenant})

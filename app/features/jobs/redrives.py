@@ -343,7 +343,7 @@ class Redrives(Core):
                     self._shared.moved(policy.topic, ready=count)
                     await self._shared.groups.left(policy)
             self._shared.lanes.forget(topic_id)
-            self._shared.cursors.returned(topic_id)
+            self._shared.marks.look_at_due(topic_id)
             self._shared.writes.note(topic_id)
             self._shared.waiters.added(topic_id, count)
 

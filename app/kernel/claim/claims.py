@@ -14,9 +14,8 @@ from msgspec.structs import replace
 from app.errors import TopicNotFound
 from app.kernel.batching import GroupCommit
 from app.kernel.claim.consumer import MAX_BYTES
-from app.kernel.claim.cursors import Cursors
 from app.kernel.claim.fairness import Fairness
-from app.kernel.claim.looks import Looks
+from app.kernel.claim.marks import Marks
 from app.kernel.claim.walk import MAX_CLAIM, MAX_SLOTS, Claimer, Passes
 from app.kernel.model import Job, Lane
 from app.kernel.topics.policy import Policy
@@ -40,7 +39,7 @@ class Claims:
     def __init__(self, shared: Shared, exits: Exits, settlements: Settlements) -> None:
         self._shared = shared
         self._settlements = settlements
-        self._passes = Passes(shared, exits)
+        self._passes = Passes(shared, exits, shared.marks, shared.fairness)
         self._tagged = Tagged(shared, exits)
         self._stopping = False
         # Without a window the first come takes what it asked for, and a statement has as many slots as one caller
@@ -266,7 +265,7 @@ class Tagged:
     def __init__(self, shared: Shared, exits: Exits) -> None:
         self._shared = shared
         self._exits = exits
-        self._sets: OrderedDict[frozenset[str], tuple[Passes, Looks]] = OrderedDict()
+        self._sets: OrderedDict[frozenset[str], tuple[Passes, Marks]] = OrderedDict()
 
     def passes(self, tags: frozenset[str]) -> Passes:
         """Those for jobs with one of these tags."""
@@ -280,19 +279,16 @@ class Tagged:
 
     async def drain(self) -> None:
         """Wait for the looks that are under way."""
-        for _, looks in self._sets.values():
-            await looks.drain()
+        for _, marks in self._sets.values():
+            await marks.drain()
 
-    def _make(self, tags: frozenset[str]) -> tuple[Passes, Looks]:
-        cursors, fairness = Cursors(), Fairness()
-        looks = Looks(self._shared.pools, cursors, fairness)
-        self._shared.cursors.followers[tags] = cursors
-        self._shared.fairness.followers[tags] = fairness
-        own = replace(self._shared, cursors=cursors, fairness=fairness, looks=looks)
-        return Passes(own, self._exits, sorted(tags)), looks
+    def _make(self, tags: frozenset[str]) -> tuple[Passes, Marks]:
+        fairness = self._shared.fairness.followers[tags] = Fairness()
+        marks = self._shared.marks.followers[tags] = Marks(self._shared.pools, fairness)
+        return Passes(self._shared, self._exits, marks, fairness, sorted(tags)), marks
 
     def _forget(self, tags: frozenset[str]) -> None:
-        del self._sets[tags], self._shared.cursors.followers[tags], self._shared.fairness.followers[tags]
+        del self._sets[tags], self._shared.marks.followers[tags], self._shared.fairness.followers[tags]
 
 
 def _woken(parked: Sequence[asyncio.Task[bool]]) -> list[int]:

@@ -1,4 +1,5 @@
-"""Where claims begin, so that they don't walk over what was consumed before. docs/adr/0012 has the argument.
+"""Where the claims of one topic begin, so that they don't walk over what was consumed before. docs/adr/0012 has the
+argument.
 
 While a snapshot is older than deletions, their index entries stay, and a claim from the start walks over all of them.
 So a process remembers, for each lane, up to where it has seen everything taken. Two pairs of marks:
@@ -7,7 +8,7 @@ So a process remembers, for each lane, up to where it has seen everything taken.
 - the low ones (`low`, `due_low`): proven. No job can be claimable at or below them, now or later (see marks.py).
 
 A lane that has none begins at the topic's floor, which is proven for all of those. So a topic may have a hundred
-thousand lanes: of those long empty nothing is remembered here (see looks.py).
+thousand lanes: of those long empty nothing is remembered here.
 
 The tallies, whose sums are the topic's counts, have a proven mark as well: below it none is left.
 
@@ -17,14 +18,14 @@ Positions are the sequence's, times are in µs since 1970 by the database's cloc
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
 
 from app.kernel.claim.consumer import Claimed, Seen
 from app.kernel.claim.ordering import Ages
-from app.kernel.counts.inspector import Lows
+from app.kernel.counts.inspector import Draw, Head, Lows
 from app.kernel.model import Lane, Reach, Share, Topic
 
 LOOK_SECONDS: Final = 0.01  # how often the due parts of busy lanes are looked at, as long as they are empty
@@ -69,7 +70,7 @@ class Cursor(msgspec.Struct):
 
     topic: Topic
     marks: dict[Lane, Mark] = msgspec.field(default_factory=dict)
-    used: float = 0.0  # when this process last moved a job
+    used: float = 0.0  # when this process last moved a job of the topic
     tally: int = 0  # the tallies' low mark
     drawn: int = 0  # as the sequence was last seen
     clock: int = 0  # the database's, as it was last seen, in µs
@@ -150,8 +151,8 @@ class Cursor(msgspec.Struct):
         marks = [(lane, self.marks.get(lane, unknown)) for lane in lanes]
         return [Reach(lane, mark.low, mark.due_low) for lane, mark in marks]
 
-    def looked(self, proven: tuple[int, int], working: Collection[Lane]) -> None:
-        """A look at all lanes, begun after `proven` was, found something in these alone: raise the floor.
+    def raise_floor(self, proven: tuple[int, int], working: Collection[Lane]) -> None:
+        """A look at all lanes, begun after `proven` was, found something in these alone.
 
         What can be seen below `proven` was seen, so in the others there is nothing, and nothing more can come: those
         whose hot marks say no more than that are forgotten.
@@ -164,8 +165,23 @@ class Cursor(msgspec.Struct):
             if lane not in working:
                 self._cost -= self.marks.pop(lane).cost
 
-    def found(self, lane: Lane) -> None:
-        """There is something in a lane which claims took for empty: the next one begins at its low marks."""
+    def raise_proven(self, seen: Draw) -> None:
+        """All that was drawn by then, and all whose time had come, can be seen by now. A little behind, as marks."""
+        self.proven = max(self.proven[0], seen.drawn), max(self.proven[1], seen.at - CLOCK_US)
+
+    def raise_low(self, lane: Lane, seen: Draw, head: Head) -> None:
+        """A lane's first jobs are these, as of a moment when all that was `seen` could be read."""
+        mark = self.marks.get(lane)
+        if mark is None:
+            return  # reset meanwhile
+        low = seen.drawn if head.ready is None else min(seen.drawn, head.ready - 1)
+        due_low = seen.at if head.due is None else min(seen.at, head.due)
+        # A little behind, so that a clock that is set back a little hides nothing.
+        mark.low, mark.due_low = max(mark.low, low), max(mark.due_low, due_low - CLOCK_US)
+        mark.after, mark.due = max(mark.after, mark.low), max(mark.due, mark.due_low)
+
+    def sweep(self, lane: Lane) -> None:
+        """Begin the lane's next claim at its low marks: there is something in it which claims took for empty."""
         self._mark(lane).swept = 0.0
 
     def saw_clock(self, at: int) -> None:
@@ -174,17 +190,17 @@ class Cursor(msgspec.Struct):
             self.reset()
         self.clock = max(self.clock, at)
 
-    def hurry(self) -> None:
-        """Sweep with the next claim: what kept jobs from being seen is gone."""
+    def sweep_all(self) -> None:
+        """Begin the next claim at the low marks: what kept jobs from being seen is gone."""
         self._hurried = time.monotonic()
 
-    def touched(self, began: float) -> None:
+    def note_change(self, began: float) -> None:
         """This process has changed jobs that are claimable, since a time of the monotonic clock: a claim that ran
         meanwhile met them locked, and went past them."""
         if self._learned >= began or self._planned > self._learned:
-            self.hurry()
+            self.sweep_all()
 
-    def returned(self) -> None:
+    def look_at_due(self) -> None:
         """Look at the due parts with the next claim: this process has put a job there."""
         for mark in self.marks.values():
             mark.looked = 0.0
@@ -222,68 +238,3 @@ class Cursor(msgspec.Struct):
 
 
 _NOTHING: Final = Seen()
-_NO_LOWS: Final = Lows()
-
-
-class Cursors:
-    """Cursors by topic id. `followers`, by what they are for, learn what these learn from elsewhere."""
-
-    def __init__(self) -> None:
-        self._topics: dict[int, Cursor] = {}
-        self.followers: dict[Hashable, Cursors] = {}
-
-    def of(self, topic: Topic) -> Cursor:
-        """A topic's cursor, new where there was none."""
-        cursor = self._topics.get(topic.id)
-        if cursor is None:
-            cursor = self._topics[topic.id] = Cursor(topic)
-        return cursor
-
-    def lows(self, topic_id: int) -> Lows:
-        """See Cursor.lows; none for a topic that was not used yet."""
-        cursor = self._topics.get(topic_id)
-        return _NO_LOWS if cursor is None else cursor.lows()
-
-    def saw_clock(self, topic_id: int, at: int) -> None:
-        """See Cursor.saw_clock."""
-        cursor = self._topics.get(topic_id)
-        if cursor is not None:
-            cursor.saw_clock(at)
-
-    def returned(self, topic_id: int) -> None:
-        """See Cursor.returned."""
-        cursor = self._topics.get(topic_id)
-        if cursor is not None:
-            cursor.returned()
-        for follower in self.followers.values():
-            follower.returned(topic_id)
-
-    def touched(self, topic_id: int, began: float) -> None:
-        """See Cursor.touched."""
-        cursor = self._topics.get(topic_id)
-        if cursor is not None:
-            cursor.touched(began)
-        for follower in self.followers.values():
-            follower.touched(topic_id, began)
-
-    def reset(self) -> None:
-        """See Cursor.reset: a connection was lost, and who knows to what the next one goes."""
-        for cursor in self._topics.values():
-            cursor.reset()
-        for follower in self.followers.values():
-            follower.reset()
-
-    def used(self, topic_id: int) -> float:
-        """When this process last moved a job of a topic, on the monotonic clock; 0 for never."""
-        cursor = self._topics.get(topic_id)
-        return 0.0 if cursor is None else cursor.used
-
-    def used_since(self, when: float) -> list[Cursor]:
-        """Those whose jobs this process has moved since a time of the monotonic clock."""
-        return [cursor for cursor in self._topics.values() if cursor.used >= when]
-
-    def drop(self, topic_id: int) -> None:
-        """The topic is gone."""
-        self._topics.pop(topic_id, None)
-        for follower in self.followers.values():
-            follower.drop(topic_id)

@@ -6,7 +6,7 @@ others are: idleness earns nothing, and who takes what others leave owes nothing
 
 A claim does not ask all tenants, of which there may be thousands: those that had something when they were last looked
 at, the furthest behind first. The others rest. Where they are few, claims ask them too; where they are many, one read
-now and then says which of them have something (see looks.py). A claim of many jobs asks for that read before it shares
+now and then says which of them have something (see marks.py). A claim of many jobs asks for that read before it shares
 them out, wherever it is cheap. docs/adr/0032.
 """
 
@@ -189,7 +189,7 @@ class Tenants:
         asked = [*itertools.islice(guesses, GUESSES if busy else MOST), *busy]
         return Turn(at, among is None, asked, large=large)
 
-    def looked(self, at: float, working: Iterable[tuple[Lane, float]]) -> list[Lane]:
+    def learn_look(self, at: float, working: Iterable[tuple[Lane, float]]) -> list[Lane]:
         """A look that was begun `at` found that these lanes have something, or will have in so many seconds, and no
         others: those of tenants which were taken to have nothing. Who is not asked at all now, since it is paused, is
         left, and so is who was found at its limit a moment ago."""

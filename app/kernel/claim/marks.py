@@ -1,30 +1,39 @@
-"""Raises the low marks: below them no job can become claimable any more. docs/adr/0012 has the argument.
+"""The one owner of how far claims have come: every topic's cursor, and what proves its low marks.
 
-Every TICK_SECONDS, for the topics that this process moves jobs of: see how far their sequences were drawn and what
-time it is; then, in a later statement, which transactions may still commit jobs. Once all of those have ended, every
-job at a position or time seen then is visible: the first one that is still there is the new mark. Tallies with ids
-drawn by then are visible too, and folded into one.
+The ticker raises low marks (docs/adr/0012). Every TICK_SECONDS, for the topics that this process moves jobs of, it
+reads how far their sequences were drawn and what time it is; then, in a later statement, which transactions may still
+commit jobs. Once all of those have ended, every job at a position or time seen then is visible: the first one that is
+still there is the new mark. Tallies with ids drawn by then are visible too, and folded into one.
+
+A look raises the floor of a topic's many lanes, and says which of them have something, by one read for all
+(docs/adr/0032). Claims ask the tenants that had something when last asked, and this process's own jobs are known by
+tenant. A look finds the rest, other processes' jobs and those whose time has come: in whatever lane, whether or not
+this process has ever met it. It begins where nothing can be any more, so it costs two looks into an index a lane. A
+claim of many jobs looks first, wherever that is cheap: each tenant that has something gets its part then.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import math
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Hashable, Iterator
+from typing import Final
 
 import asyncpg
 import msgspec
 
+from app.base.db.pool import Pools
 from app.base.loops import REST, Loop
 from app.base.outages import TOO_SLOW, UNREACHABLE
-from app.kernel.claim.cursors import CLOCK_US, Cursor, Cursors
+from app.kernel.claim.cursors import Cursor
+from app.kernel.claim.fairness import Fairness
 from app.kernel.counts import inspector
-from app.kernel.counts.inspector import Draw
-
-if TYPE_CHECKING:
-    from app.base.db.pool import Pools
-    from app.kernel.model import Topic
+from app.kernel.counts.inspector import Draw, Lows
+from app.kernel.model import Topic
+from app.kernel.tenants import tenants
 
 TICK_SECONDS: Final = 0.2
 IDLE_SECONDS: Final = 2.0  # a topic that nobody has used for so long is left alone
@@ -32,11 +41,25 @@ LONG_SECONDS: Final = 0.6  # a transaction that lasted so long may have hidden j
 MOST_PENDING: Final = 64
 MOST_RAISED: Final = 1_000  # lanes at a tick; where there are more, they take turns
 
+SOON_MS: Final = 1_000  # how far ahead a look sees jobs come due
+LOOK_SHARE: Final = 0.5  # of the time, that looks at one topic may take: 100,000 lanes are looked at within a second
+CHEAP_SHARE: Final = 0.05  # of the time, for looks before large claims: 100 lanes are looked at for each of them
+PATIENCE_SECONDS: Final = 0.1  # so long such a claim waits
+
 log = logging.getLogger(__name__)
 
 
+class _Pace(msgspec.Struct, frozen=True):
+    """When the next look at a topic may begin, when the next would be cheap, and how long the last one took: seconds,
+    by the monotonic clock."""
+
+    free: float = 0.0
+    cheap: float = 0.0
+    took: float = math.inf
+
+
 class _Sight(msgspec.Struct):
-    """What was seen at one tick, and who has to end before it counts."""
+    """What was seen at one tick, and the transactions that have to end before it counts."""
 
     draws: dict[int, Draw]
     epochs: dict[int, int]  # of the topics' cursors
@@ -44,34 +67,145 @@ class _Sight(msgspec.Struct):
 
 
 class Marks:
-    """The ticker. Runs as long as jobs are moved."""
+    """The cursors of one process, or those of its claims for some tags, by topic id. `followers`, by what they are for,
+    learn what these learn from elsewhere."""
 
-    def __init__(self, pools: Pools, cursors: Cursors) -> None:
+    def __init__(self, pools: Pools, fairness: Fairness) -> None:
         self._pools = pools
-        self._cursors = cursors
+        self._fairness = fairness
+        self._topics: dict[int, Cursor] = {}
+        self.followers: dict[Hashable, Marks] = {}
         self._pending: deque[_Sight] = deque()
         self._first_seen: dict[str, float] = {}
-        self._ticker = Loop("raise marks", self._tick_used, TICK_SECONDS)
+        self._ticker = Loop("raise marks", self._tick_active, TICK_SECONDS)
         self._next = 0  # lane, where they take turns
+        self._looks: dict[int, asyncio.Task[None]] = {}  # one at a time for each topic
+        self._paces: dict[int, _Pace] = {}
 
-    def moved(self, topic: Topic) -> None:
+    def of(self, topic: Topic) -> Cursor:
+        """A topic's cursor, new where there was none."""
+        cursor = self._topics.get(topic.id)
+        if cursor is None:
+            cursor = self._topics[topic.id] = Cursor(topic)
+        return cursor
+
+    def lows(self, topic_id: int) -> Lows:
+        """See Cursor.lows; none for a topic that was not used yet."""
+        cursor = self._topics.get(topic_id)
+        return _NO_LOWS if cursor is None else cursor.lows()
+
+    def last_used(self, topic_id: int) -> float:
+        """When this process last moved a job of a topic, on the monotonic clock; 0 for never."""
+        cursor = self._topics.get(topic_id)
+        return 0.0 if cursor is None else cursor.used
+
+    def used_since(self, when: float) -> list[Cursor]:
+        """Those whose jobs this process has moved since a time of the monotonic clock."""
+        return [cursor for cursor in self._topics.values() if cursor.used >= when]
+
+    def note_move(self, topic: Topic) -> None:
         """This process has moved jobs of a topic: see to it that the ticker runs."""
-        self._cursors.of(topic).used = time.monotonic()
+        self.of(topic).used = time.monotonic()
         self._ticker.start()
 
-    async def close(self) -> None:
-        """Stop it."""
+    def look_at_due(self, topic_id: int) -> None:
+        """See Cursor.look_at_due."""
+        for cursor in self._each(topic_id):
+            cursor.look_at_due()
+
+    def note_change(self, topic_id: int, began: float) -> None:
+        """See Cursor.note_change."""
+        for cursor in self._each(topic_id):
+            cursor.note_change(began)
+
+    def saw_clock(self, topic_id: int, at: int) -> None:
+        """See Cursor.saw_clock."""
+        cursor = self._topics.get(topic_id)
+        if cursor is not None:
+            cursor.saw_clock(at)
+
+    def reset(self) -> None:
+        """Forget everything: a connection was lost, and the next one may go to another database."""
+        for cursor in self._topics.values():
+            cursor.reset()
+        for follower in self.followers.values():
+            follower.reset()
+
+    def drop(self, topic_id: int) -> None:
+        """The topic is gone."""
+        self._topics.pop(topic_id, None)
+        self._paces.pop(topic_id, None)
+        for follower in self.followers.values():
+            follower.drop(topic_id)
+
+    async def stop(self) -> None:
+        """Stop the ticker."""
         await self._ticker.stop()
 
-    async def _tick_used(self) -> float | None:
-        used = self._cursors.used_since(time.monotonic() - IDLE_SECONDS)
+    async def drain(self) -> None:
+        """Wait for all looks that are under way."""
+        if self._looks:
+            await asyncio.wait(list(self._looks.values()))
+
+    def _each(self, topic_id: int) -> Iterator[Cursor]:
+        """A topic's cursors, here and in followers."""
+        for marks in (self, *self.followers.values()):
+            cursor = marks._topics.get(topic_id)
+            if cursor is not None:
+                yield cursor
+
+    def begin_look(self, topic: Topic) -> asyncio.Task[None]:
+        """Begin a look, unless one is under way, and wait for nothing: the look."""
+        task = self._looks.get(topic.id)
+        if task is None:
+            task = self._looks[topic.id] = asyncio.create_task(self._look(topic))
+            task.add_done_callback(lambda done: self._end_look(topic, done))
+        return task
+
+    def can_look_cheaply(self, topic: Topic) -> bool:
+        """Whether a look can be had at once, without looks having more than CHEAP_SHARE of the time."""
+        pace = self._paces.get(topic.id, _NEVER)
+        return topic.id not in self._looks and time.monotonic() >= max(pace.free, pace.cheap)
+
+    async def look(self, topic: Topic) -> None:
+        """Look, or wait for the look that is under way. Raises what asyncpg raises."""
+        await asyncio.shield(self.begin_look(topic))
+
+    async def look_briefly(self, topic: Topic) -> None:
+        """Look, but wait for PATIENCE_SECONDS at most; errors are logged, not raised."""
+        await asyncio.wait([self.begin_look(topic)], timeout=PATIENCE_SECONDS)
+
+    async def _look(self, topic: Topic) -> None:
+        before = self._paces.get(topic.id, _NEVER)
+        await asyncio.sleep(max(before.free - time.monotonic(), 0))
+        cursor, began = self.of(topic), time.monotonic()
+        epoch, proven = cursor.epoch, cursor.proven
+        try:
+            found = await tenants.working(self._pools.hot, topic, cursor.floor, cursor.lows().lanes, SOON_MS)
+        finally:
+            took = time.monotonic() - began
+            # One that was held up by something else is not what looks cost.
+            cheap = began + min(took, before.took) / CHEAP_SHARE
+            self._paces[topic.id] = _Pace(began + took / LOOK_SHARE, cheap, took)
+        if cursor.epoch == epoch:
+            cursor.raise_floor(proven, {lane for lane, _ in found})
+        for lane in self._fairness.of(topic.id).learn_look(began, [(lane, ms / 1000) for lane, ms in found]):
+            cursor.sweep(lane)
+
+    def _end_look(self, topic: Topic, task: asyncio.Task[None]) -> None:
+        del self._looks[topic.id]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("can't look which tenants of %s have jobs: %r", topic.name, error)
+
+    async def _tick_active(self) -> float | None:
+        used = self.used_since(time.monotonic() - IDLE_SECONDS)
         if not used:
             return REST
         try:
             await self.tick(used)
         except UNREACHABLE as error:
             if not isinstance(error, TOO_SLOW):
-                self._cursors.reset()
+                self.reset()
             raise
         return None
 
@@ -87,7 +221,7 @@ class Marks:
                     cursor.reset()  # an older state: a backup was restored, or a standby took over
                 cursor.saw_clock(draw.at)
                 cursor.drawn = draw.drawn
-        self._hurry(used, writers)
+        self._sweep_after_long(used, writers)
         if len(self._pending) >= MOST_PENDING:
             del self._pending[1]  # the oldest is what a long transaction holds up; between it and now any will do
         epochs = {cursor.topic.id: cursor.epoch for cursor in used}
@@ -100,9 +234,7 @@ class Marks:
         self._pending = deque(sight for sight in self._pending if sight.writers)
         for cursor in used:
             if cursor.topic.id in proven and cursor.epoch == epochs[cursor.topic.id]:
-                draw = proven[cursor.topic.id]
-                # A little behind, as the marks.
-                cursor.proven = max(cursor.proven[0], draw.drawn), max(cursor.proven[1], draw.at - CLOCK_US)
+                cursor.raise_proven(proven[cursor.topic.id])
         await self._fold(used, draws, proven, epochs)
         await self._raise([cursor for cursor in used if cursor.topic.id in proven], proven, epochs)
 
@@ -116,14 +248,14 @@ class Marks:
                 try:
                     draws |= await inspector.draws(self._pools.hot, [cursor.topic])
                 except asyncpg.InternalServerError:
-                    self._cursors.drop(cursor.topic.id)
+                    self.drop(cursor.topic.id)
             return draws
 
-    def _hurry(self, used: list[Cursor], writers: set[str]) -> None:
+    def _sweep_after_long(self, used: list[Cursor], writers: set[str]) -> None:
         now = time.monotonic()
         if any(now - since > LONG_SECONDS for writer, since in self._first_seen.items() if writer not in writers):
             for cursor in used:
-                cursor.hurry()
+                cursor.sweep_all()
         self._first_seen = {writer: self._first_seen.get(writer, now) for writer in writers}
 
     async def _raise(self, cursors: list[Cursor], proven: dict[int, Draw], epochs: dict[int, int]) -> None:
@@ -136,15 +268,8 @@ class Marks:
             lanes = [*lanes[begin:], *lanes[:begin]][:MOST_RAISED]
         heads = await inspector.heads(self._pools.hot, [(cursor.topic.name, reach) for cursor, reach in lanes])
         for (cursor, reach), head in zip(lanes, heads, strict=True):
-            mark = cursor.marks.get(reach.lane)
-            if mark is None or cursor.epoch != epochs[cursor.topic.id]:
-                continue  # reset meanwhile
-            seen = proven[cursor.topic.id]
-            low = seen.drawn if head.ready is None else min(seen.drawn, head.ready - 1)
-            due_low = seen.at if head.due is None else min(seen.at, head.due)
-            # A little behind, so that a clock that is set back a little hides nothing.
-            mark.low, mark.due_low = max(mark.low, low), max(mark.due_low, due_low - CLOCK_US)
-            mark.after, mark.due = max(mark.after, mark.low), max(mark.due, mark.due_low)
+            if cursor.epoch == epochs[cursor.topic.id]:
+                cursor.raise_low(reach.lane, proven[cursor.topic.id], head)
 
     async def _fold(
         self, used: list[Cursor], draws: dict[int, Draw], proven: dict[int, Draw], epochs: dict[int, int]
@@ -156,3 +281,7 @@ class Marks:
             seen = proven.get(cursor.topic.id)
             if seen is not None and cursor.epoch == epochs[cursor.topic.id]:
                 cursor.tally = max(cursor.tally, seen.tally)
+
+
+_NEVER: Final = _Pace()
+_NO_LOWS: Final = Lows()

@@ -22,7 +22,7 @@ from app.kernel.counts import inspector
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pools
-    from app.kernel.claim.cursors import Cursors
+    from app.kernel.claim.marks import Marks
     from app.kernel.model import Topic
 
 POLL_SECONDS: Final = 0.5
@@ -68,9 +68,9 @@ class _Topic:
 class Waiters:
     """Parks callers that found nothing, by topic."""
 
-    def __init__(self, pools: Pools, cursors: Cursors) -> None:
+    def __init__(self, pools: Pools, marks: Marks) -> None:
         self._pools = pools
-        self._cursors = cursors
+        self._marks = marks
         self._topics: dict[int, _Topic] = {}
         self._clock = itertools.count(1)
         self._changes: dict[int, int] = {}  # when a topic was last woken for; one that is not listed: at _base
@@ -264,7 +264,7 @@ class Waiters:
     async def _probe(self, topics: list[_Topic]) -> None:
         before = {waited.topic.id: self.mark(waited.topic.id) for waited in topics}
         try:
-            lows = {waited.topic.name: self._cursors.lows(waited.topic.id) for waited in topics}
+            lows = {waited.topic.name: self._marks.lows(waited.topic.id) for waited in topics}
             found = await inspector.probe(self._pools.hot, lows)
         except UNREACHABLE as error:
             log.warning("can't look for work at the moment: %r", error)
@@ -275,7 +275,7 @@ class Waiters:
         for waited in topics:
             probe = found.get(waited.topic.name)
             if probe is not None:
-                self._cursors.saw_clock(waited.topic.id, probe.at)
+                self._marks.saw_clock(waited.topic.id, probe.at)
             if probe is not None and probe.claimable:
                 self.claimable.emit(waited.topic.id, None)
                 self.wake(waited.topic.id, 1)

@@ -29,7 +29,8 @@ from app.kernel.topics.policy import Policy
 
 if TYPE_CHECKING:
     from app.kernel.claim.cursors import Plan
-    from app.kernel.claim.fairness import Turn
+    from app.kernel.claim.fairness import Fairness, Turn
+    from app.kernel.claim.marks import Marks
     from app.kernel.claim.ordering import Overtaking
     from app.kernel.settle.exits import Exits
     from app.kernel.shared import Shared
@@ -70,11 +71,15 @@ class _Next(Enum):
 class Passes:
     """Fills cohorts, each as far as there are jobs for it."""
 
-    def __init__(self, shared: Shared, exits: Exits, tags: Sequence[str] | None = None) -> None:
-        """`tags`: all claims are for jobs with one of these, and what `shared` remembers of lanes and tenants is of
-        these claims alone. Neither aging_ms nor retry_order count among them."""
+    def __init__(
+        self, shared: Shared, exits: Exits, marks: Marks, fairness: Fairness, tags: Sequence[str] | None = None
+    ) -> None:
+        """`tags`: all claims are for jobs with one of these, and `marks` and `fairness` are theirs alone. Neither
+        aging_ms nor retry_order count among them."""
         self._shared = shared
         self._exits = exits
+        self._marks = marks
+        self._fairness = fairness
         self._tags = tags
         numbers = shared.metrics
         self.numbers = Verb(numbers, "claim")
@@ -106,14 +111,14 @@ class Passes:
                     break
         except Exception as error:
             if isinstance(error, UNREACHABLE) and not isinstance(error, TOO_SLOW):
-                self._shared.cursors.reset()
+                self._marks.reset()
             # Those who got something get it: an error would strand their leases until the deadline.
             if not any(shares):
                 raise
             log.exception("a claim of topic %s was cut short", policy.topic.name)
         if policy.config.aging_ms:
-            self._shared.cursors.of(policy.topic).ages.earn(itertools.chain.from_iterable(shares))
-        elif self._shared.fairness.of(policy.topic.id).know(lanes):  # the jobs came tenant by tenant
+            self._marks.of(policy.topic).ages.earn(itertools.chain.from_iterable(shares))
+        elif self._fairness.of(policy.topic.id).know(lanes):  # the jobs came tenant by tenant
             best = 1 if policy.config.priority_order == "lowest_first" else -1
             for share in shares:
                 share.sort(key=lambda job: best * job.priority)
@@ -132,9 +137,9 @@ class Passes:
         most: int,
     ) -> None:
         """Claim jobs that have waited for so long that they come before those of better lanes of their tenants."""
-        cursor = self._shared.cursors.of(policy.topic)
+        cursor = self._marks.of(policy.topic)
         in_turn = self._in_turns(policy, cohort[0].tenants, lanes)
-        several = self._shared.fairness.of(policy.topic.id).several() if in_turn else [lanes]
+        several = self._fairness.of(policy.topic.id).several() if in_turn else [lanes]
         overtaking = await ordering.look_at_ages(
             self._shared.pools.hot, policy.topic, policy.config, cursor.ages, several, lows_of=cursor.lows_of
         )
@@ -143,7 +148,7 @@ class Passes:
 
     def _in_turns(self, policy: Policy, among: frozenset[str] | None, lanes: Sequence[Lane]) -> bool:
         """Whether tenants take turns there; these are the topic's lanes."""
-        several = self._shared.fairness.of(policy.topic.id).know(lanes)
+        several = self._fairness.of(policy.topic.id).know(lanes)
         return several or among is not None or bool(policy.config.tenant_limits)
 
     async def _pass(
@@ -165,7 +170,7 @@ class Passes:
         room = MAX_BYTES - sum(len(job.payload) for share in shares for job in share)
         if room <= 0:
             return _Next.LATER
-        cursor = self._shared.cursors.of(policy.topic)
+        cursor = self._marks.of(policy.topic)
         bitten = len(slots.callers) > cursor.bite
         del slots.callers[cursor.bite :]
         among = cohort[0].tenants
@@ -175,9 +180,7 @@ class Passes:
         if overtaking:
             found = await self._first(policy, slots, room, among, overtaking, whole=whole, charged=in_turn)
         elif in_turn:
-            asks = partial(
-                self._shared.fairness.of(policy.topic.id).turn, among=among, since=since, empty=not any(shares)
-            )
+            asks = partial(self._fairness.of(policy.topic.id).turn, among=among, since=since, empty=not any(shares))
             found = await self._in_turn(policy, slots, room, asks, lanes, whole=whole)
         else:
             found = await self._claim(self._shared.verbs(policy), policy, cursor.plan(lanes), slots, room, whole=whole)
@@ -201,28 +204,28 @@ class Passes:
         whole: bool,
     ) -> tuple[Plan, Claimed] | None:
         """Claim from those tenants whose turn it is: `whom` to ask for so many jobs. None: there is nobody to ask."""
-        tenants, wanted = self._shared.fairness.of(policy.topic.id), len(slots.callers)
+        tenants, wanted = self._fairness.of(policy.topic.id), len(slots.callers)
         tenants.know(lanes)
-        self._shared.cursors.of(policy.topic).lanes = len(lanes)
+        self._marks.of(policy.topic).lanes = len(lanes)
         weights = policy.config.tenant_weights
         claimed: Claimed | None = None
         while claimed is None:
             turn = whom(wanted)
             if turn.looks and not turn.tenants:
-                await self._shared.looks.join(policy.topic)
+                await self._marks.look(policy.topic)
                 continue
-            if turn.large and self._shared.looks.cheap(policy.topic):
-                await self._shared.looks.glance(policy.topic)
+            if turn.large and self._marks.can_look_cheaply(policy.topic):
+                await self._marks.look_briefly(policy.topic)
                 continue
             if turn.looks:
-                self._shared.looks.begin(policy.topic)
+                self._marks.begin_look(policy.topic)
             if not turn.tenants:
                 return None
             async with self._limited(policy, turn.names) as (db, left):
                 turn = tenants.share(turn, wanted, left, weights)
                 if not turn.tenants:
                     continue  # they are at their limits, and rest now, or are counted again
-                plan = self._shared.cursors.of(policy.topic).plan(turn.lanes, turn.shares)
+                plan = self._marks.of(policy.topic).plan(turn.lanes, turn.shares)
                 plan, claimed = await self._claim(db, policy, plan, slots, room, whole=whole)
         tenants.learn(turn, plan, claimed, weights, full=claimed.met == wanted)
         tenants.due({job.tenant for jobs in claimed.jobs for job in jobs}, min(slots.leases_ms) / 1000)
@@ -240,7 +243,7 @@ class Passes:
         charged: bool,
     ) -> tuple[Plan, Claimed] | None:
         """Claim jobs that overtake, of those tenants whose turn it is. None: there are none, for now."""
-        tenants, wanted = self._shared.fairness.of(policy.topic.id), len(slots.callers)
+        tenants, wanted = self._fairness.of(policy.topic.id), len(slots.callers)
         weights = policy.config.tenant_weights
         turn = tenants.turn(wanted, among)
         if not any(overtaking[name].seats(wanted) for name in turn.names if name in overtaking):
@@ -255,7 +258,7 @@ class Passes:
             del slots.callers[sum(count for _, count in first) :]
             took = Counter[str]()
             try:
-                plan = self._shared.cursors.of(policy.topic).plan_at(first)
+                plan = self._marks.of(policy.topic).plan_at(first)
                 plan, claimed = await self._claim(db, policy, plan, slots, room, whole=whole)
                 took += Counter(job.tenant for jobs in claimed.jobs for job in jobs)
             finally:
@@ -270,7 +273,7 @@ class Passes:
         self, db: Connection, policy: Policy, plan: Plan, slots: Slots, room: int, *, whole: bool
     ) -> tuple[Plan, Claimed]:
         """One statement; and how it reached into the lanes."""
-        cursor, began = self._shared.cursors.of(policy.topic), time.monotonic()
+        cursor, began = self._marks.of(policy.topic), time.monotonic()
         by_time = policy.config.retry_order == "back" and self._tags is None
         if by_time:
             plan = replace(plan, reaches=await ordering.limit_due(db, policy.topic, plan.reaches, len(slots.callers)))
@@ -310,9 +313,9 @@ class Passes:
         if claimed.expired:
             moved += await self._exits.expire(policy)
         if claimed.met < wanted and any(reach.due is None or reach.most_due is not None for reach in plan.reaches):
-            self._shared.cursors.returned(topic.id)
+            self._marks.look_at_due(topic.id)
             return _Next.AGAIN
-        cursor = self._shared.cursors.of(topic)
+        cursor = self._marks.of(topic)
         if claimed.cut:
             cursor.bite = max(2 * claimed.count, 2)
             return _Next.LATER
@@ -343,7 +346,7 @@ class Passes:
             yield pool, {}
             return
         # Those that wait for it in here don't each take a connection to wait with.
-        async with self._shared.fairness.of(policy.topic.id).limited, pool.acquire() as db, db.transaction():
+        async with self._fairness.of(policy.topic.id).limited, pool.acquire() as db, db.transaction():
             yield db, await limits.tenants_left(db, policy.topic, limited)
 
 

@@ -26,7 +26,7 @@ from app.kernel.topics.policy import Policy
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pools
-    from app.kernel.claim.cursors import Cursors
+    from app.kernel.claim.marks import Marks
 
 BOUND: Final = 10_001
 MOST_LANES: Final = 1_000  # that are looked at for every answer
@@ -54,9 +54,9 @@ class _Deep(msgspec.Struct):
 class Counters:
     """Counts by topic. Callers that ask at the same time share a count that starts after they asked."""
 
-    def __init__(self, pools: Pools, cursors: Cursors) -> None:
+    def __init__(self, pools: Pools, marks: Marks) -> None:
         self._pools = pools
-        self._cursors = cursors
+        self._marks = marks
         self._deep: dict[int, _Deep] = {}
         self._whole: Fresh[int, None] = Fresh(FRESH_SECONDS, share=SHARE, retry=FRESH_SECONDS)
         # Not bounded: most who ask have done something before, and must not hear now that nothing was done.
@@ -85,7 +85,7 @@ class Counters:
 
     async def _count(self, policies: Sequence[Policy]) -> list[Counts | BaseException]:
         policy = policies[-1]
-        lows = self._cursors.lows(policy.topic.id)
+        lows = self._marks.lows(policy.topic.id)
         counts = await inspector.count(self._pools.hot, policy.topic, policy.budget, BOUND, lows)
         if counts.looked >= BOUND or lows.known > MOST_LANES:
             deep = self._deep[policy.topic.id] = _Deep(counts)
@@ -99,7 +99,7 @@ class Counters:
             await self._whole.within(policy.topic.id, partial(self._recount, policy, deep), patience)
 
     async def _recount(self, policy: Policy, deep: _Deep) -> None:
-        lows = self._cursors.lows(policy.topic.id)
+        lows = self._marks.lows(policy.topic.id)
         try:
             deep.last = await inspector.count(self._pools.rest, policy.topic, policy.budget, None, lows)
         except UNREACHABLE as error:

@@ -90,7 +90,7 @@ class Levels(Core):
         super().__init__(engine)
         self._pools = engine.pools
         self._defaults = engine.policies.defaults
-        self._cursors = engine.cursors
+        self._marks = engine.marks
         self._counters = engine.counters
         self._metrics = engine.metrics
         self._most_topics = engine.most_topics
@@ -186,7 +186,7 @@ class Levels(Core):
         """What queues hold now, by name. Raises what asyncpg raises."""
         depths = await inspector.depths(
             self._pools.rest,
-            [(queue.topic, queue.budget, self._cursors.lows(queue.topic.id)) for queue in queues],
+            [(queue.topic, queue.budget, self._marks.lows(queue.topic.id)) for queue in queues],
             BOUND,
         )
         deep = [queue for queue in queues if depths[queue.topic.name].looked >= BOUND][:MOST_DEEP]

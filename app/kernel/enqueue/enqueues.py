@@ -193,7 +193,7 @@ class Enqueues:
     ) -> list[list[Seq] | BaseException]:
         """Enqueue what there is room for: of each batch the seqs, or the error for its caller."""
         topic = policy.topic
-        lows = self._shared.cursors.lows(topic.id)
+        lows = self._shared.marks.lows(topic.id)
         taken, room = await bounds.enqueue(
             db, topic, policy.budget, batches, limits, ttl_ms=policy.config.ttl_ms, lows=lows
         )

@@ -104,7 +104,7 @@ class Upserts:
             policy.bounds,
             makes_room=len(writes) == 1,
             budget=policy.budget,
-            lows=self._shared.cursors.lows(policy.topic.id),
+            lows=self._shared.marks.lows(policy.topic.id),
         )
         if not isinstance(found, Refusal):
             return replace(found, room=room)
@@ -124,9 +124,9 @@ class Upserts:
             numbers.duplicates.add(sum(placed.duplicate))
             self._added(policy, batch, placed.new, placed.ready + placed.due)
             if placed.due:
-                self._shared.cursors.returned(topic.id)
+                self._shared.marks.look_at_due(topic.id)
             if placed.touched:
-                self._shared.cursors.touched(topic.id, began)
+                self._shared.marks.note_change(topic.id, began)
                 self._shared.waiters.added(topic.id, placed.touched)
 
 

@@ -81,7 +81,7 @@ class Groups:
             done = await tried_again(partial(groups.promote, db, topic, BATCH))
             freed += done.freed
             if done.ready:
-                self._marks.moved(topic)
+                self._marks.note_move(topic)
                 self._counters.moved(topic.id, ready=done.ready)
                 self._waiters.added(topic.id, done.ready)
             if done.freed < BATCH:

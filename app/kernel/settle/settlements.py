@@ -211,7 +211,7 @@ class Settlements:
         topic = self._shared.metrics.topic(policy.topic.name)
         topic.nacked.add(len(done))
         topic.refunded.add(len(refunded))
-        self._shared.cursors.returned(policy.topic.id)
+        self._shared.marks.look_at_due(policy.topic.id)
         now = delays.count(0)
         self._shared.moved(policy.topic, ready=now)
         self._shared.waiters.added(policy.topic.id, now)

@@ -34,7 +34,7 @@ class Census(Core):
                 policy.topic,
                 policy.budget,
                 policy.config.dead_letter,
-                self._shared.cursors.lows(policy.topic.id).lanes,
+                self._shared.marks.lows(policy.topic.id).lanes,
                 begin=begin,
                 limit=limit,
                 only=only,
