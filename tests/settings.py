@@ -1,8 +1,9 @@
-"""The settings of topics by their declarations: the manual's table and the client's fields are written by them, and
+"""The settings of topics by their declarations: the manual's tables and the client's fields are written by them, and
 records may lack newer ones."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from enum import Enum
 from pathlib import Path
@@ -12,10 +13,12 @@ import msgspec
 
 from app.base.times import duration
 from app.kernel.topics.declarations import Declaration
+from app.kernel.topics.policy import DEFAULTS, OF_MESSAGES, Defaults
 from app.kernel.topics.settings import BIGINT_MAX, DECLARED, SEVEN_DAYS_MS, TEN_YEARS_MS
 
 ROOT: Final = Path(__file__).parents[1]
 MANUAL: Final = ROOT / "docs/semantics.md"
+MESSAGES: Final = ROOT / "docs/topic-configs.md"
 CLIENT: Final = ROOT / "sdk/src/holdfast/models/topics.py"
 BEGIN: Final = "made by `make reference` from app/kernel/topics/settings.py"
 # What the client's topics have where nothing is said, in place of the service's defaults.
@@ -57,6 +60,7 @@ def pages() -> dict[Path, str]:
     """Each file with what is written anew in it."""
     return {
         MANUAL: _between(MANUAL.read_text(), f"<!-- {BEGIN} -->\n\n", "\n<!-- end -->\n", _table()),
+        MESSAGES: _between(MESSAGES.read_text(), f"<!-- {BEGIN} -->\n\n", "\n<!-- end -->\n", _messages_table()),
         CLIENT: _between(CLIENT.read_text(), f"    # {BEGIN}\n", "    # end\n", _fields()),
     }
 
@@ -79,6 +83,30 @@ def _row(one: Declaration) -> str:
     see = f" {setting.see[0].upper()}{setting.see[1:]}." if setting.see else ""
     cells = (f"`{one.name}`", _type(one), setting.usual or _value(one, one.default), _bounds(one), about + see)
     return f"| {' | '.join(cells)} |\n"
+
+
+def _messages_table() -> str:
+    rows = "".join(_messages_row(one) for one in DECLARED.values() if one.setting.replaced)
+    return f"| setting | type | null or absent | bounds | v0 | what it does |\n|---|---|---|---|---|---|\n{rows}"
+
+
+def _messages_row(one: Declaration) -> str:
+    """A setting by the name that the messages dialect has for it."""
+    setting, default = one.setting, getattr(OF_MESSAGES, one.name)
+    name, kind, unit, of_v0, about = setting.seconds or one.name, _type(one), 1, "the same", setting.about
+    usual = _value(one, default)
+    if setting.seconds:
+        kind, unit, of_v0 = "int, s", 1000, f"`{one.name}`"
+        usual = "" if default is None else f"{default // unit} ({duration(default)})"
+    elif setting.flag is not None:
+        name, kind, usual = setting.flag.name, "bool", json.dumps(default == setting.flag.true)
+        about = f"true is {one.name} `{setting.flag.true.value}`, false is `{setting.flag.false.value}`."
+    elif not setting.v0:
+        of_v0 = "`max_deliveries`, `on_exhausted`"
+    if one.name in Defaults.__struct_fields__:
+        own = f"{setting.usual}, else " if setting.usual else ""
+        usual = f"{own}`HOLDFAST_{name.upper()}`, {getattr(DEFAULTS, one.name) // unit}"
+    return f"| {' | '.join((f'`{name}`', kind, usual, _bounds(one, unit), of_v0, about))} |\n"
 
 
 def _type(one: Declaration) -> str:
@@ -104,7 +132,7 @@ def _value(one: Declaration, value: Any) -> str:
     return f"`{plain}`" if isinstance(plain, str) else msgspec.json.encode(plain).decode()
 
 
-def _bounds(one: Declaration) -> str:
+def _bounds(one: Declaration, unit: int = 1) -> str:
     setting = one.setting
     if get_origin(one.takes) is Annotated and get_origin(one.type) in {dict, tuple}:
         of, meta = get_args(one.takes)[:2]
@@ -115,8 +143,9 @@ def _bounds(one: Declaration) -> str:
     least, most = setting.bounds or setting.clamp or (None, None)
     if least is None or most is None:
         return ""
-    upper = {TEN_YEARS_MS: "ten years", SEVEN_DAYS_MS: "seven days"}.get(most, str(most))
-    return "≥ 0" if most == BIGINT_MAX else f"{least} to {upper}" + (", clamped" if setting.clamp else "")
+    lower = str(least) if unit == 1 else f"{least / unit:g}"
+    upper = {TEN_YEARS_MS: "ten years", SEVEN_DAYS_MS: "seven days"}.get(most, str(most // unit))
+    return "≥ 0" if most == BIGINT_MAX else f"{lower} to {upper}" + (", clamped" if setting.clamp else "")
 
 
 def _fields() -> str:
