@@ -34,7 +34,6 @@ SUBJECTS: Final = {
     "messages": "The messages dialect",
     "ingest": "Ingestion",
     "user_events": "Users' events",
-    "users' events": "Users' events",
     "schedules": "Schedules",
     "people": "Keys",
     "keys": "Keys",

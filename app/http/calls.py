@@ -23,7 +23,6 @@ _VERB: Final = "holdfast.verb"
 # By module of the routes that do not say by themselves what they are counted as: dialect, and name.
 _NAMED: Final = {
     "app.http.direct": ("none", "direct"),
-    "app.features.ingest.routes": ("none", "ingest"),
     "app.features.jobs.messages_by_key": ("messages", "by_key"),
     "app.features.jobs.messages_list": ("messages", "lists"),
     "app.features.dead_letters.messages_purge": ("messages", "purges"),
@@ -35,7 +34,6 @@ _NAMED: Final = {
     "app.features.stats.v0_scale": ("v0", "scale"),
     "app.features.stats.v0": ("v0", "stats"),
     "app.features.stats.v0_history": ("v0", "stats_history"),
-    "app.features.user_events.v0": ("v0", "user_events"),
 }
 _UNTIMED: Final = {"watch", "work", "user_events_listen", "live_stream"}  # as long as their clients like
 

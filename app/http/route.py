@@ -87,8 +87,8 @@ class Route(_What, frozen=True, kw_only=True):
 
     Who may call: a key with this `scope`, for the topic in the path if there is one; None: anybody. server: for every
     topic, as it is about the whole server. consumes, confines, query_token: as Access.check has them. own_check: `do`
-    checks more than the scope, so it checks all; its call has no key. reloads: a process that knows of no key
-    and no user looks into the database first, as this makes them.
+    checks by itself, as the scope isn't all that counts; its call has neither key nor topic. reloads: a process that
+    knows of no key and no user looks into the database first, as this makes them.
 
     hot: `do` reads the body by itself, and answers with a response, as enqueue, claim and ack are to cost no more than
     they must. It is counted by its function's name. Any of several bodies that it `takes` will do.
@@ -162,8 +162,10 @@ class Route(_What, frozen=True, kw_only=True):
     def _let_in(self, request: Request, began: float) -> Call:
         """Refuse who may not call this. Raises Unauthorized, Forbidden, Throttled."""
         context = context_of(request)
+        if self.own_check:
+            return Call(request, context, None, "", began)
         topic = topic_in(request) if "topic" in request.path_params else ""
-        if self.scope is None or self.own_check:
+        if self.scope is None:
             return Call(request, context, None, topic, began)
         if self.server:
             return Call(request, context, context.access.check_server(request), topic, began)

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from app.http.forms import MAX_FIELDS, MAX_FILES
+from app.features.ingest.forms import MAX_FIELDS, MAX_FILES
 from tests.api.dialect import Body, Topic, accepted, eventually, refused
 from tests.api.keyring import Services, bearer, client, make
 from tests.api.people import add_user, basic, token_of

@@ -17,11 +17,12 @@ from starlette.requests import Request
 
 from app.base.keys import Key, Scope, digest_of, parse
 from app.errors import HoldfastError, InvalidRequest, NotFound
+from app.features.ingest import forms
 from app.features.jobs import filter_language as language
 from app.features.jobs import payload_view as shown_payloads
 from app.features.jobs.requests import match_of
 from app.features.logs.v0_watch import _last_event_id
-from app.http import forms, payloads
+from app.http import payloads
 from app.http.body import Few, decoded
 from app.http.credentials import basic, bearer, from_another_site, names_this_machine, query_token, session_cookie
 from app.http.fields import lease_of

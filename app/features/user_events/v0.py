@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 import asyncpg
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import HTTPConnection
 from starlette.responses import Response
-from starlette.routing import WebSocketRoute
 from starlette.types import Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -27,26 +26,21 @@ from app.errors import (
     Unauthorized,
     Unavailable,
 )
-from app.http import direct
-from app.http.body import read_json
 from app.http.bounds import about
 from app.http.context import Context, context_of
 from app.http.credentials import authorization, bearer, query_token
 from app.http.fields import encode, known_parameters
-from app.http.openapi import events, header, operation, path, query
+from app.http.openapi import events, header, path, query
 from app.http.origins import allow_origin
 from app.http.payloads import check_json
+from app.http.route import Call
 from app.http.signin.tokens import Listens
 from app.http.sse import ADVICE_SECONDS, HEARTBEAT, EventStream, close, error_frame, must_accept_events, one_line, push
 from app.http.users import MAX_USER_ID
-from app.http.v0.bodies import Performance
 from app.http.v0.errors import render
-from app.http.v0.fields import answer
 from app.kernel.topics.settings import BIGINT_MAX, ONE_DAY_MS
 from app.kernel.user_events.rows import Event, New
 from app.kernel.user_events.users import Listener, Users
-
-router = direct.router("users' events")
 
 HEARTBEAT_SECONDS: Final = 15.0
 MAX_EVENT_BYTES: Final = 64 * 1024
@@ -77,7 +71,6 @@ class UserTokenAnswer(msgspec.Struct):
     user_id: str
     token: str
     expires_at: int
-    performance: Performance
 
 
 class UserEventBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -101,61 +94,27 @@ class UserEventAnswer(msgspec.Struct):
 
     user_id: str
     id: int
-    performance: Performance
 
 
-_token = msgspec.json.Decoder(UserTokenBody)
-_event = msgspec.json.Decoder(UserEventBody)
-
-
-@router.post(
-    "/v0/users/{id}/token",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[USER],
-        body=UserTokenBody,
-        body_required=False,
-        answers={200: UserTokenAnswer},
-        errors=[400, 401, 403, 413, 415, 503],
-    ),
-)
-async def token(request: Request) -> Response:
+async def token(call: Call, body: UserTokenBody) -> UserTokenAnswer:
     """A token for this user's browser: for the stream of their events, and for `/in` of public topics."""
-    began = time.perf_counter()
-    context = context_of(request)
-    context.access.check_server(request)
-    user_id = _user_in(request)
-    body = await read_json(request, _token, context.settings.max_body_bytes, empty=b"{}")
-    tokens = await context.access.directory.signer()
+    user_id = _user_in(call.request)
+    tokens = await call.context.access.directory.signer()
     made, until = tokens.make_for_events(user_id, -(-(body.ttl_ms or HOUR_MS) // 1000))
-    return answer(encode({"user_id": user_id, "token": made, "expires_at": until * 1000})[1:-1], began)
+    return UserTokenAnswer(user_id, made, until * 1000)
 
 
-@router.post(
-    "/v0/users/{id}/events",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[USER],
-        body=UserEventBody,
-        answers={200: UserEventAnswer},
-        errors=[400, 401, 403, 413, 415, 429, 503],
-    ),
-)
-async def send(request: Request) -> Response:
+async def send(call: Call, body: UserEventBody) -> UserEventAnswer:
     """Send the user an event: to the streams that are open, and for some minutes to those that come back."""
-    began = time.perf_counter()
-    context = context_of(request)
-    context.access.check(request, Scope.WRITE)
-    user_id = _user_in(request)
-    body = await read_json(request, _event, context.settings.max_body_bytes)
+    user_id = _user_in(call.request)
     if body.event in RESERVED:
         raise InvalidRequest(f"{body.event!r} is what the service itself sends.")
     data = b"null" if isinstance(body.data, UnsetType) else bytes(body.data)
     if len(data) > MAX_EVENT_BYTES:
         raise PayloadTooLarge(f"data has at most {MAX_EVENT_BYTES} bytes.", {"max_bytes": MAX_EVENT_BYTES})
     check_json(data)
-    new = await context.engine.users.send(New(user_id, body.event, one_line(data).decode()))
-    return answer(encode({"user_id": user_id, "id": new})[1:-1], began)
+    new = await call.context.engine.users.send(New(user_id, body.event, one_line(data).decode()))
+    return UserEventAnswer(user_id, new)
 
 
 _FRAMES = """retry: 2000
@@ -178,17 +137,13 @@ data: {"code":401,"error":"unauthorized","message":"This token has expired: ask 
 
 """
 _AFTER = {"type": "string", "pattern": "^[0-9]{1,19}$"}
-_described = operation(
-    parameters=[
-        USER,
-        query("token", "The user's token, for browsers' EventSource.", {"type": "string"}),
-        query("last_event_id", "As Last-Event-ID, which goes first. 0: all that is kept.", _AFTER),
-        header("Last-Event-ID", "The last event that the reader has. Absent: what comes from now on.", _AFTER),
-    ],
-    answers={},
-    errors=[400, 401, 403, 406, 429, 503],
-)
-_described["responses"]["200"] = events(
+LISTEN: Final = [
+    USER,
+    query("token", "The user's token, for browsers' EventSource.", {"type": "string"}),
+    query("last_event_id", "As Last-Event-ID, which goes first. 0: all that is kept.", _AFTER),
+    header("Last-Event-ID", "The last event that the reader has. Absent: what comes from now on.", _AFTER),
+]
+STREAM: Final = events(
     "First `retry: 2000` and a comment, then an event for each that was sent to the user, by its name. completed, "
     "failed and dead_lettered are jobs' ends. missed: more may have been sent since Last-Event-ID than was kept. A "
     "comment after 15 s without another frame. An event error with code 429 is advice, and the stream goes on; one "
@@ -197,12 +152,11 @@ _described["responses"]["200"] = events(
 )
 
 
-@router.get("/v0/users/{id}/events", response_class=Response, openapi_extra=_described)
-async def listen(request: Request) -> Response:
+async def listen(call: Call) -> Response:
     """The user's events, as server-sent events; with `Upgrade: websocket`, as messages of a WebSocket."""
-    context = context_of(request)
+    request, context = call.request, call.context
     claims = await _claims(request, context, request.path_params["id"])
-    user_id = _user_in(request, {"token", "last_event_id"})
+    user_id = _user_in(request)
     must_accept_events(request.headers.get("accept"))
     listener, missed, left = await _open(request, context, user_id, claims)
     stream = UserStream(context.engine.users, listener, left, missed=missed)
@@ -234,7 +188,8 @@ async def listen_by_socket(socket: WebSocket) -> None:
         if claims is None and "access-control-allow-origin" not in allow_origin(socket):
             # A browser lets any page open a WebSocket, and read it.
             context.access.check(socket, Scope(0))
-        user_id = _user_in(socket, {"token", "last_event_id"})
+        known_parameters(socket, {"token", "last_event_id"})
+        user_id = _user_in(socket)
         listener, missed, left = await _open(socket, context, user_id, claims)
     except (HoldfastError, asyncpg.PostgresError, *UNREACHABLE) as error:
         refusal = error if isinstance(error, HoldfastError) else as_unavailable(error)
@@ -284,9 +239,6 @@ async def _left(socket: WebSocket) -> None:
 def _error_message(error: HoldfastError, code: int) -> str:
     data = {"code": code, "error": error.code, "message": error.message}
     return encode({"event": "error", "data": data}).decode()
-
-
-router.routes.append(WebSocketRoute("/v0/users/{id}/events", listen_by_socket))
 
 
 class UserStream(EventStream):
@@ -356,9 +308,8 @@ def _after(request: HTTPConnection) -> int | None:
     return int(given)
 
 
-def _user_in(request: HTTPConnection, parameters: Collection[str] = ()) -> str:
-    """The user that the path names; the query may have these parameters. Raises InvalidRequest."""
-    known_parameters(request, parameters)
+def _user_in(request: HTTPConnection) -> str:
+    """The user that the path names. Raises InvalidRequest."""
     user_id: str = request.path_params["id"]
     if b"%2f" in request.scope.get("raw_path", b"").lower():
         raise InvalidRequest("A user's id can't have a '/' here.")

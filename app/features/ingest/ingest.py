@@ -11,16 +11,17 @@ from starlette.responses import Response
 from app.base.keys import Key, Scope
 from app.base.metrics import catalogue
 from app.errors import Forbidden, InvalidRequest, NotAQueue, PayloadTooLarge, TopicNotFound
-from app.http import direct, options
+from app.features.ingest.forms import FORM, MULTIPART, media_type, payload_of
+from app.http import options
 from app.http.body import must_be_plain, read_bytes
 from app.http.bounds import MAX_META_BYTES, MAX_RECORD_BYTES, NO_NUL
-from app.http.context import Context, context_of
+from app.http.context import Context
 from app.http.credentials import authorization, basic, from_another_site
 from app.http.fields import encode
-from app.http.forms import FORM, MULTIPART, media_type, payload_of
-from app.http.openapi import TOPIC, operation, path
+from app.http.openapi import path
 from app.http.origins import allow_origin
 from app.http.payloads import JSON, TEXT, has_nul
+from app.http.route import Call
 from app.http.signin.people import UserKey
 from app.http.traced import sends, sent
 from app.http.users import user_of_token, with_user
@@ -29,8 +30,6 @@ from app.kernel.ids import id_of
 from app.kernel.model import MAX_GROUP, MAX_JOB_KEY, Batch
 from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import NAME, TopicType
-
-router = direct.router("ingest")
 
 MAX_PARAMS: Final = 64
 
@@ -45,64 +44,39 @@ class IngestAnswer(msgspec.Struct):
     duplicate: bool
 
 
-def _described(*parameters: dict[str, Any]) -> dict[str, Any]:
-    described = operation(
-        parameters=[TOPIC, *parameters],
-        answers={202: IngestAnswer},
-        errors=[400, 401, 403, 404, 409, 413, 415, 422, 429, 503],
-    )
-    anything: dict[str, Any] = {"schema": {}}
-    form: dict[str, Any] = {
-        "schema": {"type": "object"},
-        "example": {"name": "Ada Lovelace", "list": ["news", "jobs"]},
-    }
-    content = {JSON: anything, FORM: form, MULTIPART: form, TEXT: {"schema": {"type": "string"}}}
-    described["requestBody"] = {
-        "required": True,
-        "description": f"Up to {MAX_RECORD_BYTES} bytes, of a type that the topic accepts.",
-        "content": content,
-    }
-    described["responses"]["202"]["description"] = "The job is kept."
-    described["responses"]["415"]["description"] = "The topic does not accept this type, or the charset is not UTF-8."
-    described["responses"]["202"]["headers"] = {
-        "X-Job-Id": {"description": "The job's id.", "required": True, "schema": {"type": "string", "format": "uuid"}}
-    }
-    return described
-
-
 def _part(name: str, what: str, most: int) -> dict[str, Any]:
     schema = {"type": "string", "minLength": 1, "maxLength": most, "pattern": NO_NUL.replace("\\u0000", "/\\u0000")}
     return path(name, what, schema)
 
 
-_GROUP = _part("group", "The job's group.", MAX_GROUP)
-_DEDUPE = _part("dedupe", "The job's dedupe_id.", MAX_JOB_KEY)
+GROUP: Final = _part("group", "The job's group.", MAX_GROUP)
+DEDUPE: Final = _part("dedupe", "The job's dedupe_id.", MAX_JOB_KEY)
+_FORM: Final = {"schema": {"type": "object"}, "example": {"name": "Ada Lovelace", "list": ["news", "jobs"]}}
+DESCRIBED: Final = {
+    "requestBody": {
+        "required": True,
+        "description": f"Up to {MAX_RECORD_BYTES} bytes, of a type that the topic accepts.",
+        "content": {JSON: {"schema": {}}, FORM: _FORM, MULTIPART: _FORM, TEXT: {"schema": {"type": "string"}}},
+    },
+    "responses": {
+        "202": {
+            "description": "The job is kept.",
+            "headers": {
+                "X-Job-Id": {
+                    "description": "The job's id.",
+                    "required": True,
+                    "schema": {"type": "string", "format": "uuid"},
+                }
+            },
+        },
+        "415": {"description": "The topic does not accept this type, or the charset is not UTF-8."},
+    },
+}
 
 
-@router.post(
-    "/in/{topic}/{group}/{dedupe}",
-    status_code=202,
-    response_class=Response,
-    openapi_extra=_described(_GROUP, _DEDUPE),
-    operation_id="ingest_once",
-)
-@router.post(
-    "/in/{topic}/{group}",
-    status_code=202,
-    response_class=Response,
-    openapi_extra=_described(_GROUP),
-    operation_id="ingest_grouped",
-)
-@router.post(
-    "/in/{topic}",
-    status_code=202,
-    response_class=Response,
-    openapi_extra=_described(),
-    operation_id="ingest",
-)
-async def ingest(request: Request) -> Response:
+async def ingest(call: Call) -> Response:
     """Enqueue the body as it is, into a queue that there is: JSON, a form, or a text."""
-    context = context_of(request)
+    request, context = call.request, call.context
     name = request.path_params["topic"]
     policy, key, user_id = await _let_in(request, context, name)
     media = media_type(request.headers.get("content-type", ""), policy.config.accepts)
