@@ -12,7 +12,7 @@ from asyncpg.pgproto.pgproto import UUID
 from starlette.requests import HTTPConnection, Request
 
 from app.errors import InvalidRequest
-from app.http.bounds import MAX_NAMED
+from app.http.bounds import MAX_NAMED, MAX_NODE_BYTES
 from app.kernel.model import LeaseId
 from app.kernel.topics.backoff import suspected
 from app.kernel.topics.settings import MAX_TENANT
@@ -37,6 +37,13 @@ def check_text(value: str, field: str, most: int) -> str:
     if len(value) > most or (len(value) * 4 > most and len(value.encode()) > most):
         raise InvalidRequest(f"{field} is longer than {most} bytes.")
     return value
+
+
+def check_node(node: str) -> str:
+    """A worker's name. Raises InvalidRequest."""
+    if not node:
+        raise InvalidRequest("node must not be empty: it is who holds the lease.")
+    return check_text(node, "node", MAX_NODE_BYTES)
 
 
 def check_tenants(names: list[str]) -> list[str]:

@@ -127,9 +127,7 @@ class Route(_What, frozen=True, kw_only=True):
             body=self.takes,
             body_required=not self.empty,
             answers={
-                # A hot route's answers are written as they are described.
-                status: answer if answer is None or self.hot else self.dialect.gives(answer)
-                for status, answer in self.gives.items()
+                status: None if answer is None else self.dialect.gives(answer) for status, answer in self.gives.items()
             },
             errors=sorted(self._refusals()),
             open_to_all=self.scope is None,

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -20,6 +21,15 @@ SLICE_BYTES: Final = 64 * 1024  # goes out at a time: one that takes this much i
 ADVICE_SECONDS: Final = 1.0
 HEARTBEAT: Final = b": hb\n\n"
 BEGINNING: Final = b"retry: 2000\n\n" + HEARTBEAT
+
+
+class ErrorFrame(msgspec.Struct):
+    """Advice where the code is 429; else why the stream ends. `topic`: of a work stream."""
+
+    code: int
+    error: str
+    message: str
+    topic: str | UnsetType = UNSET
 
 
 class EventStream(Response, ABC):

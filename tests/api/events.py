@@ -16,7 +16,7 @@ import httpx
 import msgspec
 
 from app.features.logs.v0_watch import WATCH
-from app.http.v0.frames import WORK
+from app.features.queue.v0_work import FRAMES as WORK
 from tests.api.dialect import Body, Topic
 
 HEARTBEAT = ": hb"

@@ -10,9 +10,8 @@ from msgspec import Meta
 from app.errors import BatchTooLarge, InvalidRequest
 from app.features.jobs.requests import Leases, release
 from app.http.bounds import MAX_NODE_BYTES, MAX_SEQS, Group, Seqs, about, text
-from app.http.fields import check_text
+from app.http.fields import check_node, check_text
 from app.http.route import Call
-from app.http.v0.fields import check_node
 from app.kernel.model import MAX_GROUP
 from app.kernel.topics.settings import BIGINT_MAX
 

@@ -25,8 +25,17 @@ from app.http.fields import encode, flag
 from app.http.openapi import events, header, path, query
 from app.http.route import Call
 from app.http.sight import must_see_payloads
-from app.http.sse import ADVICE_SECONDS, HEARTBEAT, EventStream, close, error_frame, must_accept_events, one_line, push
-from app.http.v0.frames import ErrorFrame
+from app.http.sse import (
+    ADVICE_SECONDS,
+    HEARTBEAT,
+    ErrorFrame,
+    EventStream,
+    close,
+    error_frame,
+    must_accept_events,
+    one_line,
+    push,
+)
 from app.kernel.topics.policy import check_name
 from app.kernel.topics.settings import PATTERN
 

@@ -7,22 +7,23 @@ from typing import Final
 
 from app.base.keys import Scope
 from app.features.feature import Feature
+from app.features.queue import messages_bodies as messages
 from app.features.queue import (
     messages_claim,
     messages_enqueue,
     messages_settle,
     v0_append,
+    v0_bodies,
     v0_claim,
     v0_settle,
     v0_work,
 )
+from app.features.queue.v0_answers import COUNTS
 from app.http import idempotency
-from app.http.messages import bodies as messages
 from app.http.messages.dialect import MESSAGES
 from app.http.messages.ids import ID
 from app.http.route import Route
-from app.http.v0 import bodies, record_bodies, settlement_bodies
-from app.http.v0.counts import COUNTS
+from app.http.v0 import record_bodies
 from app.http.v0.dialect import V0
 
 _TOPIC: Final = "/v0/topics/{topic}"
@@ -53,30 +54,35 @@ FEATURE: Final = Feature(
             verb="enqueue",
         ),
         _claims(
-            "POST", f"{_TOPIC}/claim", v0_claim.claim, {200: bodies.ClaimAnswer}, takes=bodies.ClaimBody, verb="claim"
+            "POST",
+            f"{_TOPIC}/claim",
+            v0_claim.claim,
+            {200: v0_bodies.ClaimAnswer},
+            takes=v0_bodies.ClaimBody,
+            verb="claim",
         ),
         _claims(
             "POST",
             "/v0/claim",
             v0_claim.claim_any,
-            {200: bodies.ClaimAnyAnswer},
-            takes=bodies.ClaimAnyBody,
+            {200: v0_bodies.ClaimAnyAnswer},
+            takes=v0_bodies.ClaimAnyBody,
             refuses=frozenset({404, 409}),
         ),
         *(
             _settles("POST", f"{_TOPIC}/{do.__name__}", do, {200: answer}, takes=body)
             for do, body, answer in (
-                (v0_settle.ack, settlement_bodies.AckBody, settlement_bodies.AckAnswer),
-                (v0_settle.nack, settlement_bodies.NackBody, settlement_bodies.NackAnswer),
-                (v0_settle.fail, settlement_bodies.FailBody, settlement_bodies.FailAnswer),
+                (v0_settle.ack, v0_bodies.AckBody, v0_bodies.AckAnswer),
+                (v0_settle.nack, v0_bodies.NackBody, v0_bodies.NackAnswer),
+                (v0_settle.fail, v0_bodies.FailBody, v0_bodies.FailAnswer),
             )
         ),
         _settles(
             "POST",
             f"{_TOPIC}/extend",
             v0_settle.extend,
-            {200: settlement_bodies.ExtendAnswer},
-            takes=settlement_bodies.ExtendBody,
+            {200: v0_bodies.ExtendAnswer},
+            takes=v0_bodies.ExtendBody,
             parameters=(),
         ),
         _messages(

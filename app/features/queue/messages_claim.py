@@ -11,13 +11,13 @@ from starlette.responses import Response
 
 from app.base.log import TOPIC
 from app.errors import TopicNotFound
+from app.features.queue.messages_bodies import DequeueBody
 from app.http import tenancy
 from app.http.access import must_cover
 from app.http.body import read_json
 from app.http.calls import count_as
 from app.http.context import Context
 from app.http.departure import handing_out, while_connected
-from app.http.messages.bodies import DequeueBody
 from app.http.messages.show import claimed
 from app.http.route import Call
 from app.http.traced import claimed as found_jobs

@@ -14,13 +14,13 @@ from starlette.responses import Response
 from app.base.keys import Key
 from app.base.log import TOPIC
 from app.errors import InvalidRequest, RecordTooLarge, TopicNotFound
+from app.features.queue.messages_bodies import BatchAnswer, BatchBody, EnqueueBody, Enqueued
 from app.http import idempotency, options
 from app.http.access import must_cover
 from app.http.body import Few, read_json
 from app.http.bounds import MAX_META_BYTES, MAX_RECORD_BYTES, MAX_RECORDS
 from app.http.context import Context
 from app.http.fields import encode
-from app.http.messages.bodies import BatchAnswer, BatchBody, EnqueueBody, Enqueued
 from app.http.payloads import BYTES, check_type, has_nul, kept, of_base64, type_of
 from app.http.route import Call
 from app.http.traced import sends, sent

@@ -16,20 +16,20 @@ from starlette.responses import Response
 from app.base.log import TOPIC
 from app.errors import BatchTooLarge, InvalidRequest, NotFound
 from app.features.queue import messages_claim as claims
-from app.http.body import read_json
-from app.http.bounds import MAX_ERROR_BYTES, MAX_SEQS
-from app.http.context import context_of
-from app.http.fields import check_text, encode, lease_of
-from app.http.messages.bodies import (
+from app.features.queue.messages_bodies import (
     AckBatchBody,
     MessageAck,
     MessageExtend,
     MessageNack,
 )
+from app.features.queue.results import beside, progress_of, result_of
+from app.http.body import read_json
+from app.http.bounds import MAX_ERROR_BYTES, MAX_SEQS
+from app.http.context import context_of
+from app.http.fields import check_text, encode, lease_of
 from app.http.messages.ids import job_of, no_message
 from app.http.messages.places import Place, first_place, later_places
 from app.http.messages.show import time_of
-from app.http.results import beside, progress_of, result_of
 from app.http.route import Call
 from app.http.traced import settled, settles
 from app.kernel.claim.consumer import Return

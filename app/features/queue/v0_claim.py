@@ -5,18 +5,18 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
+from app.features.queue.v0_answers import count_ready, counts_wanted, job_fields
+from app.features.queue.v0_bodies import ClaimAnyBody, ClaimBody
 from app.http import tenancy
 from app.http.access import must_cover
 from app.http.body import read_json
 from app.http.calls import count_as
 from app.http.departure import handing_out, while_connected
-from app.http.fields import check_text
+from app.http.fields import check_node, check_text
 from app.http.route import Call
 from app.http.traced import claimed
 from app.http.traced import claims as begins
-from app.http.v0 import counts
-from app.http.v0.bodies import ClaimAnyBody, ClaimBody
-from app.http.v0.fields import answer, check_node, job_fields
+from app.http.v0.fields import answer
 from app.kernel.claim.walk import MAX_CLAIM, Claimer
 from app.kernel.model import MAX_TAG_BYTES
 from app.kernel.topics.policy import Policy, check_name, clamp_lease
@@ -30,7 +30,7 @@ async def claim(call: Call) -> Response:
     request, context, name, key = call.request, call.context, call.topic, call.key
     body = await read_json(request, _body, context.settings.max_body_bytes)
     context.quota.must_have_room(0)  # an answer may be large, and lies here until it is read
-    counted = counts.wanted(request)
+    counted = counts_wanted(request)
     check_name(name)
     check_node(body.node)
     policy = await context.policies.queue(name)
@@ -48,7 +48,7 @@ async def claim(call: Call) -> Response:
     else:
         jobs = await claims.claim(claimer)
     async with handing_out(request, key, body.node, [(policy, jobs)]):
-        ready = await counts.ready(context, key, policy) if counted else b""
+        ready = await count_ready(context, key, policy) if counted else b""
     claimed(request, name, jobs)
     placed = sorted(enumerate(jobs, 1), key=lambda one: one[1].seq)
     fields = b'"topic":"%b","claimed":[%b],"count":%d%b' % (
@@ -66,7 +66,7 @@ async def claim_any(call: Call) -> Response:
     request, context, key = call.request, call.context, call.key
     body = await read_json(request, _any_body, context.settings.max_body_bytes)
     context.quota.must_have_room(0)  # an answer may be large, and lies here until it is read
-    counted = counts.wanted(request)
+    counted = counts_wanted(request)
     names = list(dict.fromkeys(body.topics))
     for name in names:
         check_name(name)

@@ -9,26 +9,23 @@ import msgspec
 from starlette.responses import Response
 
 from app.base.keys import Key
-from app.errors import InvalidRequest
+from app.errors import BatchTooLarge, InvalidRequest
+from app.features.queue.results import beside, progress_of, result_of
+from app.features.queue.v0_answers import count_both, counts_wanted
+from app.features.queue.v0_bodies import AckBody, ExtendBody, FailBody, NackBody
 from app.http import tenancy
 from app.http.body import read_json
-from app.http.bounds import DAY_MS, MAX_ERROR_BYTES
+from app.http.bounds import DAY_MS, MAX_ERROR_BYTES, MAX_SEQS, seq_within
 from app.http.context import Context
-from app.http.fields import check_text, encode
-from app.http.results import beside, progress_of, result_of
+from app.http.fields import check_node, check_text, encode, lease_of
 from app.http.route import Call
 from app.http.traced import settled, settles
-from app.http.v0 import counts
-from app.http.v0.fields import answer, fsync_since, held_by, leases_of
-from app.http.v0.settlement_bodies import (
-    AckBody,
-    ExtendBody,
-    FailBody,
-    NackBody,
-)
+from app.http.v0.fields import answer, fsync_since
 from app.kernel.claim.consumer import Return
+from app.kernel.model import Held, LeaseId, Seq
 from app.kernel.topics.backoff import MOST_REFUNDS
 from app.kernel.topics.policy import Policy, check_name, clamp_lease
+from app.kernel.topics.settings import BIGINT_MAX
 
 _ack_body = msgspec.json.Decoder(AckBody)
 _nack_body = msgspec.json.Decoder(NackBody)
@@ -41,7 +38,7 @@ async def ack(call: Call) -> Response:
     counts as acked again."""
     request, context, name, key = call.request, call.context, call.topic, call.key
     body = await read_json(request, _ack_body, context.settings.max_body_bytes)
-    counted = counts.wanted(request)
+    counted = counts_wanted(request)
     check_name(name)
     held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
     results = [result_of(one) for one in beside(body.results, "results", len(held), "seqs")]
@@ -56,7 +53,7 @@ async def ack(call: Call) -> Response:
         done = {own[i] for i in await context.engine.settlements.ack(policy, [held[i] for i in own], given)}
     settled(request, len(done))
     timings = fsync_since(sent) if policy.config.durable else b""
-    left = await counts.both(context, key, policy) if counted else b""
+    left = await count_both(context, key, policy) if counted else b""
     return answer(_settled(policy, b"acked", body.seqs, done) + left, call.began, timings)
 
 
@@ -65,7 +62,7 @@ async def nack(call: Call) -> Response:
     its last delivery goes out instead."""
     request, context, name, key = call.request, call.context, call.topic, call.key
     body = await read_json(request, _nack_body, context.settings.max_body_bytes)
-    counted = counts.wanted(request)
+    counted = counts_wanted(request)
     check_name(name)
     held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
     returns = _returns(body)
@@ -79,7 +76,7 @@ async def nack(call: Call) -> Response:
     settled(request, len(done))
     fields = _settled(policy, b"nacked", body.seqs, done)
     if counted:
-        fields += await counts.both(context, key, policy)
+        fields += await count_both(context, key, policy)
     if body.refund:
         fields += b',"refunded":%b' % encode([body.seqs[mine[i]] for i in sorted(refunded)])
     return answer(fields, call.began)
@@ -89,7 +86,7 @@ async def fail(call: Call) -> Response:
     """Take jobs out at once, whatever is left of their deliveries: to the dead letters, or as failed."""
     request, context, name, key = call.request, call.context, call.topic, call.key
     body = await read_json(request, _fail_body, context.settings.max_body_bytes)
-    counted = counts.wanted(request)
+    counted = counts_wanted(request)
     check_name(name)
     held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
     errors = _errors(body)
@@ -99,7 +96,7 @@ async def fail(call: Call) -> Response:
     out = await context.engine.settlements.fail(policy, [held[i] for i in mine], [errors[i] for i in mine])
     done = {mine[i] for i in out}
     settled(request, len(done))
-    left = await counts.both(context, key, policy) if counted else b""
+    left = await count_both(context, key, policy) if counted else b""
     return answer(_settled(policy, b"failed", body.seqs, done) + left, call.began)
 
 
@@ -160,3 +157,25 @@ def _settled(policy: Policy, verb: bytes, seqs: list[int], done: set[int]) -> by
         len(done),
         encode([seq for i, seq in enumerate(seqs) if i not in done]),
     )
+
+
+def leases_of(tokens: list[str] | None) -> list[LeaseId | None]:
+    """Lease ids as the database knows them; "" is no fence. One that was never given out fits no lease.
+
+    Raises InvalidRequest for what is no lease id at all.
+    """
+    return [lease_of(token) for token in tokens or ()]
+
+
+def held_by(node: str, seqs: list[int], leases: list[LeaseId | None]) -> list[Held]:
+    """What a holder says it holds. Raises InvalidRequest, BatchTooLarge."""
+    check_node(node)
+    if len(seqs) > MAX_SEQS:
+        raise BatchTooLarge(f"At most {MAX_SEQS} seqs a call.", {"seqs": len(seqs), "max": MAX_SEQS})
+    if seqs and max(seqs) > BIGINT_MAX:
+        seqs = [seq_within(seq) for seq in seqs]
+    if not leases:
+        return [Held(Seq(seq), None, node) for seq in seqs]
+    if len(leases) != len(seqs):
+        raise InvalidRequest(f"lease_ids has {len(leases)} entries for {len(seqs)} seqs.")
+    return [Held(Seq(seq), lease, node) for seq, lease in zip(seqs, leases, strict=True)]

@@ -4,28 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import msgspec
 from starlette.responses import Response
 from starlette.types import Send
 
 from app.errors import InvalidRequest, Unavailable
+from app.features.queue.v0_answers import job_fields
+from app.features.queue.v0_bodies import JobFrame
 from app.features.queue.v0_claim import claimer_of
 from app.http import tenancy
 from app.http.bounds import MAX_NAMED, MAX_NODE_BYTES, NO_NUL
-from app.http.fields import check_tenants, encode
+from app.http.fields import check_node, check_tenants, encode
 from app.http.openapi import events, query
 from app.http.route import Call
-from app.http.sse import ADVICE_SECONDS, HEARTBEAT, EventStream, close, error_frame, must_accept_events, one_line, push
+from app.http.sse import (
+    ADVICE_SECONDS,
+    HEARTBEAT,
+    ErrorFrame,
+    EventStream,
+    close,
+    error_frame,
+    must_accept_events,
+    one_line,
+    push,
+)
 from app.http.traced import TracedCall, traced
-from app.http.v0.fields import check_node, job_fields
-from app.http.v0.frames import WORK
 from app.kernel.claim.streams import Stream, Streams
 from app.kernel.model import Job
 from app.kernel.topics.policy import check_name
 
 HEARTBEAT_SECONDS: Final = 15.0
+FRAMES: Final[Mapping[str, type[msgspec.Struct]]] = {"job": JobFrame, "error": ErrorFrame}  # by the names of events
 
 
 _WHOLE = {"type": "integer", "minimum": 0}
@@ -66,7 +78,7 @@ ANSWER: Final = events(
     "one with 401 (the key is good no more), 409 (the topic was deleted or made anew) or 503 (the service stops) "
     "is the last.",
     _FRAMES,
-    WORK,
+    FRAMES,
 )
 
 

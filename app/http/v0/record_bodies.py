@@ -11,7 +11,6 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 from app.http.bounds import MAX_META_KEYS, MAX_RECORDS, BatchKey, DedupeId, Group, Key, Priority, Producer, Tag, about
 from app.http.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
 from app.http.users import UserId
-from app.http.v0.bodies import Performance
 from app.kernel.topics.policy import AskedInFull
 from app.kernel.topics.settings import TEN_YEARS_MS, Tenant
 from app.kernel.topics.webhooks import MAX_URL_BYTES
@@ -114,6 +113,5 @@ class AppendAnswer(msgspec.Struct):
     count: int
     created: bool
     deduped: bool
-    performance: Performance
     seqs: list[int] | UnsetType = UNSET
     duplicates: list[int] | UnsetType = UNSET
