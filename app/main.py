@@ -57,8 +57,7 @@ from app.http.signin.directory import Directory
 from app.http.signin.passwords import Passwords
 from app.http.signin.sessions import Sessions
 from app.http.traced import Traced
-from app.http.v0 import columns
-from app.http.v0 import errors as v0_errors
+from app.http.v0 import columns, dialect
 from app.kernel.engine import Core, Engine
 from app.kernel.topics import store
 from app.kernel.topics.cache import Names, Policies
@@ -104,7 +103,7 @@ FEATURES: Final = (
 CORES: Final[Sequence[type[Core]]] = (Screens,)
 ALL_PAGES: Final = tuple(page for feature in FEATURES for page in feature.pages)
 
-ERRORS: Final = Errors(ErrorForm(v0_errors.render, v0_errors.named), {"/api": ErrorForm(message_errors.render)})
+ERRORS: Final = Errors(ErrorForm(dialect.write_error, dialect.error_of), {"/api": ErrorForm(message_errors.render)})
 
 
 def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None) -> FastAPI:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -11,11 +12,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match
 
+from app.base.log import ID, route_of
 from app.base.outages import as_unavailable
 from app.errors import HoldfastError, InvalidRequest, MethodNotAllowed, NotFound
 from app.http.calls import LEFT, ended_with
 from app.http.context import context_of
-from app.http.faults import fault_of
+
+log = logging.getLogger(__name__)
 
 # Where a topic's name follows, which has no slash and is not empty.
 BEFORE_TOPICS: Final = ("/v0/topics/", "/api/topics/", "/api/topic-configs/", "/api/topic-schemas/")
@@ -74,6 +77,13 @@ class Errors:
             if path == start or path.startswith(f"{start}/"):
                 return dialect
         return self._otherwise
+
+
+def fault_of(request: Request, error: Exception) -> HoldfastError:
+    """Log an error that is none of this service's own; what its caller is told, by which the line can be found."""
+    log.error("%s %s failed", request.method, route_of(request.scope) or "an unknown path", exc_info=error)
+    named = request.scope[ID].decode()
+    return HoldfastError(f"Something went wrong here; the service's log says what, of request {named}.")
 
 
 def _allowed(request: Request) -> list[str]:

@@ -1,18 +1,31 @@
-"""What a job can be asked to have, beside its payload: fields that records of both dialects have."""
+"""What an enqueue can ask for beside the payload, in both dialects: fields of a job, and the key under which a call is
+done once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from app.errors import InvalidRequest
 from app.http import tenancy
+from app.http.bounds import MAX_KEY_BYTES
 from app.http.fields import time_of
+from app.http.openapi import header
 from app.kernel.topics.policy import check_groups
 from app.kernel.topics.webhooks import check_url
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
+
     from app.base.keys import Key
     from app.kernel.model import Batch
+
+
+IDEMPOTENCY_KEY: Final = header(
+    "Idempotency-Key",
+    f"As idempotency_key in the body, which goes first. 1 to {MAX_KEY_BYTES} bytes.",
+    {"type": "string", "minLength": 1, "maxLength": MAX_KEY_BYTES},
+)
 
 
 class JobOptions(Protocol):
@@ -54,3 +67,13 @@ def enqueued_by(key: Key | None, topic: str, batch: Batch) -> None:
     is absent is made for them. Raises InvalidRequest and Forbidden."""
     check_groups(topic, batch)
     tenancy.enqueued_by(key, batch)
+
+
+def idempotency_key(request: Request, by: Key | None, given: str | None) -> str | None:
+    """The call's key, one tenant's apart from another's; what is `given` in the body goes before the header. Raises
+    InvalidRequest."""
+    sent = request.headers.get("idempotency-key")
+    for key in (given, sent):
+        if key is not None and (not 0 < len(key.encode()) <= MAX_KEY_BYTES or "\0" in key):
+            raise InvalidRequest(f"An idempotency key has 1 to {MAX_KEY_BYTES} bytes, and no NUL character (U+0000).")
+    return tenancy.batch_key(by, sent if given is None else given)

@@ -1,4 +1,4 @@
-"""Users of the application: their ids on jobs. docs/user-events.md."""
+"""Users of the application: their ids on jobs, their tokens, and the pages on which they are. docs/user-events.md."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 
 from app.errors import Unauthorized
-from app.http.context import Context
+from app.http.context import Context, context_of
 from app.http.credentials import authorization, bearer
 from app.http.fields import encode
 
@@ -44,3 +44,18 @@ async def user_of_token(request: Request, context: Context) -> str | None:
             raise
         return None
     return None if claims is None else claims.user_id
+
+
+def allow_origin(request: HTTPConnection, *, exposed: str = "") -> dict[str, str]:
+    """The headers that let the page read the answer which has sent the request, if HOLDFAST_INGEST_ORIGINS names it;
+    `exposed`: a header that it may read, too. There is no preflight: this is for simple requests."""
+    allowed = context_of(request).origins
+    if not allowed:
+        return {}
+    headers = {"vary": "origin"}
+    origin = request.headers.get("origin", "")
+    if origin and ("*" in allowed or origin.lower() in allowed):
+        headers["access-control-allow-origin"] = origin
+        if exposed:
+            headers["access-control-expose-headers"] = exposed
+    return headers

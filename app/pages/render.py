@@ -17,7 +17,7 @@ from app.base.outages import as_unavailable
 from app.base.times import duration, rfc3339
 from app.errors import HoldfastError, MethodNotAllowed, NotFound
 from app.http.credentials import SESSION
-from app.http.faults import fault_of
+from app.http.errors import fault_of
 from app.pages import assets, frame, permissions
 
 if TYPE_CHECKING:

@@ -202,7 +202,7 @@ async def test_its_lines_are_json_about_requests_and_nothing_that_they_carry(
     assert claim["key_id"].startswith("environment key ")
     dequeued = [line["topic"] for line in mine if line["route"] == "/api/messages/dequeue"]
     assert dequeued == ["mail"]
-    [failed] = [line for line in mine if line["logger"] == "app.http.faults"]
+    [failed] = [line for line in mine if line["logger"] == "app.http.errors"]
     assert (failed["request_id"], failed["route"]) == ("fault-1", "/v0/views")
     assert "UndefinedTableError" in failed["exception"]
 

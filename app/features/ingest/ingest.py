@@ -19,12 +19,11 @@ from app.http.context import Context
 from app.http.credentials import authorization, basic, from_another_site
 from app.http.fields import encode
 from app.http.openapi import path
-from app.http.origins import allow_origin
 from app.http.payloads import JSON, TEXT, has_nul
 from app.http.route import Call
 from app.http.signin.people import UserKey
 from app.http.traced import sends, sent
-from app.http.users import user_of_token, with_user
+from app.http.users import allow_origin, user_of_token, with_user
 from app.kernel.enqueue.producer import Placed
 from app.kernel.ids import id_of
 from app.kernel.model import MAX_GROUP, MAX_JOB_KEY, Batch

@@ -19,9 +19,9 @@ from app.features.queue import (
     v0_work,
 )
 from app.features.queue.v0_answers import COUNTS
-from app.http import idempotency
 from app.http.messages.dialect import MESSAGES
 from app.http.messages.ids import ID
+from app.http.options import IDEMPOTENCY_KEY
 from app.http.route import Route
 from app.http.v0 import record_bodies
 from app.http.v0.dialect import V0
@@ -49,7 +49,7 @@ FEATURE: Final = Feature(
             hot=True,
             confines=True,
             takes=(record_bodies.AppendBody, record_bodies.LogAppendBody),
-            parameters=[v0_append.RETURN_SEQS, idempotency.HEADER],
+            parameters=[v0_append.RETURN_SEQS, IDEMPOTENCY_KEY],
             refuses=_FULL | {429},
             verb="enqueue",
         ),
@@ -91,7 +91,7 @@ FEATURE: Final = Feature(
             messages_enqueue.enqueue,
             {201: messages.EnqueueAnswer},
             takes=messages.EnqueueBody,
-            parameters=[idempotency.HEADER],
+            parameters=[IDEMPOTENCY_KEY],
             refuses=_FULL,
         ),
         _messages(
@@ -100,7 +100,7 @@ FEATURE: Final = Feature(
             messages_enqueue.enqueue_batch,
             {201: messages.BatchAnswer},
             takes=messages.BatchBody,
-            parameters=[idempotency.HEADER],
+            parameters=[IDEMPOTENCY_KEY],
             refuses=_FULL,
             verb="enqueue",
         ),

@@ -15,7 +15,7 @@ from app.base.keys import Key
 from app.base.log import TOPIC
 from app.errors import InvalidRequest, RecordTooLarge, TopicNotFound
 from app.features.queue.messages_bodies import BatchAnswer, BatchBody, EnqueueBody, Enqueued
-from app.http import idempotency, options
+from app.http import options
 from app.http.access import must_cover
 from app.http.body import Few, read_json
 from app.http.bounds import MAX_META_BYTES, MAX_RECORD_BYTES, MAX_RECORDS
@@ -76,7 +76,7 @@ async def _enqueue(
     name = body.topic
     batch, size = _columns(messages)
     options.enqueued_by(by, name, batch)
-    key = idempotency.key_of(request, by, body.idempotency_key)
+    key = options.idempotency_key(request, by, body.idempotency_key)
     policy = await _queue(request, context, name)
     size += sends(request, name, batch)
     find = partial(_queue, request, context)

@@ -13,7 +13,7 @@ from app.base.keys import Scope
 from app.errors import Forbidden, RecordTooLarge, TopicExistsIncompatible, TopicFull, TopicNotFound
 from app.features.topics.configs import configure
 from app.features.topics.v0 import extent_of
-from app.http import idempotency, options
+from app.http import options
 from app.http.body import Few, read_json
 from app.http.bounds import MAX_RECORDS
 from app.http.calls import count_as
@@ -73,7 +73,7 @@ async def append(call: Call) -> Response:
     batch, size = columns_of(body, _priority_order(policy, body))
     if isinstance(body, AppendBody):
         options.enqueued_by(by, name, batch)
-    key = idempotency.key_of(request, by, body.idempotency_key)
+    key = options.idempotency_key(request, by, body.idempotency_key)
     plain = not request.scope["query_string"] or flag(request, "return_seqs", default=True)
     if policy is not None and body.config is not None:
         # Which counts for nothing here; but what makes no sense is said every time.

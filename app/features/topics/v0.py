@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import NODEFAULT, UNSET, Meta, UnsetType
 
 from app.base.keys import Scope
 from app.errors import TopicNotFound, Unauthorized
@@ -18,7 +18,6 @@ from app.http.fields import flag
 from app.http.openapi import query
 from app.http.paging import cursor_to, name_after, page_size, prefix, prefix_in
 from app.http.route import Call
-from app.http.v0.config_bodies import ResolvedConfig, config_shown
 from app.kernel.audit.trail import Action
 from app.kernel.counts import inspector
 from app.kernel.counts.inspector import State
@@ -29,8 +28,19 @@ from app.kernel.schemas import store as schema_store
 from app.kernel.schemas.schemas import Format, Text
 from app.kernel.topics import store
 from app.kernel.topics.last_used import priority_of
-from app.kernel.topics.policy import AskedInFull, Control, Policy, check_name, to_drained, to_paused, to_resumed
-from app.kernel.topics.settings import TopicType
+from app.kernel.topics.policy import (
+    AskedInFull,
+    Control,
+    Policy,
+    T,
+    check_name,
+    extended,
+    to_drained,
+    to_paused,
+    to_resumed,
+)
+from app.kernel.topics.settings import DECLARED, Config, TopicType
+from app.kernel.topics.webhooks import Webhook
 
 EXACT: Final = 10_000
 MAX_WAIT_MS: Final = 60_000
@@ -42,6 +52,24 @@ IF_EMPTY: Final = query(
 )
 
 _TENANT = Annotated[str, Meta(min_length=1, max_length=128)]
+
+SETTINGS: Final = tuple(name for name, one in DECLARED.items() if one.setting.v0)
+
+
+def _showing_settings(of: type[T]) -> type[T]:
+    shown = {name: DECLARED[name] for name in SETTINGS}
+    types = {name: one.shows | None if one.default is None else one.shows for name, one in shown.items()}
+    return extended(of, {name: (of_it, NODEFAULT) for name, of_it in types.items()})
+
+
+@_showing_settings
+class ResolvedConfig(msgspec.Struct, kw_only=True):
+    """A topic's configuration, defaults filled in and clamps applied."""
+
+    durable: bool
+    webhook: Webhook | UnsetType = UNSET
+    schema: dict[str, Any] | list[Any] | str | bool | UnsetType = UNSET
+    schema_format: Literal["json_schema", "avro"] | UnsetType = UNSET
 
 
 class PutAnswer(msgspec.Struct):
@@ -139,7 +167,7 @@ async def put(call: Call, body: AskedInFull) -> tuple[int, PutAnswer]:
     """Create a topic, or replace its configuration: what is left out goes back to its default."""
     name = check_name(call.topic)
     config, schema, created = await configure(call.request, call.context, name, body)
-    return 201 if created else 200, PutAnswer(name, created, config_shown(config, schema))
+    return 201 if created else 200, PutAnswer(name, created, resolved_config(config, schema))
 
 
 async def get(call: Call) -> StateAnswer:
@@ -164,7 +192,7 @@ async def get(call: Call) -> StateAnswer:
         type=policy.config.type.value,
         **fields,
         next_seq=extent["head_seq"] + 1,
-        config=config_shown(policy.config, None if schema is None else Text(Format(schema.format), schema.schema)),
+        config=resolved_config(policy.config, None if schema is None else Text(Format(schema.format), schema.schema)),
         effective_priority=_effective(policy, last_read),
         last_read_ts=last_read,
     )
@@ -290,3 +318,14 @@ def _effective(policy: Policy, last_read: int | None) -> int:
     if config.priority is not None:
         return min(max(config.priority, -1000), 1000)
     return priority_of(last_read) if config.auto_priority else 0
+
+
+def resolved_config(config: Config, schema: Text | None = None) -> Any:
+    """A ResolvedConfig, in the order in which settings are declared."""
+    first, *others = SETTINGS
+    shown = {name: getattr(config, name) for name in (first, "durable", *others)}
+    if schema is not None:
+        shown |= {"schema": msgspec.Raw(schema.schema.encode()), "schema_format": schema.format}
+    if config.webhook is None:
+        del shown["webhook"]
+    return shown

@@ -31,13 +31,12 @@ from app.http.context import Context, context_of
 from app.http.credentials import authorization, bearer, query_token
 from app.http.fields import encode, known_parameters
 from app.http.openapi import events, header, path, query
-from app.http.origins import allow_origin
 from app.http.payloads import check_json
 from app.http.route import Call
 from app.http.signin.tokens import Listens
 from app.http.sse import ADVICE_SECONDS, HEARTBEAT, EventStream, close, error_frame, must_accept_events, one_line, push
-from app.http.users import MAX_USER_ID
-from app.http.v0.errors import render
+from app.http.users import MAX_USER_ID, allow_origin
+from app.http.v0.dialect import write_error
 from app.kernel.topics.settings import BIGINT_MAX, ONE_DAY_MS
 from app.kernel.user_events.rows import Event, New
 from app.kernel.user_events.users import Listener, Users
@@ -196,7 +195,7 @@ async def listen_by_socket(socket: WebSocket) -> None:
         if refusal is None:
             raise
         headers = {} if refusal.retry_after is None else {"retry-after": str(refusal.retry_after)}
-        await socket.send_denial_response(Response(render(refusal), refusal.status, headers, "application/json"))
+        await socket.send_denial_response(Response(write_error(refusal), refusal.status, headers, "application/json"))
         return
     leaving = asyncio.ensure_future(_left(socket))
     leaving.add_done_callback(lambda _: listener.more.set())

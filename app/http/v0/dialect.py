@@ -1,4 +1,5 @@
-"""How the v0 dialect writes what a route gives: with the performance block, which tells how long it took."""
+"""How the v0 dialect writes what a route gives, with the performance block, which tells how long it took; and how it
+writes an error."""
 
 from __future__ import annotations
 
@@ -8,8 +9,9 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
+from app.errors import HoldfastError, Throttled, TooManyWaiting
 from app.http.fields import encode
-from app.http.openapi import ErrorAnswer
+from app.http.openapi import ErrorAnswer, ErrorBody
 from app.http.route import Dialect
 from app.http.v0.bodies import Performance
 from app.http.v0.fields import answer
@@ -34,3 +36,16 @@ def _timed(struct: type[msgspec.Struct]) -> type[msgspec.Struct]:
 
 
 V0: Final = Dialect("v0", ErrorAnswer, _write, _timed, strict=True)
+
+
+def error_of(error: HoldfastError) -> HoldfastError:
+    """The error as v0's clients expect it: a full queue of calls is a 429, which says that nothing was done."""
+    return Throttled(error.message, error.detail) if isinstance(error, TooManyWaiting) else error
+
+
+def write_error(error: HoldfastError) -> bytes:
+    """Its envelope: {"error": {"code", "message", "detail"}}."""
+    body = ErrorBody(error.code, error.message)
+    if error.detail:
+        body.detail = dict(error.detail)
+    return msgspec.json.encode(ErrorAnswer(body))
