@@ -7,10 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tools.fuzz.targets import TARGETS
+from tools.fuzz.targets import TARGETS, seeds
 
 ROOT = Path(__file__).parents[2]
-CORPUS = Path(__file__).parent / "corpus"
 FOUND = ROOT / "var/fuzz"
 LENGTH = 4_096
 
@@ -27,17 +26,22 @@ def main() -> int:
         grown, crashes = FOUND / target, FOUND / f"crashes-{target}"
         for folder in (grown, crashes):
             folder.mkdir(parents=True, exist_ok=True)
+        for number, seed in enumerate(seeds(target)):
+            (grown / f"seed-{number}").write_bytes(seed)
         print(f"[{place}/{len(chosen)}] {target}: {seconds} s", flush=True)
         command = [sys.executable, "-m", "tools.fuzz.by_atheris", target]
         command += [f"-max_total_time={seconds}", f"-max_len={LENGTH}", f"-artifact_prefix={crashes}/", "-timeout=20"]
-        command += ["-rss_limit_mb=2048", "-print_final_stats=1", "-verbosity=0", str(grown), str(CORPUS / target)]
+        command += ["-rss_limit_mb=2048", "-print_final_stats=1", "-verbosity=0", str(grown)]
         if subprocess.run(command, cwd=ROOT, check=False).returncode:
             broken.append(target)
             print(f"{target} broke: what it was given is in {crashes}", flush=True)
-    found = [str(path) for path in FOUND.glob("crashes-*/*")]
+    found = list(FOUND.glob("crashes-*/*"))
     print(f"{len(chosen)} targets, {seconds} s each: " + (f"{', '.join(broken)} broke" if broken else "none broke"))
     for path in found:
-        print(f"  {path}: mend it, and keep it in tools/fuzz/corpus")
+        target = path.parent.name.removeprefix("crashes-")
+        print(
+            f"  {path}: mend it, and add this line to tools/fuzz/corpus/{target}.txt:\n  {path.read_bytes()!r}"[:2_000]
+        )
     return 1 if broken else 0
 
 

@@ -6,10 +6,12 @@ A target takes any bytes. Three use it: the kept corpus and Hypothesis in ./test
 
 from __future__ import annotations
 
+import ast
 import base64
 import json
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -259,3 +261,9 @@ TARGETS: Final[Mapping[str, Target]] = {
         *(sse_frames, credentials, filters, hints, form_bodies, pages),
     )
 }
+
+
+def seeds(target: str) -> list[bytes]:
+    """The kept corpus of a target: a literal of bytes in each line of its file."""
+    lines = (Path(__file__).parent / "corpus" / f"{target}.txt").read_text().splitlines()
+    return [ast.literal_eval(line) for line in lines]
