@@ -20,6 +20,7 @@ from app.errors import HoldfastError
 from app.features.dead_letters.reader import FailureReader
 from app.features.jobs.operations import Canary, State, Wanted
 from app.features.jobs.redrives import Redrives, Tempo
+from app.kernel.audit.trail import SERVICE
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
 from app.kernel.model import Job
@@ -384,7 +385,7 @@ async def test_a_purge_of_a_cluster(crashes: Crashes) -> None:
         [kind] = (await world.other.engine.core(FailureReader).read(world.queue, None, 10)).clusters
 
         async def purge(machine: Machine, world: World = world, cluster: str = kind.cluster) -> None:
-            await machine.engine.core(FailureReader).purge(world.queue, cluster)
+            await machine.engine.core(FailureReader).purge(world.queue, cluster, SERVICE)
 
         await cut(purge)
         deleted = await world.observer.fetchval(

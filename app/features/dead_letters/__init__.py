@@ -2,25 +2,107 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
-from app.features.dead_letters import (
-    messages_purge,
-    messages_requeue,
-    page,
-    purge_page,
-    requeue_page,
-    rows_page,
-    v0_failures,
-    v0_requeue,
-)
+from app.base.keys import Scope
+from app.features.dead_letters import messages, page, purge_page, requeue_page, rows_page, v0
+from app.features.dead_letters.reader import FailureReader
+from app.features.dead_letters.requeues import RequeueAnswer, RequeueBody
 from app.features.feature import Feature
+from app.http.messages.bodies import PurgeAnswer
+from app.http.messages.dialect import MESSAGES
+from app.http.messages.ids import ID
+from app.http.route import Route
+from app.http.v0.dialect import V0
 from app.pages.frame import Page
 from app.pages.permissions import PURGE, REQUEUE, SEE
 
+_CONFLICT: Final = frozenset({409})
+_of_topic = partial(Route, dialect=V0, refuses=_CONFLICT)
+_operation = partial(Route, dialect=V0, parameters=[v0.ID])
+_messages = partial(Route, dialect=MESSAGES, refuses=_CONFLICT)
+
 FEATURE: Final = Feature(
     "dead_letters",
-    routers=[v0_requeue.router, messages_requeue.router, v0_failures.router, messages_purge.router],
+    cores=[FailureReader],
+    routes=[
+        _of_topic(
+            "POST",
+            "/v0/topics/{topic}/requeue",
+            v0.requeue,
+            dict.fromkeys((200, 202), RequeueAnswer),
+            scope=Scope.WRITE,
+            takes=RequeueBody,
+            verb="requeue",
+        ),
+        _of_topic(
+            "GET",
+            "/v0/topics/{topic}/operations",
+            v0.of_topic,
+            {200: v0.OperationsAnswer},
+            scope=Scope.READ,
+            verb="requeue_of_topic",
+        ),
+        _operation(
+            "GET", "/v0/operations/{id}", v0.read, {200: v0.OperationAnswer}, scope=Scope.READ, verb="requeue_read"
+        ),
+        _operation(
+            "POST",
+            "/v0/operations/{id}/cancel",
+            v0.cancel,
+            {200: v0.OperationAnswer},
+            scope=Scope.WRITE,
+            verb="requeue_cancel",
+        ),
+        _of_topic(
+            "GET",
+            "/v0/topics/{topic}/failures",
+            v0.failures,
+            {200: v0.FailuresAnswer},
+            scope=Scope.READ,
+            parameters=[v0.LIMIT, v0.SINCE],
+            verb="failures",
+        ),
+        _of_topic(
+            "DELETE",
+            "/v0/topics/{topic}/failures/{cluster}",
+            v0.delete,
+            {200: v0.ClusterDeletedAnswer},
+            scope=Scope.DELETE,
+            parameters=[v0.CLUSTER],
+            verb="failures_delete",
+        ),
+        _messages(
+            "POST",
+            "/api/messages/{id}/requeue",
+            messages.requeue,
+            {204: None},
+            scope=Scope.WRITE,
+            parameters=[ID],
+            verb="requeue",
+        ),
+        _messages(
+            "POST",
+            "/api/topics/{topic}/requeue",
+            messages.requeue_many,
+            messages.COUNTS,
+            scope=Scope.WRITE,
+            takes=RequeueBody,
+            verb="requeue_requeue_many",
+        ),
+        _messages(
+            "POST",
+            "/api/topics/{topic}/purge",
+            messages.purge,
+            {200: PurgeAnswer},
+            scope=Scope.ADMIN,
+            takes=messages.PurgeBody,
+            empty=b"{}",
+            finds=False,
+            verb="purges_purge",
+        ),
+    ],
     pages=[
         Page("GET", "/topics/{topic}/dead", SEE, page.show),
         Page("GET", "/topics/{topic}/dead/jobs", SEE, rows_page.show),

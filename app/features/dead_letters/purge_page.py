@@ -11,8 +11,8 @@ from starlette.responses import RedirectResponse, Response
 
 from app.base.keys import Scope
 from app.features.dead_letters import page as clusters
-from app.features.dead_letters import requests as dead_letters
 from app.features.dead_letters.page_filters import Asked, asked_of
+from app.features.dead_letters.reader import FailureReader
 from app.features.jobs import operation_requests as operations
 from app.features.jobs.operation_requests import must_cover_letters
 from app.features.jobs.redrives import Redrives
@@ -54,7 +54,8 @@ async def run(request: Request) -> Response:
         return await _form(request, cluster, statuses, "", {"again": again})
     if cluster:
         key = context.access.check(request, Scope.DELETE, name)
-        deleted = await dead_letters.purge_cluster(request, key, policy, cluster)
+        must_cover_letters(key, policy)
+        deleted = await context.core(FailureReader).purge(policy, cluster, context.access.actor(request))
     else:
         deleted = await operations.purge(request, policy, statuses)
     return RedirectResponse(f"/admin/topics/{name}/dead?deleted={deleted}", 303)

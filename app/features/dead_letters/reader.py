@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from app.errors import TopicNotFound
 from app.features.dead_letters import failures
+from app.kernel.audit import trail
+from app.kernel.audit.trail import Action, Actor
 from app.kernel.batching import tried_again
 from app.kernel.engine import Core
 from app.kernel.topics.policy import Policy
@@ -29,14 +31,17 @@ class FailureReader(Core):
         name = None if dead is None else dead.topic.name
         return await failures.read(self._shared.pools.rest, policy.topic.name, name, since, limit)
 
-    async def purge(self, policy: Policy, cluster: str) -> int:
-        """Delete the jobs of a cluster that are out by now, for good: how many. A lease on one is lost.
+    async def purge(self, policy: Policy, cluster: str, by: Actor) -> int:
+        """Delete the jobs of a cluster that are out by now, for good: how many. A lease on one is lost. The audit trail
+        has an entry before anything is deleted.
 
         In batches: other verbs come in between, and a purge that breaks off has done a part.
         """
+        rest, topic = self._shared.pools.rest, policy.topic.name
+        await trail.record(rest, by, Action.CLUSTER_PURGED, topic, {"cluster": cluster})
         dead = await self._dead_letter(policy)
         name = None if dead is None else dead.topic.name
-        places, until = await failures.places(self._shared.pools.rest, policy.topic.name, name)
+        places, until = await failures.places(rest, topic, name)
         count = 0
         for place in places:
             holder = dead if dead is not None and place.topic == name else policy

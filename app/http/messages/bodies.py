@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from app.http.bounds import ClusterId, about
-
-
-class PurgeBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Which messages are deleted."""
-
-    RULES: ClassVar[dict[str, Any]] = {
-        "not": {
-            "required": ["statuses", "cluster"],
-            "properties": {"statuses": {"type": "array", "minItems": 1}, "cluster": {"type": "string"}},
-        }
-    }
-    statuses: Annotated[
-        list[Literal["pending", "processing", "expired", "failed"]] | None,
-        about("Those of these statuses; of none given, all but failed ones."),
-    ] = None
-    cluster: Annotated[
-        ClusterId | None, about("Those of this cluster of failures instead, the topic's dead letters among them.")
-    ] = None
+from app.http.bounds import about
 
 
 class PurgeAnswer(msgspec.Struct):

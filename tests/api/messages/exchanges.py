@@ -189,7 +189,8 @@ async def every_requeue_exchange(http: httpx.AsyncClient, topic: str, limited: d
         for url, method in ((operation, "GET"), (f"{operation}/cancel", "POST")):
             for headers in ({}, NOBODY, limited):
                 await http.request(method, url, headers=headers)
-            await http.request(method, url.replace(done.json()["id"], "x"))
+            for query in ("", "?nonsense=1"):
+                await http.request(method, url.replace(done.json()["id"], "x") + query)
         for headers in (NOBODY, limited):
             await http.post(path, json=body, headers=headers)
         for other in (log, f"{topic}.none", "a b"):

@@ -1,0 +1,79 @@
+"""Routes of the messages dialect: one message requeued, many requeued, and a topic's messages purged."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+import msgspec
+
+from app.errors import InvalidRequest, TopicNotFound
+from app.features.dead_letters import requeues
+from app.features.dead_letters.reader import FailureReader
+from app.features.dead_letters.requeues import RequeueBody
+from app.features.jobs import operation_requests as operations
+from app.features.jobs.redrive_bodies import OperationCount
+from app.features.jobs.requests import requeue_one
+from app.http.bounds import ClusterId, about
+from app.http.messages.bodies import PurgeAnswer
+from app.http.messages.ids import job_of, no_message
+from app.http.messages.places import first_place, later_places
+from app.http.route import Call
+from app.kernel.jobs import Status
+
+PURGED_BY_DEFAULT: Final = (Status.PENDING, Status.PROCESSING, Status.EXPIRED)  # the original keeps failed ones, too
+COUNTS: Final = dict.fromkeys((200, 202), OperationCount)  # what a requeue of many answers, by status
+
+
+class PurgeBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Which messages are deleted."""
+
+    RULES: ClassVar[dict[str, Any]] = {
+        "not": {
+            "required": ["statuses", "cluster"],
+            "properties": {"statuses": {"type": "array", "minItems": 1}, "cluster": {"type": "string"}},
+        }
+    }
+    statuses: Annotated[
+        list[Literal["pending", "processing", "expired", "failed"]] | None,
+        about("Those of these statuses; of none given, all but failed ones."),
+    ] = None
+    cluster: Annotated[
+        ClusterId | None, about("Those of this cluster of failures instead, the topic's dead letters among them.")
+    ] = None
+
+
+async def requeue(call: Call) -> None:
+    """Put a dead letter back into its topic, and a failed or expired message into its own: with its id, a whole budget
+    and its time to live anew. 404 if it is not out; 409 if a pending message has its key."""
+    message_id: str = call.request.path_params["id"]
+    job = job_of(message_id)
+    # A key for its own topic need not be one for its dead letters' topic: `requeue_one` checks the prefixes.
+    place = (await later_places(call.context, None, [job])).get(0) or await first_place(call.context, call.key, job)
+    if place is None:
+        raise no_message(message_id)
+    policy, seq = place
+    if await requeue_one(call.context, policy, seq, call.prefixes) is None:
+        raise no_message(message_id)
+
+
+async def requeue_many(call: Call, body: RequeueBody) -> tuple[int, OperationCount]:
+    """Requeue dead letters, and messages that failed: those of this topic, or those that it holds for others. An
+    operation does it and goes on whoever leaves."""
+    return await requeues.begin(call, body)
+
+
+async def purge(call: Call, body: PurgeBody) -> PurgeAnswer:
+    """Delete a topic's messages by their status, or those that are out by the kind of their errors; for good, those
+    that somebody holds too. The topic stays."""
+    if body.cluster is not None and body.statuses:
+        raise InvalidRequest("statuses or cluster: a cluster's messages are deleted whatever their status.")
+    try:
+        policy = await call.queue()
+    except TopicNotFound:
+        return PurgeAnswer(0)
+    if body.cluster is None:
+        chosen = sorted({Status(status) for status in body.statuses or ()}, key=lambda one: one.value)
+        return PurgeAnswer(await operations.purge(call.request, policy, chosen or PURGED_BY_DEFAULT))
+    operations.must_cover_letters(call.key, policy)
+    by = call.context.access.actor(call.request)
+    return PurgeAnswer(await call.context.core(FailureReader).purge(policy, body.cluster, by))
