@@ -135,16 +135,17 @@ async def _migrate(settings: Settings, down: str | None) -> int:
 
 async def _reap(settings: Settings, only: Sequence[str]) -> int:
     """1 where a sweep failed; the others ran all the same."""
-    from app.features.upkeep import loop  # noqa: PLC0415  (start time)
+    from app.features.upkeep.reapers import run_once  # noqa: PLC0415  (start time)
     from app.features.upkeep.runner import Outcome  # noqa: PLC0415
     from app.kernel.topics.policy import defaults_of  # noqa: PLC0415
+    from app.main import SWEEPS  # noqa: PLC0415
 
-    unknown = sorted(set(only) - {sweep.name for sweep in loop.SWEEPS})
-    if unknown:
-        known = ", ".join(sweep.name for sweep in loop.SWEEPS)
-        raise ConfigurationError(f"There is no sweep {', '.join(unknown)}; there are {known}")
+    known = {sweep.name: sweep for sweep in SWEEPS}
+    if unknown := sorted(set(only) - set(known)):
+        raise ConfigurationError(f"There is no sweep {', '.join(unknown)}; there are {', '.join(known)}")
+    wanted = [known[name] for name in only] or [sweep for sweep in SWEEPS if sweep.every]
 
-    def told(name: str, outcome: Outcome | Exception) -> None:
+    def report(name: str, outcome: Outcome | Exception) -> None:
         if isinstance(outcome, Exception):
             print(f"{name}: failed: {outcome or repr(outcome)}", file=sys.stderr)
         elif outcome.running:
@@ -156,7 +157,7 @@ async def _reap(settings: Settings, only: Sequence[str]) -> int:
         if await schema.check(url):
             raise ConfigurationError("The schema is older than this version: run `migrate` first")
         defaults, to_files = defaults_of(settings), settings.archive_to_files
-        return 0 if await loop.run_once(url, only, told, defaults=defaults, to_files=to_files) else 1
+        return 0 if await run_once(url, wanted, report, defaults=defaults, to_files=to_files) else 1
 
 
 async def _on_database(settings: Settings, run: DatabaseCommand) -> int:

@@ -28,6 +28,7 @@ from app.features import (
     dead_letters,
     explain,
     health,
+    inbox,
     ingest,
     jobs,
     logs,
@@ -43,7 +44,7 @@ from app.features import (
     user_events,
     webhooks,
 )
-from app.features.upkeep.loop import Reapers
+from app.features.upkeep.reapers import Reapers
 from app.features.webhooks.sender import Sender
 from app.features.webhooks.targets import Allowed
 from app.http import openapi
@@ -77,7 +78,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # Hot routes first: they are matched in order.
-FEATURES: Final = (
+_FEATURES: Final = (
     queue.FEATURE,
     jobs.FEATURE,
     ingest.FEATURE,
@@ -93,12 +94,14 @@ FEATURES: Final = (
     audit.FEATURE,
     health.FEATURE,
     database.FEATURE,
-    upkeep.FEATURE,
     archive.FEATURE,
     schemas.FEATURE,
     webhooks.FEATURE,
     schedules.FEATURE,
+    inbox.FEATURE,
 )
+SWEEPS: Final = (*upkeep.sweeps.SWEEPS, *(sweep for feature in _FEATURES for sweep in feature.sweeps))
+FEATURES: Final = (*_FEATURES, upkeep.feature(SWEEPS))
 # Which hear of ends, and count who waits, from the start.
 CORES: Final[Sequence[type[Core]]] = (Screens,)
 ALL_PAGES: Final = tuple(page for feature in FEATURES for page in feature.pages)
@@ -206,7 +209,7 @@ async def _running(
         if end is not None:
             end.start()
     app.state.stopping = engine.stop
-    engine.core(Reapers).start(phase=slot / settings.workers, schedule=settings.delete_reaper_schedule)
+    engine.core(Reapers).start(SWEEPS, phase=slot / settings.workers, schedule=settings.delete_reaper_schedule)
     sender.start()
     directory.start()
     counted.start()

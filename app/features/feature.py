@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,15 +10,33 @@ from fastapi import APIRouter
 from starlette.routing import BaseRoute
 
 if TYPE_CHECKING:
+    from app.base.db.pool import Pools
     from app.base.loops import Loop
+    from app.base.pace import Pace
     from app.http.route import Route
     from app.kernel.engine import Core, Engine
     from app.pages.frame import Page
 
 
+class Sweep(msgspec.Struct, frozen=True):
+    """Background work in bounded batches. It runs by time, on demand, and by `./run reap`.
+
+    run: tells its pace of each batch, and returns how much it moved.
+    every: how often it runs by itself, in seconds; None for never.
+    ease: it rests between two batches for this many times as long as a batch takes.
+    moves: what it does, in words: "deletes …".
+    """
+
+    name: str
+    run: Callable[[Pools, Engine, Pace], Awaitable[int]]
+    every: float | None
+    ease: float = 0.0
+    moves: str = ""
+
+
 class Feature(msgspec.Struct, frozen=True):
     """`cores`: what the feature does on one process's engine, made at the start; its routes and pages find it with
-    `context.core`. `sockets`: its WebSockets. `loops`: what runs beside the service."""
+    `context.core`. `sockets`: its WebSockets. `loops`: what runs beside the service. `sweeps`: what its reapers run."""
 
     name: str
     cores: Sequence[type[Core]] = ()
@@ -27,6 +45,7 @@ class Feature(msgspec.Struct, frozen=True):
     sockets: Sequence[BaseRoute] = ()
     pages: Sequence[Page] = ()
     loops: Callable[[Engine], Sequence[Loop]] = lambda _engine: ()
+    sweeps: Sequence[Sweep] = ()
 
     def mounted(self) -> list[BaseRoute]:
         """Its routes as the application has them."""

@@ -13,10 +13,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.base.metrics.catalogue import PREFIX
-from app.features.upkeep import loop
-from app.features.upkeep.loop import Reapers
+from app.features.upkeep.reapers import Reapers
 from app.kernel.counts import levels
 from app.kernel.counts.levels import Levels
+from app.main import SWEEPS
 from tests.api.dialect import Body, Topic, eventually, refused, until_waiting
 from tests.api.events import working
 from tests.api.test_health import Link
@@ -239,10 +239,10 @@ async def test_who_waits_and_who_streams_is_shown(queue: Topic, http: httpx.Asyn
 
 
 async def test_sweeps_and_the_process_are_shown(http: httpx.AsyncClient, mine: Running) -> None:
-    for sweep in loop.SWEEPS:
+    for sweep in SWEEPS:
         await mine.context.core(Reapers).run(sweep.name)
     now = await scrape(http)
-    for sweep in loop.SWEEPS:
+    for sweep in SWEEPS:
         assert now.of("sweep_runs_total", sweep=sweep.name, outcome="ok") >= 1
         assert abs(now.of("sweep_last_run_timestamp_seconds", sweep=sweep.name) - time.time()) < 60
         assert now.of("sweep_seconds_total", sweep=sweep.name) > 0

@@ -15,7 +15,7 @@ import asyncpg
 import httpx
 import pytest
 
-from app.features.upkeep.loop import SWEEPS
+from app.main import SWEEPS
 from tests.api.dialect import Body, Topic, accepted, eventually, refused
 from tests.api.keyring import Services, client
 from tests.pgbouncer import environ_through

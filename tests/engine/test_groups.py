@@ -12,7 +12,7 @@ from app.base.db.pool import Pools
 from app.errors import InvalidRequest, Throttled, TopicFull
 from app.features.archive.replays import Replays
 from app.features.jobs import change_rows as changes
-from app.features.upkeep import follow
+from app.features.upkeep import sweeps
 from app.http.bounds import MAX_RECORDS
 from app.kernel.claim.consumer import Return
 from app.kernel.counts import levels
@@ -40,7 +40,7 @@ def of(group: str, *payloads: str) -> Batch:
 @contextlib.asynccontextmanager
 async def looking(machine: Machine) -> AsyncIterator[None]:
     """With its reaper, whose look at the start is over."""
-    loop = follow.groups(machine.engine)
+    loop = sweeps.groups(machine.engine)
     loop.start()
 
     async def looked() -> bool:

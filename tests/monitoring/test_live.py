@@ -10,9 +10,9 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from app.features.upkeep import loop
-from app.features.upkeep.loop import Reapers
+from app.features.upkeep.reapers import Reapers
 from app.kernel.counts import levels
+from app.main import SWEEPS
 from tests.api.dialect import Topic, eventually
 from tests.api.events import working
 from tests.conftest import Running
@@ -76,7 +76,7 @@ async def scraped(
             await Topic(http, "letters").put()
             await Topic(http, "notes").put(type="log")
             await Topic(http, "notes").append({"data": 1})
-            for sweep in loop.SWEEPS:
+            for sweep in SWEEPS:
                 await service.context.core(Reapers).run(sweep.name)
             for acked in (4, 8):
                 await traffic(http)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from app.base.db.pool import Pools
+from app.features.logs.sweeps import trim
 from app.features.upkeep import sweeps
 from app.kernel.logs import log
 from app.kernel.logs.log import Ask
@@ -53,8 +54,8 @@ async def test_what_is_too_old_goes_for_good(machine: Machine, make_log: Make, o
     await append(machine, short, 6_000)
     await append(machine, long, 3)
     await old(own, short)
-    assert sum(await at_once(own, sweeps.logs)) == 6_000
-    assert await sweeps.logs(machine.pools, machine.engine) == 0
+    assert sum(await at_once(own, trim)) == 6_000
+    assert await trim(machine.pools, machine.engine) == 0
     assert await own.rest.fetchval("SELECT count(*) FROM holdfast.records") == 3
     left = await state(own, short)
     assert (left.count, left.bytes, left.earliest_seq, left.head_seq) == (0, 0, 6_001, 6_000)
@@ -67,13 +68,13 @@ async def test_caps_that_were_lowered_take_effect(machine: Machine, make_log: Ma
     policy = await make_log("caps")
     await append(machine, policy, 8_000)
     policy = await make_log("caps", cap_records=10)
-    assert await sweeps.logs(machine.pools, machine.engine) == 7_990
+    assert await trim(machine.pools, machine.engine) == 7_990
     left = await state(own, policy)
     assert (left.count, left.bytes, left.earliest_seq) == (10, 10, 7_991)
     await make_log("caps", cap_bytes=4)
-    assert await sweeps.logs(machine.pools, machine.engine) == 6
+    assert await trim(machine.pools, machine.engine) == 6
     await make_log("caps", cap_records=1, discard="reject")
-    assert await sweeps.logs(machine.pools, machine.engine) == 0
+    assert await trim(machine.pools, machine.engine) == 0
 
 
 async def test_keys_are_forgotten_after_their_window(machine: Machine, make: Make, make_log: Make, own: Pools) -> None:
@@ -109,7 +110,7 @@ async def test_a_sweep_and_appends_at_once_keep_the_state_true(machine: Machine,
     policy = await make_log("busy", ttl_ms=1, cap_records=50)
     await asyncio.gather(
         *(append(machine, policy, 7) for _ in range(40)),
-        *(sweeps.logs(machine.pools, machine.engine) for _ in range(4)),
+        *(trim(machine.pools, machine.engine) for _ in range(4)),
     )
     row = await own.rest.fetchrow(
         "SELECT count(*) AS n, coalesce(min(seq), 281) AS first FROM holdfast.records WHERE topic = 'busy'"

@@ -14,8 +14,9 @@ import pytest
 from app.base.db.pool import Pools
 from app.base.pace import Pace
 from app.errors import ShuttingDown, Unavailable
+from app.features.feature import Sweep
 from app.features.upkeep import runs
-from app.features.upkeep.runner import Outcome, Runner, Sweep, Times
+from app.features.upkeep.runner import Outcome, Runner, Times
 from app.kernel.engine import Engine
 from tests.engine.machines import new_machine
 from tests.queue.calls import until

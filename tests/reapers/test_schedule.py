@@ -15,9 +15,10 @@ from app.base import cron
 from app.base.db.pool import Pools
 from app.base.pace import Pace
 from app.errors import InvalidSchedule
+from app.features.feature import Sweep
 from app.features.upkeep import runs
-from app.features.upkeep.runner import Runner, Sweep
-from app.features.upkeep.schedule import Schedule
+from app.features.upkeep.reapers import CronSchedule
+from app.features.upkeep.runner import Runner
 from app.kernel.audit.trail import OPEN, Actor
 from app.kernel.engine import Engine
 from tests.engine.machines import Hook, new_machine
@@ -41,12 +42,12 @@ class Counted:
         self.runs += 1
         return 0
 
-    def process(self, default: str = "", before_it_begins: Hook | None = None) -> Schedule:
+    def process(self, default: str = "", before_it_begins: Hook | None = None) -> CronSchedule:
         machine = new_machine(self._own)
         if before_it_begins is not None:
             machine.log.before["begin_run"] = before_it_begins
         self._runners.append(Runner(machine.pools, machine.engine, QUICK))
-        made = Schedule(machine.pools, self._runners[-1], Sweep(self.name, self.run, None))
+        made = CronSchedule(machine.pools, self._runners[-1], Sweep(self.name, self.run, None))
         made.default = default
         return made
 
@@ -157,13 +158,13 @@ async def test_setting_what_it_was_changes_nothing(counted: Counted, own: Pools)
 async def test_it_follows_a_change_at_once(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here; elsewhere after a look, which is every five seconds."""
     looked: list[float] = []
-    look = Schedule.look
+    look = CronSchedule.look
 
-    async def noting(schedule: Schedule) -> float:
+    async def noting(schedule: CronSchedule) -> float:
         looked.append(await look(schedule))
         return looked[-1]
 
-    monkeypatch.setattr(Schedule, "look", noting)
+    monkeypatch.setattr(CronSchedule, "look", noting)
     process = counted.process()
     process.loop.start()
 

@@ -10,14 +10,17 @@ import pytest
 
 from app.base.db.pool import Pools
 from app.base.pace import Pace
+from app.features.feature import Sweep
 from app.features.jobs.redrives import Redrives
-from app.features.upkeep import loop, sweeps
-from app.features.upkeep.loop import Reapers
-from app.features.upkeep.runner import Outcome, Sweep
+from app.features.jobs.sweeps import delete_ended
+from app.features.upkeep import sweeps
+from app.features.upkeep.reapers import Reapers, run_once
+from app.features.upkeep.runner import Outcome
 from app.kernel.claim.consumer import Return
 from app.kernel.engine import Engine
 from app.kernel.model import Batch
 from app.kernel.topics.policy import Policy
+from app.main import SWEEPS
 from tests.engine.machines import Machine, new_machine
 from tests.queue.calls import batch, events, held, lease_ended, outlived, until
 from tests.queue.tallies import tallied
@@ -140,11 +143,11 @@ async def test_what_ended_long_enough_ago_goes(machine: Machine, make: Make, own
     await outlived(own.rest, expiring)
     assert await sweeps.expiry(machine.pools, machine.engine) == 2
 
-    assert await sweeps.finished(machine.pools, machine.engine) == 0, "that was two weeks early"
+    assert await delete_ended(machine.pools, machine.engine) == 0, "that was two weeks early"
     for keep in (0, 1):  # for ever, and 1 ms
         await make("f", max_deliveries=1, on_exhausted="fail", dead_ttl_ms=keep)
         await make("e", ttl_ms=1, dead_ttl_ms=keep)
-        assert sum(await at_once(own, sweeps.finished)) == (3 if keep else 0)
+        assert sum(await at_once(own, delete_ended)) == (3 if keep else 0)
     assert await events(own.rest, failing, failed.seq) == ["enqueued", "claimed", "failed", "deleted"]
     assert await logged(own, expiring) == {"enqueued": 2, "expired": 2, "deleted": 2}
     assert await machine.engine.settlements.ack(failing, [held(kept)]) == {0}
@@ -162,12 +165,12 @@ async def test_dead_letters_that_nobody_wanted_go(machine: Machine, make: Make, 
     (kept,) = await machine.claim(dead)
     await machine.engine.core(Redrives).requeue(("dead", dead.topic.id), [2])
 
-    assert await sweeps.finished(machine.pools, machine.engine) == 0, "that was two weeks early"
+    assert await delete_ended(machine.pools, machine.engine) == 0, "that was two weeks early"
     await make("q", max_deliveries=1, dead_letter="dead", dead_ttl_ms=1)
-    assert await sweeps.finished(machine.pools, machine.engine) == 0, "they stand in another topic"
+    assert await delete_ended(machine.pools, machine.engine) == 0, "they stand in another topic"
     for keep in (0, 1):
         await make("dead", dead_ttl_ms=keep)
-        assert sum(await at_once(own, sweeps.finished)) == (2 if keep else 0)
+        assert sum(await at_once(own, delete_ended)) == (2 if keep else 0)
     assert await logged(own, dead) == {"enqueued": 5, "claimed": 1, "requeued": 1, "deleted": 2}
     assert await machine.engine.settlements.ack(dead, [held(kept)]) == {0}
     assert await tallied(own.rest, dead)
@@ -191,21 +194,20 @@ async def test_all_sweeps_can_be_run_once_for_cron(machine: Machine, make: Make,
     await machine.enqueue(queue, 2)
     await outlived(own.rest, queue)
     done: dict[str, Outcome | Exception] = {}
-    assert await loop.run_once(url, [], done.__setitem__)
-    assert list(done) == [sweep.name for sweep in loop.SWEEPS if sweep.every]
+    by_themselves = [sweep for sweep in SWEEPS if sweep.every]
+    assert await run_once(url, by_themselves, done.__setitem__)
+    assert list(done) == [sweep.name for sweep in by_themselves]
     assert {name: outcome for name, outcome in done.items() if outcome != Outcome(0)} == {
         "expiry": Outcome(2),
         "depths": Outcome(1),
     }
     done.clear()
-    assert await loop.run_once(url, ["delete", "expiry"], done.__setitem__)
+    assert await run_once(url, [sweeps.DELETE, sweeps.EXPIRY], done.__setitem__)
     assert list(done.items()) == [("delete", Outcome(2)), ("expiry", Outcome(0))]
     assert await tallied(own.rest, queue)
 
 
-async def test_a_sweep_that_fails_is_run_again_and_stops_no_other(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_sweep_that_fails_is_run_again_and_stops_no_other(machine: Machine) -> None:
     ran: Counter[str] = Counter()
 
     async def bad(_pools: Pools, _engine: Engine, _pace: Pace) -> int:
@@ -216,9 +218,8 @@ async def test_a_sweep_that_fails_is_run_again_and_stops_no_other(
         ran["good"] += 1
         return 1
 
-    monkeypatch.setattr(loop, "SWEEPS", (Sweep("bad", bad, 0.01), Sweep("good", good, 0.01)))
     reapers = Reapers(machine.engine)
-    reapers.start()
+    reapers.start([Sweep("bad", bad, 0.01), Sweep("good", good, 0.01)])
 
     async def often() -> bool:
         return min(ran["bad"], ran["good"]) >= 4
@@ -231,7 +232,7 @@ async def test_a_sweep_that_fails_is_run_again_and_stops_no_other(
     assert ran == after, "a sweep ran on"
 
 
-async def test_the_workers_of_one_service_take_turns(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_workers_of_one_service_take_turns(machine: Machine) -> None:
     first: dict[int, float] = {}
     now = asyncio.get_running_loop().time
 
@@ -240,9 +241,8 @@ async def test_the_workers_of_one_service_take_turns(machine: Machine, monkeypat
             first.setdefault(slot, now())
             return 0
 
-        monkeypatch.setattr(loop, "SWEEPS", (Sweep(f"noting-{slot}", note, 0.8),))
         reapers = Reapers(machine.engine)
-        reapers.start(phase=slot / 4)
+        reapers.start([Sweep(f"noting-{slot}", note, 0.8)], phase=slot / 4)
         return reapers
 
     began = now()

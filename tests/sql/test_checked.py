@@ -10,7 +10,6 @@ import pytest
 
 from app.base.db.pool import Pools, open_pools
 from app.features.inbox import admit as inbox
-from app.features.upkeep import follow
 from app.kernel.claim.walk import Claimer
 from app.kernel.engine import Engine
 from app.kernel.schemas.schemas import text_of
@@ -111,7 +110,7 @@ async def test_every_column_comes_through(sql: Db, db: Session, pools: Pools, en
 
 
 async def test_a_service_finds_them_within_a_second(sql: Db, pools: Pools, engine: Engine, checked: Policy) -> None:
-    following = follow.inbox_rows(pools, engine)
+    following = inbox.loop(engine)
     following.start()
     try:
         waiting = asyncio.create_task(engine.claims.claim(Claimer(checked, "w", 1, 60_000), 30))

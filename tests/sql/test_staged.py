@@ -14,7 +14,7 @@ import pytest
 from app.base.db import schema
 from app.base.db.embedded import EmbeddedPostgres
 from app.base.db.pool import Pools
-from app.features.upkeep import sweeps
+from app.features.jobs.sweeps import delete_ended
 from app.kernel.engine import Engine
 from app.kernel.topics import store
 from app.kernel.topics.policy import Asked, Policy, resolve
@@ -257,10 +257,10 @@ async def test_a_day_later_leftovers_are_swept(
     new = await stage(sql, run, queue.topic.name, "3")
     assert await commit(sql, run, [new], 1)
     new = await stage(sql, run, queue.topic.name, "4")
-    await sweeps.finished(pools, engine)
+    await delete_ended(pools, engine)
     assert await staged(db, run) == [(new, 1)]
     await db.execute("UPDATE holdfast.writes SET committed_at = committed_at - interval '367 days'")
-    await sweeps.finished(pools, engine)
+    await delete_ended(pools, engine)
     assert await db.fetch("SELECT FROM holdfast.writes") == []
 
 

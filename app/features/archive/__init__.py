@@ -6,8 +6,8 @@ from functools import partial
 from typing import Final
 
 from app.base.keys import Scope
-from app.features.archive import messages
-from app.features.feature import Feature
+from app.features.archive import messages, sweep
+from app.features.feature import Feature, Sweep
 from app.http.messages.dialect import MESSAGES
 from app.http.paging import CURSOR
 from app.http.route import Route
@@ -17,6 +17,7 @@ _LOG: Final = "/api/topics/{topic}/message-log"
 
 FEATURE: Final = Feature(
     "archive",
+    sweeps=[Sweep("archive", sweep.sweep, 3600, 4.0, "drops what no replay reaches any more")],
     routes=[
         _route(
             "POST",

@@ -1,1 +1,10 @@
 """Rows that SQL users insert, made into jobs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.features.feature import Feature
+from app.features.inbox import admit
+
+FEATURE: Final = Feature("inbox", loops=lambda engine: [admit.loop(engine)])

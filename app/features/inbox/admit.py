@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
+from app.base.loops import Loop
 from app.errors import TopicNotFound
 from app.features.inbox import inbox
 
@@ -16,6 +17,20 @@ if TYPE_CHECKING:
 
 BATCH: Final = 500
 TOPICS: Final = 100
+SECONDS: Final = 0.5
+IDLE: Final = 5.0  # while no topic has a schema
+JITTER: Final = 0.2
+
+
+def loop(engine: Engine) -> Loop:
+    """The loop that looks at the inbox: again at once for as long as there is more."""
+
+    async def once() -> float:
+        if not await inbox.is_used(engine.pools.rest):
+            return IDLE
+        return 0.0 if await run_once(engine.pools, engine) else SECONDS
+
+    return Loop("look at the inbox", once, SECONDS, jitter=JITTER)
 
 
 async def run_once(pools: Pools, engine: Engine) -> int:

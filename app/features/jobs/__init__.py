@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from app.base.keys import Scope
-from app.features.feature import Feature
+from app.features.feature import Feature, Sweep
 from app.features.jobs import (
     actions_page,
     cancel_page,
@@ -15,6 +15,7 @@ from app.features.jobs import (
     messages_list,
     operation_page,
     page,
+    sweeps,
     v0,
     v0_cancel,
     v0_release,
@@ -56,6 +57,10 @@ FEATURE: Final = Feature(
             takes=v0_release.ReleaseBody,
             verb="releases_take_back",
         ),
+    ],
+    sweeps=[
+        Sweep("finished", sweeps.delete_ended, 3600, 4.0, "deletes what failed, expired or died long ago"),
+        Sweep("requeues", sweeps.continue_operations, 20, moves="goes on with requeues whose process has died"),
     ],
     pages=[
         Page("GET", "/topics/{topic}/jobs", SEE, list_page.show),

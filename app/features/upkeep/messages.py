@@ -8,8 +8,9 @@ import msgspec
 from msgspec import Meta
 
 from app.base.cron import MOST_LENGTH
-from app.features.upkeep.loop import ARCHIVE, DELETE, EXPIRY, MOST_WAIT_MS, Reapers
+from app.features.upkeep.reapers import MOST_WAIT_MS, Reapers
 from app.features.upkeep.runner import Outcome
+from app.features.upkeep.sweeps import DELETE, EXPIRY
 from app.http.departure import while_connected
 from app.http.route import Call
 
@@ -79,7 +80,7 @@ async def run_delete(call: Call, body: RunBody) -> tuple[int, ReaperDeleted]:
 
 async def run_archive(call: Call, body: RunBody) -> tuple[int, ReaperDeleted]:
     """Delete from message logs what is past its topic's replay window. A run that is under way is joined."""
-    return _deleted_by(await _run(call, ARCHIVE.name, body))
+    return _deleted_by(await _run(call, "archive", body))
 
 
 async def get_schedule(call: Call) -> ScheduleAnswer:

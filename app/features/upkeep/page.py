@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from starlette.requests import Request
@@ -10,38 +10,23 @@ from starlette.responses import RedirectResponse, Response
 
 from app.base.times import duration
 from app.errors import InvalidSchedule
-from app.features.upkeep.loop import DELETE, Reapers, State
+from app.features.upkeep.reapers import Reapers, SweepState
 from app.features.upkeep.runs import MOST_KEPT, Last
+from app.features.upkeep.sweeps import DELETE
 from app.http.context import context_of
 from app.pages.forms import Form, ms, ms_or_none
 from app.pages.permissions import REAP, allows
 from app.pages.render import page
 from app.pages.session import fields_of
 
+if TYPE_CHECKING:
+    from app.features.feature import Sweep
+
 WAIT_SECONDS: Final = 2.0  # for the end of a run; what takes longer is seen to run
-MOVES: Final = {
-    "partitions": "makes partitions for the days to come",
-    "expiry": "marks jobs that have outlived their time",
-    "exhaustion": "takes out jobs whose last delivery ended in silence",
-    "superseded": "ends jobs that a newer one of their key has replaced",
-    "delete": "deletes jobs that are marked as expired",
-    "finished": "deletes what failed, expired or died long ago",
-    "retention": "drops days of the ledger and of results",
-    "archive": "drops what no replay reaches any more",
-    "tallies": "counts jobs one by one, and sets counts right",
-    "logs": "takes out of logs what is too old or too much",
-    "idempotency": "forgets idempotency keys and dedupe ids",
-    "watches": "forgets watches that nobody is connected to",
-    "user_events": "forgets events for users",
-    "requeues": "goes on with requeues whose process has died",
-    "stats": "counts what became of jobs, minute by minute",
-    "depths": "writes down what queues hold, where it changes",
-    "old_stats": "forgets minutes and depths after 31 days",
-}
 
 
-class Row(msgspec.Struct, frozen=True):
-    """A sweep as the page shows it; times in ms since 1970, None and "" where nothing is known."""
+class RunRow(msgspec.Struct, frozen=True):
+    """A run, or a sweep and its last run, as the pages show it. Times in ms since 1970; None and "" if unknown."""
 
     name: str
     moves: str
@@ -79,16 +64,10 @@ async def reschedule(request: Request) -> Response:
 async def earlier(request: Request) -> Response:
     """What a sweep's earlier runs moved. Raises NotFound."""
     name: str = request.path_params["name"]
-    found = await context_of(request).core(Reapers).earlier(name)
-    return page(
-        request,
-        "reaper.html",
-        title=name,
-        name=name,
-        moves=MOVES[name],
-        rows=[_of_run(name, "", one) for one in found],
-        most=MOST_KEPT,
-    )
+    reapers = context_of(request).core(Reapers)
+    sweep = reapers.named(name)
+    rows = [_run_row(sweep, "", one) for one in await reapers.earlier(name)]
+    return page(request, "reaper.html", title=name, name=name, moves=sweep.moves, rows=rows, most=MOST_KEPT)
 
 
 async def _page(request: Request, status: int = 200, form: Form | None = None) -> Response:
@@ -105,16 +84,16 @@ async def _page(request: Request, status: int = 200, form: Form | None = None) -
     )
 
 
-def _row(state: State, schedule: str) -> Row:
-    sweep, last = state.sweep, state.last
+def _row(state: SweepState, schedule: str) -> RunRow:
+    sweep = state.sweep
     every = "on demand" if sweep.every is None else duration(sweep.every * 1000)
     pace = (schedule or "never") if sweep is DELETE else every
-    if last is None:
-        return Row(sweep.name, MOVES[sweep.name], pace, "never ran", "")
-    return _of_run(sweep.name, pace, last)
+    if state.last is None:
+        return RunRow(sweep.name, sweep.moves, pace, "never ran", "")
+    return _run_row(sweep, pace, state.last)
 
 
-def _of_run(name: str, pace: str, last: Last) -> Row:
+def _run_row(sweep: Sweep, pace: str, last: Last) -> RunRow:
     if last.running:
         outcome, level = "running", "ok"
     elif last.finished_at is None:
@@ -122,9 +101,9 @@ def _of_run(name: str, pace: str, last: Last) -> Row:
     else:
         outcome, level = ("failed", "bad") if last.error else ("done", "")
     ended = ms_or_none(last.finished_at)
-    return Row(
-        name=name,
-        moves=MOVES[name],
+    return RunRow(
+        name=sweep.name,
+        moves=sweep.moves,
         pace=pace,
         outcome=outcome,
         level=level,

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
@@ -23,21 +22,12 @@ from app.features.upkeep.runs import NONE, Due, Last
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pools
+    from app.features.feature import Sweep
     from app.kernel.engine import Engine
 
 LEAVE_SECONDS: Final = 1.0
 
 log = logging.getLogger(__name__)
-
-
-class Sweep(msgspec.Struct, frozen=True):
-    """A sweep, how often it runs by itself, in seconds (None: never), and for how many times as long as a batch takes
-    it rests between two."""
-
-    name: str
-    run: Callable[[Pools, Engine, Pace], Awaitable[int]]
-    every: float | None
-    ease: float = 0.0
 
 
 class Times(msgspec.Struct, frozen=True):

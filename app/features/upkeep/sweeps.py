@@ -1,21 +1,19 @@
-"""The sweeps. Each is made of bounded batches and says how much it moved; a loop, a route, a cron job and tests call
-the same ones. Any number of them at once is right; `pace` is for what only one run at a time should tell."""
+"""Background work on the tables that no feature owns, and what runs beside the service for the engine.
+
+Any number of processes may run the same sweep at once.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from app.base.db import sql
+from app.base.loops import Loop
 from app.base.pace import Pace
-from app.features.inbox import inbox
-from app.features.jobs import operations
-from app.features.jobs import redrive_rows as redrive
-from app.features.jobs.redrives import Redrives
-from app.features.logs import store as watched
+from app.features.feature import Sweep
 from app.http.signin import limiter
 from app.kernel import days
 from app.kernel.counts import inspector
@@ -25,7 +23,6 @@ from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exits import BATCH
 from app.kernel.topics import store
 from app.kernel.topics.policy import Policy
-from app.kernel.user_events import rows as events
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -36,15 +33,13 @@ if TYPE_CHECKING:
 BY_DAY: Final = ("lease_events", "archive", "results")
 PARTITIONS_AHEAD: Final = 3  # days
 EVENTS_KEPT: Final = 7  # days, where there is no topic
-REJECTED_KEPT: Final = timedelta(days=14)
-WRITES_KEPT: Final = timedelta(days=366)
-OPERATIONS_KEPT: Final = timedelta(days=14)
-USER_EVENTS_KEPT: Final = timedelta(minutes=5)
-MOST_USER_EVENTS: Final = 100_000  # of all users
-SWEEP_BATCH: Final = 500  # jobs of one transaction: what claims beside it may have to wait for
+SWEEP_BATCH: Final = 500  # jobs of one transaction: claims may have to wait for it
 PAGE: Final = 500
-LOG_BATCH: Final = 5_000  # records of one log in one transaction: appends to it wait so long
-LOG_PASSES: Final = 200
+GROUPS_SECONDS: Final = 0.5
+GROUPS_IDLE: Final = 15.0  # while this process has met no group, and none of its verbs took a job out
+USES_SECONDS: Final = 10.0
+JITTER: Final = 0.2
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 log = logging.getLogger(__name__)
 
@@ -135,29 +130,6 @@ async def _delete_from(
     return last
 
 
-async def finished(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
-    """Delete jobs that failed or expired longer ago than their topic keeps them, dead letters that nobody wanted for so
-    long, rejected rows of the inbox, and what is left of writes of many connections: how many."""
-    pace = pace or Pace()
-    await pace.drain(partial(inbox.forget, pools.rest, REJECTED_KEPT, BATCH), BATCH)
-    await pace.drain(partial(inbox.drop_staged, pools.rest, BATCH), BATCH)
-    await pace.drain(partial(inbox.forget_writes, pools.rest, WRITES_KEPT, BATCH), BATCH)
-    async for policy in _queues(pools, engine):
-        keep = timedelta(milliseconds=policy.config.dead_ttl_ms)
-        if keep:
-            for sweep in (exits.sweep_finished, redrive.sweep):
-                await pace.drain(partial(sweep, pools.rest, policy.topic.name, keep, SWEEP_BATCH), SWEEP_BATCH)
-    return pace.moved
-
-
-async def requeues(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
-    """Go on with operations whose process is dead, and forget those that ended long ago: how many."""
-    pace = pace or Pace()
-    await pace.batch(engine.core(Redrives).adopt)
-    await pace.drain(partial(operations.sweep, pools.rest, OPERATIONS_KEPT, BATCH), BATCH)
-    return pace.moved
-
-
 async def tallies(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
     """Count every queue's jobs one by one, and set its counts right: by how many they were off in all.
 
@@ -178,39 +150,12 @@ async def _reconcile(pools: Pools, policy: Policy) -> int:
     return off
 
 
-async def logs(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
-    """Take out of logs what is too old, and what is above caps that were lowered: how many records."""
-    pace = pace or Pace()
-    for _ in range(LOG_PASSES):
-        overdue = await store.overdue_logs(pools.rest, PAGE)
-        for policy in overdue:
-            with contextlib.suppress(records.Gone):
-                await pace.batch(partial(records.trim, pools.rest, policy.topic, policy.log_limits, LOG_BATCH))
-        if not overdue:
-            break
-    return pace.moved
-
-
 async def idempotency(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
     """Forget idempotency keys, dedupe ids and tries to sign in whose window has passed: how many."""
     pace = pace or Pace()
     await pace.drain(partial(records.sweep_keys, pools.rest, BATCH), BATCH)
     await pace.drain(partial(producer.sweep_dedupe, pools.rest, BATCH), BATCH)
     await pace.drain(partial(limiter.sweep, pools.rest, BATCH), BATCH)
-    return pace.moved
-
-
-async def watches(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
-    """Forget watches whose time without a connection has passed: how many."""
-    pace = pace or Pace()
-    await pace.drain(partial(watched.sweep, pools.rest, BATCH), BATCH)
-    return pace.moved
-
-
-async def user_events(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
-    """Forget events for users that are old, or too many: how many."""
-    pace = pace or Pace()
-    await pace.drain(partial(events.sweep, pools.rest, USER_EVENTS_KEPT, MOST_USER_EVENTS, BATCH), BATCH)
     return pace.moved
 
 
@@ -221,4 +166,41 @@ async def _queues(pools: Pools, engine: Engine) -> AsyncIterator[Policy]:
             yield policy
 
 
-_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+def groups(engine: Engine) -> Loop:
+    """The loop that lets through the next job of a group where no process has: the one whose verb took out the job
+    before it was killed in between, did not know the topic's groups, or met a job that was locked. Its first pass is at
+    once, for what a killed service has left."""
+
+    async def once() -> float:
+        await engine.groups.sweep()
+        return GROUPS_SECONDS if engine.groups.any_met else GROUPS_IDLE
+
+    loop = Loop("look for groups", once, GROUPS_SECONDS, gap=GROUPS_SECONDS, jitter=JITTER)
+    engine.groups.departed.subscribe(loop.wake)
+    return loop
+
+
+def uses(engine: Engine) -> Loop:
+    """The loop that writes down which topics were read and written to. A process that dies loses the last seconds of
+    it. A service without calls sends no statement."""
+
+    async def once() -> None:
+        await engine.uses.flush()
+
+    return Loop("write down which topics are used", once, USES_SECONDS, first=USES_SECONDS)
+
+
+EASE: Final = 4.0  # a fifth of one connection's time
+MORE_EASE: Final = 6.0  # for what may be a million jobs at one instant, which nobody waits for
+EXPIRY: Final = Sweep("expiry", expiry, 60, MORE_EASE, "marks jobs that have outlived their time")
+DELETE: Final = Sweep("delete", delete, None, EASE, "deletes jobs that are marked as expired")
+SWEEPS: Final = (
+    Sweep("partitions", partitions, 3600, moves="makes partitions for the days to come"),
+    EXPIRY,
+    Sweep("exhaustion", exhaustion, 60, EASE, "takes out jobs whose last delivery ended in silence"),
+    Sweep("superseded", superseded, 60, EASE, "ends jobs that a newer one of their key has replaced"),
+    DELETE,
+    Sweep("retention", retention, 3600, moves="drops days of the ledger and of results"),
+    Sweep("tallies", tallies, 3600, moves="counts jobs one by one, and sets counts right"),
+    Sweep("idempotency", idempotency, 60, EASE, "forgets idempotency keys and dedupe ids"),
+)

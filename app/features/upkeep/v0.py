@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from app.features.upkeep.loop import DELETE, MOST_WAIT_MS, SWEEPS, Reapers, State
+from app.features.upkeep.reapers import MOST_WAIT_MS, Reapers, SweepState
 from app.features.upkeep.runs import Last
+from app.features.upkeep.sweeps import DELETE
 from app.http.departure import while_connected
 from app.http.openapi import path
 from app.http.route import Call
 
-NAME: Final = path("name", "The reaper's name.", {"type": "string", "enum": [sweep.name for sweep in SWEEPS]})
+if TYPE_CHECKING:
+    from app.features.feature import Sweep
+
+
+def name_of(sweeps: Sequence[Sweep]) -> dict[str, Any]:
+    """The parameter of the path that names one of these."""
+    return path("name", "The reaper's name.", {"type": "string", "enum": [sweep.name for sweep in sweeps]})
 
 
 class RunReaperBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -88,7 +96,7 @@ async def run(call: Call, body: RunReaperBody) -> tuple[int, RunReaperAnswer]:
     return 202 if outcome.running else 200, RunReaperAnswer(outcome.moved, outcome.running)
 
 
-def _reaper(state: State, schedule: str) -> Reaper:
+def _reaper(state: SweepState, schedule: str) -> Reaper:
     every = None if state.sweep.every is None else int(state.sweep.every * 1000)
     run = None if state.last is None else _run_of(state.last)
     return Reaper(state.sweep.name, every, schedule if state.sweep is DELETE else None, run)

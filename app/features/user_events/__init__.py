@@ -8,8 +8,8 @@ from typing import Final
 from starlette.routing import WebSocketRoute
 
 from app.base.keys import Scope
-from app.features.feature import Feature
-from app.features.user_events import v0
+from app.features.feature import Feature, Sweep
+from app.features.user_events import sweeps, v0
 from app.http.route import Route
 from app.http.v0.dialect import V0
 
@@ -18,6 +18,7 @@ _EVENTS: Final = "/v0/users/{id}/events"
 
 FEATURE: Final = Feature(
     "user_events",
+    sweeps=[Sweep("user_events", sweeps.forget, 15, moves="forgets events for users")],
     routes=[
         _v0(
             "POST",

@@ -1,0 +1,41 @@
+"""Background work on logs: records that are past their limits, and watches without a connection."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from app.base.pace import Pace
+from app.features.logs import store as watches
+from app.kernel.logs import log as records
+from app.kernel.topics import store
+
+if TYPE_CHECKING:
+    from app.base.db.pool import Pools
+    from app.kernel.engine import Engine
+
+RECORDS_AT_ONCE: Final = 5_000  # of one log in one transaction: appends to it wait that long
+WATCHES_AT_ONCE: Final = 1_000
+PASSES: Final = 200
+PAGE: Final = 500
+
+
+async def trim(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
+    """Delete records that are too old, or above a cap that was lowered. Returns how many."""
+    pace = pace or Pace()
+    for _ in range(PASSES):
+        overdue = await store.overdue_logs(pools.rest, PAGE)
+        for policy in overdue:
+            with contextlib.suppress(records.Gone):
+                await pace.batch(partial(records.trim, pools.rest, policy.topic, policy.log_limits, RECORDS_AT_ONCE))
+        if not overdue:
+            break
+    return pace.moved
+
+
+async def forget_watches(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
+    """Forget watches that had no connection for too long. Returns how many."""
+    pace = pace or Pace()
+    await pace.drain(partial(watches.sweep, pools.rest, WATCHES_AT_ONCE), WATCHES_AT_ONCE)
+    return pace.moved

@@ -1,0 +1,190 @@
+"""What makes sweeps run: time, beside the service; a cron schedule; a caller who asks; or the command line."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from app.base import cron
+from app.base.db.pool import open_pools
+from app.base.loops import Loop
+from app.base.metrics import Labels, catalogue
+from app.base.metrics.catalogue import Family
+from app.base.outages import UNREACHABLE
+from app.errors import HoldfastError, InvalidSchedule, NotFound
+from app.features.upkeep import runs
+from app.features.upkeep.runner import Outcome, Runner, Times
+from app.features.upkeep.runs import Due, Last
+from app.features.upkeep.sweeps import DELETE
+from app.kernel.audit import trail
+from app.kernel.audit.trail import Action, Actor
+from app.kernel.engine import Core, Engine
+from app.kernel.topics.cache import Policies
+from app.kernel.topics.policy import DEFAULTS, Defaults
+
+if TYPE_CHECKING:
+    from app.base.db.pool import Pools
+    from app.features.feature import Sweep
+
+LOOK_SECONDS: Final = 5.0  # a schedule that was set by another process is known here within this time
+REPORT_SECONDS: Final = 2.0
+MOST_WAIT_MS: Final = 55_000  # for the end of a run that is asked for: below the minute after which proxies give up
+
+
+class SweepState(msgspec.Struct, frozen=True):
+    """A sweep and its last run, None before the first."""
+
+    sweep: Sweep
+    last: Last | None
+
+
+class CronSchedule:
+    """A sweep's cron schedule: kept in PostgreSQL, the same for every process, and due by its clock, in UTC.
+
+    `default` stands for a schedule that was never set, "" for none.
+    """
+
+    def __init__(self, pools: Pools, runner: Runner, sweep: Sweep) -> None:
+        self._pools = pools
+        self._runner = runner
+        self._sweep = sweep
+        self.default = ""
+        self.loop = Loop(f"follow the schedule of {sweep.name}", self.look, LOOK_SECONDS)
+
+    async def get(self) -> str:
+        """The schedule as of now; "" is none."""
+        kept = await runs.schedule(self._pools.rest, self._sweep.name, self._runner.times.dead_after)
+        return self.default if kept.schedule is None else kept.schedule
+
+    async def set(self, text: str, by: Actor) -> str:
+        """Set it, "" for none: as it is kept. Raises InvalidSchedule."""
+        try:
+            expression = cron.parse(text)
+        except ValueError as error:
+            raise InvalidSchedule(f"{str(error)[0].upper()}{str(error)[1:]}.") from None
+        async with self._pools.rest.acquire() as db, db.transaction():
+            before, after = await runs.set_schedule(db, self._sweep.name, expression, self.default)
+            if before != after:
+                await trail.record(
+                    db, by, Action.SCHEDULE_CHANGED, self._sweep.name, {"schedule": {"from": before, "to": after}}
+                )
+        self.loop.wake()
+        return after
+
+    async def look(self) -> float:
+        """Run the sweep if it is due, or go on with a run that was left behind: in how many seconds to look again.
+
+        Of several times that went by while no process looked, one run is made.
+        """
+        kept = await runs.schedule(self._pools.rest, self._sweep.name, self._runner.times.dead_after)
+        expression = self.default if kept.schedule is None else kept.schedule
+        due = cron.last_due(expression, kept.at)
+        if due is not None and due > kept.due_after:
+            await self._runner.in_turn(self._sweep, due=Due(due, kept.schedule))
+        elif kept.abandoned:
+            await self._runner.in_turn(self._sweep)
+        following = cron.next_due(expression, kept.at)
+        if following is None:
+            return LOOK_SECONDS
+        return min(LOOK_SECONDS, (following - kept.at).total_seconds() + 0.01)
+
+
+class Reapers(Core):
+    """The sweeps of a running service: as tasks, and on demand. It has none before it is started."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self.sweeps: dict[str, Sweep] = {}
+        self._pools = engine.pools
+        self._phase = 0.0
+        self.runner = Runner(engine.pools, engine)
+        self.deletion = CronSchedule(engine.pools, self.runner, DELETE)
+        self._loops: list[Loop] = []
+        engine.metrics.levels.append(self._levels)
+
+    def start(self, sweeps: Sequence[Sweep], *, phase: float = 0.0, schedule: str = "") -> None:
+        """Run these sweeps from now on: each by a loop, and `delete` by its schedule.
+
+        phase: from 0 to below 1, the part of a sweep's interval that passes before its first run. The workers of one
+        service start together, and each has its own.
+        schedule: when expired jobs are deleted, unless that is set.
+        """
+        self.sweeps = {sweep.name: sweep for sweep in sweeps}
+        self._phase, self.deletion.default = phase, schedule
+        self._loops = [*(self._loop(sweep, sweep.every) for sweep in sweeps if sweep.every), self.deletion.loop]
+        for loop in self._loops:
+            loop.start()
+
+    async def drain(self) -> None:
+        """Stop them, and runs that were asked for; a statement under way is rolled back."""
+        await asyncio.gather(*(loop.stop() for loop in self._loops), self.runner.stop())
+
+    async def run(self, name: str, wait_seconds: float | None = None) -> Outcome:
+        """As Runner.run, of the sweep with this name. Raises NotFound."""
+        return await self.runner.run(self.named(name), wait_seconds)
+
+    def named(self, name: str) -> Sweep:
+        """The sweep with this name. Raises NotFound."""
+        sweep = self.sweeps.get(name)
+        if sweep is None:
+            raise NotFound(f"There is no reaper {name[:80]!r}; there are {', '.join(self.sweeps)}.")
+        return sweep
+
+    async def states(self) -> list[SweepState]:
+        """Every sweep and its last run, in whichever process."""
+        last = await runs.read(self._pools.rest, list(self.sweeps), self.runner.times.dead_after)
+        return [SweepState(sweep, last.get(name)) for name, sweep in self.sweeps.items()]
+
+    async def earlier(self, name: str) -> list[Last]:
+        """Its last runs that moved something, or failed, in whichever process, the last one first. Raises NotFound."""
+        return await runs.earlier(self._pools.rest, self.named(name).name)
+
+    def _levels(self) -> Iterable[tuple[Family, Labels, float]]:
+        for name, last in self.runner.last.items():
+            yield catalogue.SWEEP_LAST, (name,), last
+
+    def _loop(self, sweep: Sweep, every: float) -> Loop:
+        async def once() -> None:
+            # However many processes there are, what one has just done is done.
+            await self.runner.in_turn(sweep, rested=every / 2)
+
+        return Loop(f"run {sweep.name}", once, every, first=every * self._phase, jitter=0.2)
+
+
+async def run_once(
+    url: str,
+    sweeps: Sequence[Sweep],
+    report: Callable[[str, Outcome | Exception], None],
+    *,
+    defaults: Defaults = DEFAULTS,
+    to_files: bool = False,
+    times: Times | None = None,
+) -> bool:
+    """Run sweeps one after the other, or join their runs. Returns whether none failed; one that fails stops no other.
+
+    report: called every two seconds with how far a sweep is, and with its end.
+    """
+    pools = await open_pools(url, hot=2, rest=3, prepared_statements=False)
+    fine = True
+    try:
+        engine = Engine(pools, Policies(pools.rest, defaults), max_waiting=1_000, to_files=to_files)
+        runner = Runner(pools, engine, times)
+        try:
+            for sweep in sweeps:
+                outcome: Outcome | Exception = Outcome(0, running=True)
+                while isinstance(outcome, Outcome) and outcome.running:
+                    try:
+                        outcome = await runner.run(sweep, REPORT_SECONDS)
+                    except (*UNREACHABLE, HoldfastError) as error:
+                        fine, outcome = False, error
+                    report(sweep.name, outcome)
+        finally:
+            await runner.stop()
+            engine.stop()
+            await engine.drain()
+    finally:
+        await pools.close(5)
+    return fine
