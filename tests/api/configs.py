@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from app.features.topics.messages_config import REPLACED, RULED
+from app.features.topics.messages import REPLACED, RULED
 from tests.api.dialect import Body
 from tests.settings import defaults
 

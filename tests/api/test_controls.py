@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import asyncpg
 import pytest
 
-from app.features.topics.control import CLOSE_SECONDS, Drains
+from app.features.topics.changes import CLOSE_SECONDS, Drains
 from app.kernel.claim import waiters
 from tests.api.conftest import Serve
 from tests.api.dialect import Body, Topic, accepted, refused, until_waiting

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from app.base.keys import Scope
 from app.errors import Forbidden, RecordTooLarge, TopicExistsIncompatible, TopicFull, TopicNotFound
-from app.features.topics.configs import configure
+from app.features.topics.changes import configure
 from app.features.topics.v0 import extent_of
 from app.http import options
 from app.http.body import Few, read_json

@@ -13,8 +13,8 @@ from starlette.responses import RedirectResponse, Response
 
 from app.base.outages import TOO_SLOW
 from app.errors import Forbidden, InvalidRequest, NotFound, TopicNotFound
+from app.features.topics import changes
 from app.features.topics import config_form as settings
-from app.features.topics import configs
 from app.features.topics.config_form import Change, Edit
 from app.http.context import Context, context_of
 from app.kernel.audit import trail
@@ -108,7 +108,7 @@ async def _store(request: Request, name: str, was: Chosen, now: Chosen) -> None:
             raise _ChangedMeanwhileError
         return replace(now, webhook=hook, configured=True)
 
-    await configs.amend(request, name, change, secret=secret)
+    await changes.amend(request, name, change, secret=secret)
 
 
 def _checked(request: Request, policy: Policy, was: Chosen, edit: Edit) -> Edit:
@@ -116,12 +116,12 @@ def _checked(request: Request, policy: Policy, was: Chosen, edit: Edit) -> Edit:
     errors, now = dict(edit.errors), edit.now
     try:
         if now.dead_letter != was.dead_letter:
-            configs.check_dead_letter(request, now.dead_letter)
+            changes.check_dead_letter(request, now.dead_letter)
     except (InvalidRequest, Forbidden) as error:
         errors["dead_letter"] = error.message
     try:
         if now.webhook != was.webhook:
-            hook, secret = configs.check_hook(request, policy.topic.name, now.webhook)
+            hook, secret = changes.check_hook(request, policy.topic.name, now.webhook)
             if secret is None:
                 webhooks.check_mask(hook, was.webhook)
     except InvalidRequest as error:

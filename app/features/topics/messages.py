@@ -1,29 +1,232 @@
-"""GET, PUT and DELETE /api/topic-configs/:topic, and the list of them."""
+"""/api/topic-configs: configurations of topics in the messages dialect. docs/topic-configs.md"""
 
 from __future__ import annotations
 
-from typing import Final
+from enum import Enum
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
-from msgspec import UNSET
+from msgspec import NODEFAULT, UNSET, Meta, UnsetType
 
 from app.base.keys import Scope
-from app.errors import NotAQueue, NotFound, TopicNotFound
-from app.features.topics.configs import amend, check_dead_letter, check_hook
-from app.features.topics.messages_config import (
-    TopicConfig,
-    TopicConfigs,
-    Wanted,
-    chosen_anew,
-    config_of,
-    must_be_clear,
-)
+from app.errors import InvalidRequest, NotAQueue, NotFound, TopicNotFound
+from app.features.topics.changes import amend, check_dead_letter, check_hook
 from app.http.openapi import query
 from app.http.paging import cursor_to, name_after, page_size
 from app.http.route import Call
 from app.kernel.topics import store
-from app.kernel.topics.policy import check_name, of_messages
-from app.kernel.topics.settings import Chosen, TopicType
+from app.kernel.topics.declarations import Declaration
+from app.kernel.topics.policy import (
+    OF_MESSAGES,
+    Asked,
+    T,
+    about,
+    check_leases,
+    check_name,
+    extended,
+    field,
+    of_messages,
+    value_in,
+)
+from app.kernel.topics.settings import (
+    DEAD_LETTERS,
+    DECLARED,
+    MOST_DELIVERIES,
+    PATTERN,
+    Chosen,
+    OnExhausted,
+    TopicType,
+)
+
+# Two names of one thing: at most one of each pair is given.
+IN_SECONDS: Final = {name: one.setting.seconds for name, one in DECLARED.items() if one.setting.seconds}
+PAIRS: Final = (("max_deliveries", "max_retries"), ("max_deliveries", "dlq_threshold"), *IN_SECONDS.items())
+REPLACED: Final = tuple(name for name, one in DECLARED.items() if one.setting.replaced)
+_FLAGS: Final = {one.setting.flag.name for one in DECLARED.values() if one.setting.flag is not None}
+# These go by rules of their own: _exit.
+RULED: Final = {"type", "max_deliveries", "dead_letter", "on_exhausted"}
+_AFTER: Final = {  # answers have some after others than v0's
+    "idempotency_window_ms": ("result_ttl_ms", "event_ttl_ms", "dead_ttl_ms"),
+    "priority": ("tenant_weights", "tenant_limits"),
+}
+_MOVED: Final = {*REPLACED, *RULED, *(name for names in _AFTER.values() for name in names)}
+# Of these absent is as it was, null is v0's default.
+OF_V0: Final = tuple(one for name in DECLARED if name not in _MOVED for one in (name, *_AFTER.get(name, ())))
+# What answers have first.
+_FIRST: Final = (
+    *("replayable", "durable", "max_retries", "dlq_threshold", "message_ttl_seconds", "max_depth", "throughput_limit"),
+    *("replay_window_seconds", "visibility_timeout_seconds", "max_deliveries", "on_exhausted", "dead_letter"),
+    *("ttl_ms", "lease_ms", "replay_window_ms", "durability"),
+)
+
+
+def _given(name: str) -> dict[str, Any]:
+    return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
+
+
+def _field_in_seconds(one: Declaration) -> tuple[Any, None]:
+    setting = one.setting
+    most = None if setting.bounds is None else setting.bounds[1] // 1000
+    usual = None if one.optional else one.stored // 1000
+    clamped = "" if setting.clamp is None else f" Clamped to {setting.clamp[0] / 1000:g} to {setting.clamp[1] // 1000}."
+    return Annotated[Annotated[int, Meta(ge=0, le=most)] | None, about(setting.about + clamped, usual)], None
+
+
+def _taking_settings(of: type[T]) -> type[T]:
+    fields: dict[str, tuple[Any, Any]] = {name: field(one) for name, one in DECLARED.items() if not one.setting.v0}
+    for name, seconds in IN_SECONDS.items():
+        fields[seconds] = _field_in_seconds(DECLARED[name])
+        clamped = "" if DECLARED[name].setting.clamp is None else ", clamped as that is"
+        fields[name] = Annotated[DECLARED[name].takes | None, about(f"In place of {seconds}{clamped}.")], None
+    return extended(of, fields)
+
+
+@_taking_settings
+class TopicConfigBody(Asked, frozen=True, kw_only=True):
+    """The body of a PUT. What this dialect has a name for is all replaced: null or absent is the default, the service's
+    where it has one. The rest is v0's: absent leaves it as it is, null is v0's default. on_exhausted goes with
+    max_deliveries. A setting that is not listed is a 400."""
+
+    RULES: ClassVar[dict[str, Any]] = {
+        "allOf": [
+            *({"not": {"allOf": [_given(one), _given(other)]}} for one, other in PAIRS),
+            {"anyOf": [{"not": _given("on_exhausted")}, _given("max_deliveries")]},
+        ]
+    }
+    topic: Annotated[str | None, about("The name in the path, as answers have it.")] = None
+    durable: Annotated[bool | None, about("true is durability fsync, false is disk.", True)] = None
+    type: Annotated[Literal["log", "queue"] | None, about("A queue, also if absent; log is refused.")] = None
+    dead_letter: Annotated[
+        Annotated[str, Meta(extra_json_schema={"pattern": PATTERN})] | None,
+        about("Where dead letters go: another topic. null: <topic>.dlq."),
+    ] = None
+    on_exhausted: Annotated[
+        Literal["redeliver", "fail", "dead_letter"] | None,
+        about("With max_deliveries: what becomes of a job whose deliveries are spent. null: dead_letter."),
+    ] = None
+    max_deliveries: Annotated[
+        Annotated[int, Meta(ge=0, le=MOST_DELIVERIES)] | None,
+        about("v0's word, in place of max_retries and dlq_threshold: most deliveries of a job; 0: no limit."),
+    ] = None
+
+
+def _showing_settings(of: type[T]) -> type[T]:
+    fields: dict[str, tuple[Any, Any]] = {}
+    for name in _FIRST:
+        kind = DECLARED[name].shows if name in DECLARED else bool if name in _FLAGS else int
+        fields[name] = (kind, NODEFAULT) if kind is bool else (kind | UnsetType, UNSET)
+    for name in OF_V0:
+        one = DECLARED[name]
+        absent = one.optional or one.stored == {}
+        fields[name] = (one.shows | UnsetType, UNSET) if absent else (one.shows, NODEFAULT)
+    return extended(of, fields)
+
+
+@_showing_settings
+class TopicConfig(msgspec.Struct, kw_only=True):
+    """What was chosen for a topic. What was left to the service is not there; nor is a limit that there is not. Of two
+    names of one thing the second stands where the first can't say it: ttl_ms for what is no whole second, durability
+    for a class that is neither fsync nor disk, max_deliveries for a topic that v0 has configured. The whole can be PUT
+    again, and changes nothing."""
+
+    topic: str
+
+
+class TopicConfigs(msgspec.Struct):
+    """A page of configurations by topic; `next_cursor` is absent on the last one."""
+
+    items: list[TopicConfig]
+    next_cursor: str | UnsetType = UNSET
+
+
+class Wanted(msgspec.Struct):
+    """A body, and which fields it has."""
+
+    body: TopicConfigBody
+    given: frozenset[str]
+
+
+class Decoder:
+    """Tells a field that is null from one that is absent."""
+
+    _any = msgspec.json.Decoder(dict[str, Any])
+
+    def decode(self, body: bytes, /) -> Wanted:
+        """Raises msgspec.DecodeError."""
+        fields = self._any.decode(body)
+        return Wanted(msgspec.convert(fields, TopicConfigBody), frozenset(fields))
+
+
+def must_be_clear(name: str, body: TopicConfigBody) -> None:
+    """Raises InvalidRequest for what contradicts itself, and NotAQueue for who wants a log."""
+    if body.topic not in {None, name}:
+        raise InvalidRequest(f"topic is {body.topic!r} in the body and {name!r} in the path: leave it out of the body.")
+    check_leases(body)
+    if body.type == TopicType.LOG.value:
+        raise NotAQueue(name)
+    for of_v0, other in PAIRS:
+        if getattr(body, of_v0) is not None and getattr(body, other) is not None:
+            raise InvalidRequest(f"{of_v0} and {other} are two names of one thing: give one of them.")
+    if body.on_exhausted is not None and body.max_deliveries is None:
+        raise InvalidRequest("on_exhausted goes with max_deliveries: max_retries and dlq_threshold say it themselves.")
+    if body.dead_letter is not None and check_name(body.dead_letter) == name:
+        raise InvalidRequest("A topic can't be its own dead-letter topic.", {"dead_letter": name})
+
+
+def chosen_anew(topic: str, was: Chosen, asked: Wanted) -> Chosen:
+    """What is chosen from now on, where `was` was."""
+    body = asked.body
+    replaced = {name: value_in(body, DECLARED[name]) for name in REPLACED}
+    if not body.replayable:
+        replaced["replay_window_ms"] = None
+    settings = {name: getattr(OF_MESSAGES, name) if value is None else value for name, value in replaced.items()}
+    for name in asked.given.intersection(OF_V0):
+        value = value_in(body, DECLARED[name])
+        settings[name] = DECLARED[name].stored if value is None else value
+    return msgspec.structs.replace(was, **settings, **_exit(topic, was, asked), configured=True)
+
+
+def _exit(name: str, was: Chosen, asked: Wanted) -> dict[str, Any]:
+    """How often jobs are delivered, and where they go then: in v0's words if max_deliveries is given, else as
+    max_retries and dlq_threshold say."""
+    body = asked.body
+    dead_letter = body.dead_letter if "dead_letter" in asked.given else was.dead_letter
+    if body.max_deliveries is None:
+        return {"max_deliveries": None, "on_exhausted": OnExhausted.REDELIVER, "dead_letter": dead_letter}
+    on_exhausted = OnExhausted.DEAD_LETTER
+    if body.on_exhausted is not None:
+        on_exhausted = OnExhausted(body.on_exhausted)
+    elif "on_exhausted" not in asked.given and was.max_deliveries is not None and body.dead_letter is None:
+        on_exhausted = was.on_exhausted
+    if on_exhausted is OnExhausted.DEAD_LETTER and dead_letter is None:
+        dead_letter = name + DEAD_LETTERS
+    return {"max_deliveries": body.max_deliveries, "on_exhausted": on_exhausted, "dead_letter": dead_letter}
+
+
+def config_of(topic: str, chosen: Chosen) -> TopicConfig:
+    """As this dialect shows it."""
+    hidden = {"max_deliveries", "on_exhausted"} if chosen.max_deliveries is None else {"max_retries", "dlq_threshold"}
+    if not chosen.replayable:
+        hidden.add("replay_window_ms")
+    fields: dict[str, Any] = {}
+    for name in (*REPLACED, *RULED - {"type"}, *OF_V0):
+        if name not in hidden:
+            fields |= _named(DECLARED[name], getattr(chosen, name))
+    return TopicConfig(topic=topic, **fields)
+
+
+def _named(one: Declaration, value: Any) -> dict[str, Any]:
+    """A value under the name that can say it; nothing where it was left to the service, and where it is no limit."""
+    setting, plain = one.setting, value.value if isinstance(value, Enum) else value
+    if value is None or value == {} or (setting.replaced and one.type is int and value == one.stored == 0):
+        return {}
+    if setting.seconds and value % 1000 == 0:
+        return {setting.seconds: value // 1000}
+    if setting.flag is None:
+        return {one.name: plain}
+    flag = {setting.flag.name: value is setting.flag.true}
+    return flag if value in {setting.flag.true, setting.flag.false} else {**flag, one.name: plain}
+
 
 MOST_SHOWN: Final = 1_000
 PAGE_SIZE: Final = query("page_size", "1 to 1000, clamped.", {"type": "integer", "default": MOST_SHOWN})

@@ -1,8 +1,10 @@
-"""/admin/topics/{topic}: what a topic holds, how it went, why jobs wait; pause and resume; leases
-that are taken back."""
+"""/admin/topics/{topic}: what a topic holds, how it went, why jobs wait and who works on it. Pauses and resumes it, and
+takes leases back.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final
@@ -18,27 +20,100 @@ from app.features.dead_letters.failures import SILENCE, Failures
 from app.features.dead_letters.largest import largest_failures
 from app.features.explain.explain import Explain
 from app.features.jobs.requests import Leases, release
+from app.features.schedules.changes import Schedules
+from app.features.schedules.page import Row, row
 from app.features.stats import rows as stats
 from app.features.stats.rows import Held, Step
-from app.features.topics import panels as around
-from app.features.topics.control import hold
+from app.features.topics.changes import hold
 from app.http.context import Context, context_of
 from app.kernel.audit.trail import Action
-from app.kernel.counts import triage
+from app.kernel.counts import holders, triage
+from app.kernel.counts.holders import LOOKED_AT, Holder, WaitingGroup
 from app.kernel.counts.levels import Levels
 from app.kernel.logs import log
 from app.kernel.model import Connection
+from app.kernel.tenants.census import Census
+from app.kernel.tenants.tenants import Stats
 from app.kernel.topics import store
 from app.kernel.topics.policy import Control, Policy, check_name, to_paused, to_resumed
 from app.kernel.topics.settings import TopicType
 from app.pages.frame import tabs
-from app.pages.permissions import CHANGE_JOBS, CONTROL, SEE, allows
+from app.pages.permissions import CHANGE_JOBS, CONTROL, SEE, SEE_SCHEDULES, allows
 from app.pages.render import page
 from app.pages.session import fields_of
 
+MOST: Final = 8  # of each that are shown
+MOST_IDLE: Final = 20  # of workers that wait for a job
+PATIENCE_MS: Final = 200  # that looking for workers and groups may take; and that a page waits for tenants' counts
 CLUSTERS: Final = 5  # that are shown
 BOUND: Final = 10_001  # due jobs that are counted one by one
-SECONDS: Final = 3  # that the reading of minutes may take, and that a page waits for either reading
+SECONDS: Final = 3  # that reading minutes or counting tenants' jobs may take, and that a page waits for either
+
+
+class Around(msgspec.Struct, frozen=True):
+    """None where something can't be had in time, empty lists where there is none. `waiting`: calls of this process that
+    wait for a job; `idle`: whose they are, by name, and `idle_more` how many more there are."""
+
+    workers: list[Holder] | None
+    waiting: int
+    idle: list[str]
+    idle_more: int
+    groups: list[WaitingGroup] | None
+    tenants: list[Stats] | None
+    schedules: list[Row]
+    more: frozenset[str]  # of which lists there are more
+
+    @property
+    def exact(self) -> bool:
+        """Whether these hold all that was looked at, and that is less than is looked at."""
+        return "workers" not in self.more and sum(one.held for one in self.workers or ()) < LOOKED_AT
+
+
+async def read_around(request: Request, policy: Policy) -> Around:
+    """What is around a queue. Raises what asyncpg raises."""
+    context, topic = context_of(request), policy.topic
+    workers = groups = None
+    try:
+        async with context.pools.rest.acquire() as db, db.transaction(readonly=True):
+            await db.execute(f"SET LOCAL statement_timeout = {PATIENCE_MS}")
+            workers = await holders.holders(db, topic, MOST + 1)
+            groups = await holders.waiting_groups(db, topic, MOST + 1, policy.config.wait_goal_ms)
+    except TOO_SLOW:
+        pass
+    tenants = await _tenants(context, policy)
+    clocks = []
+    if allows(request, SEE_SCHEDULES, topic.name):
+        # A name has no "$", which ends one here.
+        clocks = await context.core(Schedules).page("", "", MOST + 1, [f"{topic.name}$"])
+    waiting = context.engine.waiters.nodes(topic.name)
+    idle = sorted(set(waiting))
+    lists = {"workers": workers, "groups": groups, "tenants": tenants, "schedules": clocks}
+    return Around(
+        None if workers is None else workers[:MOST],
+        len(waiting),
+        idle[:MOST_IDLE],
+        max(len(idle) - MOST_IDLE, 0),
+        None if groups is None else groups[:MOST],
+        None if tenants is None else tenants[:MOST],
+        [row(one) for one in clocks[:MOST]],
+        frozenset(name for name, found in lists.items() if found and len(found) > MOST),
+    )
+
+
+async def _tenants(context: Context, policy: Policy) -> list[Stats] | None:
+    """What tenants have, as of half a minute ago at most; nothing where there is but the default one."""
+    lanes = await context.engine.lanes.of(context.pools.rest, policy.topic)
+    if not any(lane.tenant for lane in lanes):
+        return []
+
+    async def count() -> list[Stats] | None:
+        try:
+            async with asyncio.timeout(SECONDS):
+                return await context.core(Census).read(policy, limit=MOST + 1)
+        except (TimeoutError, *TOO_SLOW):
+            return None
+
+    return await context.engine.kept.within(("tenants", policy.topic.id), count, PATIENCE_MS / 1000)
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -83,7 +158,7 @@ async def show(request: Request) -> Response:
     # One after the other: whoever has many pages open must not have all of the pool.
     holding = await context.core(Levels).look_at(policy)
     charts = await _charts(context, policy, over)
-    beside = await around.read(request, policy)
+    beside = await read_around(request, policy)
     _, verdict = await context.core(Explain).topic(policy)
     failures = await _failures(context, request, policy)
     dead = policy.config.dead_letter

@@ -9,8 +9,7 @@ from msgspec import NODEFAULT, UNSET, Meta, UnsetType
 
 from app.base.keys import Scope
 from app.errors import TopicNotFound, Unauthorized
-from app.features.topics.configs import configure
-from app.features.topics.control import Drains, hold
+from app.features.topics.changes import Drains, configure, hold
 from app.http.bounds import about
 from app.http.context import Context
 from app.http.departure import while_connected

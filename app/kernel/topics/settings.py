@@ -1,8 +1,8 @@
 """The settings of a topic, each declared once: a field of `Chosen`, which is a column of holdfast.topics.
 
 From a declaration follow what a PUT takes and an answer shows in both dialects, the statements of store.py, the admin
-page, and by `make reference` the tables of docs/semantics.md, section 24, and docs/topic-configs.md, and the TopicConfig
-of the SDK. The column is written by hand; tests/topics/test_settings.py compares it. ADR 0074.
+page, and by `make reference` two tables of the manual and the TopicConfig of the SDK. The column is written by hand;
+tests/topics/test_settings.py compares it. ADR 0074.
 """
 
 from __future__ import annotations
