@@ -54,16 +54,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _on_sign_in(command: str, argv: Sequence[str]) -> int:
-    from app.http.signin import keys_command as keys  # noqa: PLC0415  (start time)
-    from app.http.signin import users_command as users  # noqa: PLC0415
+    from app.http.signin import commands  # noqa: PLC0415  (start time)
 
-    args = (keys if command == "keys" else users).parse(argv)
+    args = commands.parse(command, argv)
 
     def on(settings: Settings) -> int:
         async def run(url: str, redis_url: str | None) -> int:
-            if command == "keys":
-                return await keys.run(url, redis_url, args)
-            return await users.run(url, redis_url, settings.bcrypt_cost, args)
+            return await commands.run(command, url, redis_url, settings.bcrypt_cost, args)
 
         return asyncio.run(_on_database(settings, run))
 

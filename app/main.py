@@ -55,8 +55,8 @@ from app.http.errors import ErrorForm, Errors
 from app.http.messages import errors as message_errors
 from app.http.quota import Gate, Quota
 from app.http.signin.directory import Directory
-from app.http.signin.passwords import Passwords
 from app.http.signin.sessions import Sessions
+from app.http.signin.users import Passwords
 from app.http.traced import Traced
 from app.http.v0 import columns, dialect
 from app.kernel.engine import Core, Engine

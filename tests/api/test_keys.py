@@ -220,7 +220,7 @@ async def test_the_number_of_live_keys_is_bounded(root: httpx.AsyncClient, monke
     for key in accepted(await root.get("/v0/keys?page_size=1000"))["keys"]:
         if key["state"] == "live":
             accepted(await root.delete(f"/v0/keys/{key['id']}"))
-    monkeypatch.setattr("app.http.signin.store.MOST_KEYS", 1)
+    monkeypatch.setattr("app.http.signin.api_keys.MOST_KEYS", 1)
     extra = await make(root)
     error = refused(await root.post("/v0/keys", json={"name": "k", "scopes": ["read"]}), 429, "throttled")
     assert error["detail"] == {"limit": "max_keys", "max": 1}

@@ -133,7 +133,7 @@ WORDS = {"secret", "digest", "token", "password", "proof", "seal", "signature", 
 OTHERS = {
     "app/kernel/topics/webhooks.py",
     "app/http/signin/directory.py",
-    "app/http/signin/users_command.py",
+    "app/http/signin/commands.py",
     "app/demo/files.py",
     "app/pages/screens.py",  # what a page shows, and has shown
 }

@@ -12,8 +12,8 @@ from typing import Final
 import pytest
 
 from app.base.db.pool import Pools
-from app.http.signin import limiter
-from app.http.signin.limiter import Limiter, TooManyTries
+from app.http.signin import sessions
+from app.http.signin.sessions import Limiter, TooManyTries
 from tests.routes import document
 
 ROOT: Final = Path(__file__).parents[2]
@@ -27,7 +27,7 @@ def address() -> str:
 
 @pytest.mark.parametrize("page", ["docs/semantics.md", "docs/users.md", "GET /openapi.json"])
 def test_the_manual_says_both_bounds(page: str) -> None:
-    assert (limiter.MOST, limiter.MOST_OF_ADDRESS) == (10, 50)
+    assert (sessions.MOST_TRIES, sessions.MOST_TRIES_OF_ADDRESS) == (10, 50)
     found = json.dumps(document()) if page.startswith("GET") else (ROOT / page).read_text()
     text = " ".join(found.split())
     assert re.search(
@@ -59,9 +59,9 @@ async def test_tries_at_the_same_time_are_each_counted(pools: Pools, address: st
 
 
 async def test_a_minute_later_there_are_ten_again(pools: Pools, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limiter, "SECONDS", 0)
+    monkeypatch.setattr(sessions, "TRY_SECONDS", 0)
     await take(Limiter(pools.rest), address, 30)
-    monkeypatch.setattr(limiter, "SECONDS", 60)
+    monkeypatch.setattr(sessions, "TRY_SECONDS", 60)
     clock = [0.0]
     tries = Limiter(pools.rest, clock=lambda: clock[0])
     await take(tries, address, 10)
@@ -99,7 +99,7 @@ async def test_who_signs_in_after_all_begins_anew(pools: Pools, address: str) ->
     tries = Limiter(pools.rest)
     await take(tries, address, 9)
     await tries.take("ann", address)
-    await tries.succeeded("ann", address)
+    await tries.reset("ann", address)
     await take(Limiter(pools.rest), address, 10)
     with pytest.raises(TooManyTries):
         await tries.take("ann", address)
@@ -112,7 +112,7 @@ async def test_success_clears_the_name_and_not_the_address(pools: Pools, address
         await tries.take(f"u{n}", address)
     for _ in range(12):
         await tries.take("ann", address)
-        await tries.succeeded("ann", address)
+        await tries.reset("ann", address)
     await tries.take("ann", address)
     with pytest.raises(TooManyTries):
         await tries.take("bob", address)
@@ -124,11 +124,11 @@ async def test_good_tries_at_the_same_time_leave_nothing_at_the_address(pools: P
 
     async def sign_in(n: int) -> None:
         await tries.take(f"u{n}", address)
-        await tries.succeeded(f"u{n}", address)
+        await tries.reset(f"u{n}", address)
 
     await asyncio.gather(*(sign_in(n) for n in range(40)))
     left = await pools.rest.fetchval(
-        "SELECT tries FROM holdfast.sign_in_tries WHERE who = $1", limiter._keys("", address)[1]
+        "SELECT tries FROM holdfast.sign_in_tries WHERE who = $1", sessions._keys("", address)[1]
     )
     assert left == 0
 
@@ -163,25 +163,25 @@ async def test_what_is_given_back_does_not_count(pools: Pools, address: str) -> 
     ],
 )
 def test_what_counts_as_one_address(one: str, other: str, same: bool) -> None:
-    assert (limiter._keys("ann", one) == limiter._keys("ann", other)) is same
+    assert (sessions._keys("ann", one) == sessions._keys("ann", other)) is same
 
 
 def test_a_name_is_not_kept_as_it_was_typed() -> None:
-    keys = limiter._keys("x" * 100_000, "10.0.0.1")
+    keys = sessions._keys("x" * 100_000, "10.0.0.1")
     assert [len(key) for key in keys] == [32, 32]
-    assert len({*keys, *limiter._keys("", "10.0.0.1"), *limiter._keys("address", "10.0.0.1")}) == 4
+    assert len({*keys, *sessions._keys("", "10.0.0.1"), *sessions._keys("address", "10.0.0.1")}) == 4
 
 
 async def test_a_process_remembers_a_bounded_number_of_refusals(
     pools: Pools, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limiter, "MOST_REFUSED", 3)
-    monkeypatch.setattr(limiter, "MOST", 0)
+    monkeypatch.setattr(sessions, "MOST_REFUSED", 3)
+    monkeypatch.setattr(sessions, "MOST_TRIES", 0)
     tries = Limiter(pools.rest)
     for n in range(5):
         with pytest.raises(TooManyTries):
             await tries.take(f"u{n}", address)
-    assert list(tries._refused) == [limiter._keys(f"u{n}", address)[0] for n in (2, 3, 4)]
+    assert list(tries._refused) == [sessions._keys(f"u{n}", address)[0] for n in (2, 3, 4)]
 
 
 async def test_what_is_over_is_swept_and_what_is_too_many(
@@ -190,12 +190,16 @@ async def test_what_is_over_is_swept_and_what_is_too_many(
     async with pools.rest.acquire() as db, db.transaction():
         await db.execute("DELETE FROM holdfast.sign_in_tries")
         tries = Limiter(db)  # type: ignore[arg-type]  # what it needs of a pool a connection has
-        monkeypatch.setattr(limiter, "SECONDS", 0)
+        monkeypatch.setattr(sessions, "TRY_SECONDS", 0)
         await tries.take("over", address)
-        monkeypatch.setattr(limiter, "SECONDS", 60)
+        monkeypatch.setattr(sessions, "TRY_SECONDS", 60)
         await tries.take("ann", f"{address}-2")
-        assert (await limiter.sweep(db, 1), await limiter.sweep(db, 9), await limiter.sweep(db, 9)) == (1, 1, 0)
-        monkeypatch.setattr(limiter, "MOST_KEPT", 2)
-        monkeypatch.setattr(limiter, "SECONDS", 30)
+        assert (
+            await sessions.sweep_tries(db, 1),
+            await sessions.sweep_tries(db, 9),
+            await sessions.sweep_tries(db, 9),
+        ) == (1, 1, 0)
+        monkeypatch.setattr(sessions, "MOST_COUNTED", 2)
+        monkeypatch.setattr(sessions, "TRY_SECONDS", 30)
         await tries.take("ann", f"{address}-3")
-        assert (await limiter.sweep(db, 9), await limiter.sweep(db, 9)) == (2, 0)
+        assert (await sessions.sweep_tries(db, 9), await sessions.sweep_tries(db, 9)) == (2, 0)

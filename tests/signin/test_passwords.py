@@ -8,8 +8,8 @@ import bcrypt
 import pytest
 
 from app.errors import InvalidRequest, Unavailable
-from app.http.signin import passwords
-from app.http.signin.passwords import Passwords
+from app.http.signin import users
+from app.http.signin.users import Passwords
 
 
 @pytest.mark.parametrize("password", ["eleven char", "x" * 73, "ü" * 37, "twelve char\0s"])
@@ -42,7 +42,7 @@ async def test_a_user_that_there_is_not_matches_nothing_and_takes_as_long(monkey
 
 
 async def test_they_are_looked_at_off_the_loop_and_only_so_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passwords, "MOST_WAITING", 3)
+    monkeypatch.setattr(users, "MOST_HASHES_WAITING", 3)
     hashes = Passwords(10)
     kept = await hashes.hash("twelve chars")
     going = [asyncio.create_task(hashes.matches(kept, "twelve chars")) for _ in range(3)]

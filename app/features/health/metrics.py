@@ -11,7 +11,7 @@ from starlette.responses import Response
 from app.base.keys import Scope
 from app.base.metrics.exposition import Scrape
 from app.http.route import Call
-from app.http.signin.people import NotGranted
+from app.http.signin.people import GrantMissing
 from app.kernel.counts.levels import Levels
 
 
@@ -61,7 +61,7 @@ async def _scrape(call: Call) -> Scrape:
     try:
         key = context.access.check(call.request, Scope.READ)
         reads = True
-    except NotGranted:
+    except GrantMissing:
         key, reads = None, False  # any user sees how the service is, and of topics those that they may read
     levels = context.core(Levels)
     await levels.refresh()

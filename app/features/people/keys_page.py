@@ -13,8 +13,8 @@ from app.base.keys import Scope, scopes_of
 from app.errors import InvalidRequest
 from app.features.people import rights
 from app.http.context import context_of
-from app.http.signin import store
-from app.http.signin.store import Asked, Kept, State
+from app.http.signin import api_keys
+from app.http.signin.api_keys import KeyState, NewKey, StoredKey
 from app.pages.forms import FAULTS, Form, ms, ms_or_none, refused
 from app.pages.permissions import CHANGE_KEYS, allows
 from app.pages.render import page
@@ -48,11 +48,11 @@ class Row(msgspec.Struct, frozen=True):
 async def show(request: Request) -> Response:
     """A page of the keys within what whoever asks may do, the newest first. Raises NotFound, Forbidden."""
     context, by = context_of(request), await rights.changer(request)
-    before, place = request.query_params.get("before", ""), store.NEWEST
+    before, place = request.query_params.get("before", ""), api_keys.NEWEST
     if before:
-        last = await store.get(context.pools.rest, before, by)
+        last = await api_keys.get(context.pools.rest, before, by)
         place = (last.created_at, last.id)
-    found = await store.page(context.pools.rest, place, MOST + 1, by)
+    found = await api_keys.page(context.pools.rest, place, MOST + 1, by)
     return page(
         request,
         "keys.html",
@@ -66,14 +66,14 @@ async def show(request: Request) -> Response:
 
 async def one(request: Request) -> Response:
     """A key. Raises NotFound, Forbidden."""
-    kept = await store.get(context_of(request).pools.rest, request.path_params["id"], await rights.changer(request))
+    kept = await api_keys.get(context_of(request).pools.rest, request.path_params["id"], await rights.changer(request))
     return page(
         request,
         "key.html",
         title=kept.name,
         key=_row(kept),
         graces=GRACES,
-        may_change=allows(request, CHANGE_KEYS) and kept.state is State.LIVE,
+        may_change=allows(request, CHANGE_KEYS) and kept.state is KeyState.LIVE,
     )
 
 
@@ -113,11 +113,11 @@ def _form(request: Request, form: Form, status: int = 200) -> Response:
     return page(request, "key_new.html", status, title="A new key", form=form, scopes=WORDS, most_days=MOST_DAYS)
 
 
-def _asked(fields: dict[str, str]) -> Asked:
+def _asked(fields: dict[str, str]) -> NewKey:
     days = fields.get("days", "").strip()
     if days and not (days.isascii() and days.isdecimal() and len(days) <= 4 and 1 <= int(days) <= MOST_DAYS):
         raise InvalidRequest(f"A key is good for 1 to {MOST_DAYS} days, or for ever.", {"field": "days"})
-    return Asked(
+    return NewKey(
         fields.get("name", "").strip(),
         scopes_of(word for word in WORDS if f"scope_{word}" in fields),
         tuple(fields.get("prefixes", "").split()),
@@ -127,11 +127,11 @@ def _asked(fields: dict[str, str]) -> Asked:
     )
 
 
-def _with_secret(request: Request, kept: Kept, secret: str, done: str) -> Response:
+def _with_secret(request: Request, kept: StoredKey, secret: str, done: str) -> Response:
     return page(request, "secret.html", title=f"{done} {kept.name}", done=done, key=_row(kept), secret=secret)
 
 
-def _row(kept: Kept) -> Row:
+def _row(kept: StoredKey) -> Row:
     return Row(
         id=kept.id,
         name=kept.name,
@@ -145,5 +145,5 @@ def _row(kept: Kept) -> Row:
         rotated_ms=ms_or_none(kept.rotated_at),
         expires_ms=ms_or_none(kept.expires_at),
         revoked_ms=ms_or_none(kept.revoked_at),
-        old_until_ms=ms_or_none(kept.old_until) if kept.state is State.LIVE else None,
+        old_until_ms=ms_or_none(kept.old_until) if kept.state is KeyState.LIVE else None,
     )

@@ -18,9 +18,8 @@ from app.http.openapi import path, query
 from app.http.paging import cursor_of, cursor_to, page_size
 from app.http.route import Call
 from app.http.signin import users
-from app.http.signin.passwords import LEAST_CHARACTERS, MOST_BYTES
 from app.http.signin.people import EVERYTHING, PATTERN, Right
-from app.http.signin.users import MOST_NAME_BYTES, Account, Grant
+from app.http.signin.users import LEAST_CHARACTERS, MOST_NAME_BYTES, MOST_PASSWORD_BYTES, Account, Grant
 
 MOST_USERS: Final = 1_000
 PAGE_SIZE: Final = query("page_size", "1 to 1000, clamped.", {"type": "integer", "default": MOST_USERS})
@@ -37,7 +36,9 @@ Username = Annotated[
         pattern="^[^\\u0000-\\u001f\\u007f:]+$",
     ),
 ]
-Password = Annotated[str, text(f"At least {LEAST_CHARACTERS} characters.", most=MOST_BYTES, least=LEAST_CHARACTERS)]
+Password = Annotated[
+    str, text(f"At least {LEAST_CHARACTERS} characters.", most=MOST_PASSWORD_BYTES, least=LEAST_CHARACTERS)
+]
 
 
 class LoginBody(msgspec.Struct, forbid_unknown_fields=True):

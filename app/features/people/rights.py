@@ -8,9 +8,9 @@ from starlette.requests import Request
 from app.base.keys import Scope
 from app.http.context import Context, context_of
 from app.http.route import Call
-from app.http.signin import passwords, store, users
+from app.http.signin import api_keys, users
+from app.http.signin.api_keys import Changer, NewKey, StoredKey
 from app.http.signin.people import Right
-from app.http.signin.store import Asked, Changer, Kept
 from app.http.signin.users import Account, Grant
 
 
@@ -35,24 +35,24 @@ async def changer_of_users(request: Request) -> Changer:
     return by
 
 
-async def make_key(context: Context, asked: Asked, by: Changer) -> tuple[Kept, str]:
-    """A new key, and its secret, which nobody can ask for again. Raises as store.create."""
-    kept, secret = await store.create(context.pools.rest, asked, by)
-    await context.access.directory.changed()
+async def make_key(context: Context, asked: NewKey, by: Changer) -> tuple[StoredKey, str]:
+    """A new key, and its secret, which nobody can ask for again. Raises as api_keys.create."""
+    kept, secret = await api_keys.create(context.pools.rest, asked, by)
+    await context.access.directory.reload_after_change()
     return kept, secret
 
 
-async def rotate_key(context: Context, key_id: str, grace_ms: int, by: Changer) -> tuple[Kept, str]:
-    """A key with another secret, and that; the one before is good for `grace_ms` more. Raises as store.rotate."""
-    kept, secret = await store.rotate(context.pools.rest, key_id, grace_ms, by)
-    await context.access.directory.changed(gone="" if grace_ms else key_id)
+async def rotate_key(context: Context, key_id: str, grace_ms: int, by: Changer) -> tuple[StoredKey, str]:
+    """A key with another secret, and that; the one before is good for `grace_ms` more. Raises as api_keys.rotate."""
+    kept, secret = await api_keys.rotate(context.pools.rest, key_id, grace_ms, by)
+    await context.access.directory.reload_after_change(gone="" if grace_ms else key_id)
     return kept, secret
 
 
-async def revoke_key(context: Context, key_id: str, by: Changer) -> Kept:
-    """Revoke a key for good; again changes nothing. Raises as store.revoke."""
-    kept = await store.revoke(context.pools.rest, key_id, by)
-    await context.access.directory.changed(gone=key_id)
+async def revoke_key(context: Context, key_id: str, by: Changer) -> StoredKey:
+    """Revoke a key for good; again changes nothing. Raises as api_keys.revoke."""
+    kept = await api_keys.revoke(context.pools.rest, key_id, by)
+    await context.access.directory.reload_after_change(gone=key_id)
     return kept
 
 
@@ -61,7 +61,7 @@ async def make_user(context: Context, name: str, password: str, by: Changer, *, 
     users.check_name(name)
     hashed = await context.access.sessions.passwords.hash(password)
     account = await users.create(context.pools.rest, name, hashed, by, is_admin=is_admin)
-    await context.access.directory.changed()
+    await context.access.directory.reload_after_change()
     return account
 
 
@@ -77,18 +77,18 @@ async def change_user(
     """Change what is given of a user. Raises as users.change, and Unavailable as `make_user`."""
     hashed = None
     if password is not None:
-        passwords.check(password)
+        users.check_password(password)
         await users.get(context.pools.rest, user_id)  # not a quarter of a second for nobody
         hashed = await context.access.sessions.passwords.hash(password)
     account = await users.change(context.pools.rest, user_id, by, name=name, password_hash=hashed, is_admin=is_admin)
-    await context.access.directory.changed(user=account.id)
+    await context.access.directory.reload_after_change(user=account.id)
     return account
 
 
 async def delete_user(context: Context, user_id: str, by: Changer) -> None:
     """Delete a user with all that was granted to them. Raises as users.delete."""
     await users.delete(context.pools.rest, user_id, by)
-    await context.access.directory.changed(user=user_id.lower())
+    await context.access.directory.reload_after_change(user=user_id.lower())
 
 
 async def grant(
@@ -96,11 +96,11 @@ async def grant(
 ) -> Grant:
     """Grant a user an action in the topics of a pattern. Raises as users.grant."""
     made = await users.grant(context.pools.rest, user_id, right, pattern, by, hides_payloads=hides_payloads)
-    await context.access.directory.changed()
+    await context.access.directory.reload_after_change()
     return made
 
 
 async def take_back(context: Context, user_id: str, grant_id: str, by: Changer) -> None:
     """Take a grant back. Raises as users.revoke."""
     await users.revoke(context.pools.rest, user_id, grant_id, by)
-    await context.access.directory.changed(user=user_id.lower())
+    await context.access.directory.reload_after_change(user=user_id.lower())

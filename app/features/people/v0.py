@@ -16,8 +16,8 @@ from app.http.bounds import about, text
 from app.http.openapi import NAME, path
 from app.http.paging import cursor_of, cursor_to, page_size
 from app.http.route import Call
-from app.http.signin import store
-from app.http.signin.store import Asked, Kept, State
+from app.http.signin import api_keys
+from app.http.signin.api_keys import KeyState, NewKey, StoredKey
 from app.http.v0.dialect import V0
 from app.kernel.topics.settings import SEVEN_DAYS_MS, TEN_YEARS_MS, Tenant
 
@@ -33,7 +33,7 @@ class MakeKeyBody(msgspec.Struct, forbid_unknown_fields=True):
         str,
         text(
             "What it is for, on one line.",
-            most=store.MOST_NAME_BYTES,
+            most=api_keys.MOST_NAME_BYTES,
             least=1,
             pattern="^[^\\u0000-\\u001f\\u007f]*$",
         ),
@@ -41,7 +41,9 @@ class MakeKeyBody(msgspec.Struct, forbid_unknown_fields=True):
     scopes: Annotated[list[ScopeWord], about("What it may do.", minItems=1)]
     prefixes: Annotated[
         list[Annotated[str, Meta(extra_json_schema=NAME)]],
-        about("Starts of the names of the topics that it is for; none is every topic.", maxItems=store.MOST_PREFIXES),
+        about(
+            "Starts of the names of the topics that it is for; none is every topic.", maxItems=api_keys.MOST_PREFIXES
+        ),
     ] = []
     expires_in_ms: Annotated[
         Annotated[int, Meta(ge=1, le=TEN_YEARS_MS)] | None, about("How long it is good; without it, for ever.")
@@ -105,15 +107,15 @@ class _Place(msgspec.Struct, forbid_unknown_fields=True):
 async def make(call: Call, body: MakeKeyBody) -> Response:
     """Make a key, within what the caller's own key may do. Its secret is in this answer and nowhere else."""
     limits = body.expires_in_ms, body.tenant, body.payloads == HIDDEN
-    asked = Asked(body.name, scopes_of(body.scopes), tuple(body.prefixes), *limits)
+    asked = NewKey(body.name, scopes_of(body.scopes), tuple(body.prefixes), *limits)
     return _with_secret(call, *await rights.make_key(call.context, asked, rights.changer_of(call)), 201)
 
 
 async def page(call: Call) -> KeysAnswer:
     """The keys within what the caller's own key may do, the newest first, those that have ended included."""
     size, place = page_size(call.request), cursor_of(call.request, _Place)
-    before = store.NEWEST if place is None else (EPOCH + timedelta(microseconds=place.at), place.id)
-    keys = await store.page(call.context.pools.rest, before, size + 1, rights.changer_of(call))
+    before = api_keys.NEWEST if place is None else (EPOCH + timedelta(microseconds=place.at), place.id)
+    keys = await api_keys.page(call.context.pools.rest, before, size + 1, rights.changer_of(call))
     more: str | UnsetType = UNSET
     if len(keys) > size:
         last = keys[size - 1]
@@ -124,7 +126,7 @@ async def page(call: Call) -> KeysAnswer:
 async def get(call: Call) -> KeyAnswer:
     """A key, without its secret."""
     key_id: str = call.request.path_params["id"]
-    return KeyAnswer(**_fields(await store.get(call.context.pools.rest, key_id, rights.changer_of(call))))
+    return KeyAnswer(**_fields(await api_keys.get(call.context.pools.rest, key_id, rights.changer_of(call))))
 
 
 async def rotate(call: Call, body: RotateKeyBody) -> Response:
@@ -141,13 +143,13 @@ async def revoke(call: Call) -> KeyAnswer:
     return KeyAnswer(**_fields(await rights.revoke_key(call.context, key_id, rights.changer_of(call))))
 
 
-def _with_secret(call: Call, kept: Kept, secret: str, status: int) -> Response:
+def _with_secret(call: Call, kept: StoredKey, secret: str, status: int) -> Response:
     response = V0.write(SecretAnswer(**_fields(kept), secret=secret), status, call.began)
     response.headers["cache-control"] = "no-store"
     return response
 
 
-def _fields(kept: Kept) -> dict[str, Any]:
+def _fields(kept: StoredKey) -> dict[str, Any]:
     return {
         "id": kept.id,
         "name": kept.name,
@@ -161,7 +163,7 @@ def _fields(kept: Kept) -> dict[str, Any]:
         "rotated_at": _ms(kept.rotated_at),
         "expires_at": _ms(kept.expires_at),
         "revoked_at": _ms(kept.revoked_at),
-        "old_secret_until": _ms(kept.old_until) if kept.state is State.LIVE else None,
+        "old_secret_until": _ms(kept.old_until) if kept.state is KeyState.LIVE else None,
     }
 
 

@@ -14,7 +14,7 @@ from app.base.db import sql
 from app.base.loops import Loop
 from app.base.pace import Pace
 from app.features.feature import Sweep
-from app.http.signin import limiter
+from app.http.signin import sessions
 from app.kernel import days
 from app.kernel.counts import inspector
 from app.kernel.enqueue import producer
@@ -155,7 +155,7 @@ async def idempotency(pools: Pools, _engine: Engine, pace: Pace | None = None) -
     pace = pace or Pace()
     await pace.drain(partial(records.sweep_keys, pools.rest, BATCH), BATCH)
     await pace.drain(partial(producer.sweep_dedupe, pools.rest, BATCH), BATCH)
-    await pace.drain(partial(limiter.sweep, pools.rest, BATCH), BATCH)
+    await pace.drain(partial(sessions.sweep_tries, pools.rest, BATCH), BATCH)
     return pace.moved
 
 

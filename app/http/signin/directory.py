@@ -19,8 +19,8 @@ from app.base.keys import Key, scopes_of
 from app.base.loops import Loop
 from app.base.outages import UNREACHABLE
 from app.base.signals import Signal
+from app.http.signin.api_keys import MOST_KEYS
 from app.http.signin.people import Right, User
-from app.http.signin.store import MOST_KEYS
 from app.http.signin.tokens import Tokens
 from app.http.signin.users import MOST_USERS
 from app.settings import LEAST_SECRET_BYTES
@@ -100,7 +100,7 @@ class Directory:
     async def signer(self) -> Tokens:
         """What makes and reads tokens, whether or not there is a user here. Raises asyncpg's errors."""
         if self.tokens is None:
-            self.tokens = Tokens(self._token_secret or await self._kept_secret())
+            self.tokens = Tokens(self._token_secret or await self._load_secret())
         return self.tokens
 
     def start(self) -> None:
@@ -116,7 +116,7 @@ class Directory:
         """Keys or users have changed elsewhere, perhaps: load soon. Never waits."""
         self._loop.wake()
 
-    async def changed(self, gone: str = "", user: str = "") -> None:
+    async def reload_after_change(self, gone: str = "", user: str = "") -> None:
         """This process has changed keys or users: know that before it answers, and tell the others. `gone`: the id of a
         key that is good no more, whether or not the database can be asked; `user`: of one who may do less from now on,
         and nothing where it can't be asked how much."""
@@ -179,12 +179,12 @@ class Directory:
             user = User(row["id"], row["username"], row["epoch"], is_admin=row["is_admin"], grants=grants)
             users[user.id] = user
         if users or self.tokens is not None:
-            secret = self._token_secret or await self._kept_secret()
+            secret = self._token_secret or await self._load_secret()
             if self.tokens is None or self.tokens.secret != secret:
                 self.tokens = Tokens(secret)
         return users
 
-    async def _kept_secret(self) -> bytes:
+    async def _load_secret(self) -> bytes:
         secret = await self._pool.fetchval(_SECRET)
         if secret is None:
             await self._pool.execute(_KEEP_SECRET, secrets.token_bytes(LEAST_SECRET_BYTES))

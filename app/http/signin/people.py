@@ -39,7 +39,7 @@ class Right(Enum):
                 assert_never(self)
 
 
-class NotGranted(Forbidden):
+class GrantMissing(Forbidden):
     """A user has no such grant, of whatever topic."""
 
 
@@ -102,14 +102,14 @@ class User:
     def key(self, scopes: Scope, *, consumes: bool = False, until: float | None = None) -> UserKey:
         """The key for a request that needs these scopes; where it `consumes`, a grant of write or consume is enough.
 
-        `until`: as a key's. Raises NotGranted where there is no topic for which the user has all of it.
+        `until`: as a key's. Raises GrantMissing where there is no topic for which the user has all of it.
         """
         key = self._keys.get((scopes, consumes))
         if key is None:
-            key = self._keys[scopes, consumes] = self._made(scopes, consumes)
+            key = self._keys[scopes, consumes] = self._make_key(scopes, consumes)
         return key if until is None else replace(key, until=until)
 
-    def _made(self, scopes: Scope, consumes: bool) -> UserKey:
+    def _make_key(self, scopes: Scope, consumes: bool) -> UserKey:
         if self.is_admin:
             return self._key(Scope.ALL, (), scopes, consumes)
         reach = {""}
@@ -117,7 +117,7 @@ class User:
             reach = {max(a, b, key=len) for a in reach for b in granted if a.startswith(b) or b.startswith(a)}
         if not reach:
             words = "consume" if consumes else "+".join(scopes.words)
-            raise NotGranted(f"Nothing that is granted to this user allows this: it needs {words}.")
+            raise GrantMissing(f"Nothing that is granted to this user allows this: it needs {words}.")
         may = scopes
         for scope, starts in self._starts.items():
             if all(one.startswith(tuple(starts)) for one in reach):

@@ -4,31 +4,90 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 import secrets
 import time
+from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
+from app.base.db import sql
 from app.base.fresh import Fresh
 from app.base.keys import Key, digest_of
-from app.errors import Unauthorized
+from app.errors import Throttled, Unauthorized
 from app.http.signin import users
-from app.http.signin.limiter import Limiter
 from app.http.signin.tokens import SECONDS, TokenClaims, Tokens
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pool
     from app.http.signin.directory import Directory
-    from app.http.signin.passwords import Passwords
     from app.http.signin.people import User
+    from app.http.signin.users import Passwords
+    from app.kernel.model import Connection
+
+_SQL: Final = sql.load_all(__package__)
+_COUNT = _SQL["count_tries"]
+_UNCOUNT = _SQL["uncount_tries"]
+_SWEEP = _SQL["sweep_tries"]
 
 REMEMBER_SECONDS: Final = 60.0  # how long a password that was right needs no look at its hash
 MOST_REMEMBERED: Final = 10_000  # tokens, and passwords
+MOST_TRIES: Final = 10  # of one name from one address; of keys, which have none, from one address
+MOST_TRIES_OF_ADDRESS: Final = 50  # whatever the names: an office behind one address is let in, a list of names is not
+TRY_SECONDS: Final = 60
+AGAIN_SECONDS: Final = 1  # that a process remembers of an address that has no more: good tries are taken back meanwhile
+MOST_COUNTED: Final = 100_000  # names and addresses in the database
+MOST_REFUSED: Final = 10_000  # that a process remembers; beyond, it asks the database about the oldest again
 
 
-class _Verified(msgspec.Struct, frozen=True):
+class TooManyTries(Throttled):
+    """Somebody has tried too often to sign in."""
+
+    retry_after: ClassVar[int] = TRY_SECONDS
+
+
+class Limiter:
+    """How often somebody may try to sign in within TRY_SECONDS: as one name from one address, and from one address in
+    all. The database counts, for all processes. Tries are never counted by name alone: a stranger elsewhere could lock
+    a user out."""
+
+    def __init__(self, pool: Pool, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._pool = pool
+        self._clock = clock
+        self._refused: dict[bytes, float] = {}  # until when; a flood costs the database nothing
+
+    async def take(self, name: str, address: str) -> None:
+        """Count a try, before it is known how it ends, and alike for names that there are and those that there are not.
+        Raises TooManyTries, Unavailable."""
+        keys, now = _keys(name, address), self._clock()
+        for key, most in zip(keys, (MOST_TRIES, MOST_TRIES_OF_ADDRESS), strict=True):
+            if now < self._refused.get(key, 0):
+                _refuse(most)
+        found = await self._pool.fetch(_COUNT, *keys, timedelta(seconds=TRY_SECONDS), MOST_TRIES)
+        rows = {row["who"]: row for row in found}
+        for key, most, longest in zip(
+            keys, (MOST_TRIES, MOST_TRIES_OF_ADDRESS), (TRY_SECONDS, AGAIN_SECONDS), strict=True
+        ):
+            if key in rows and rows[key]["tries"] > most:
+                self._refused.pop(key, None)
+                self._refused[key] = now + min(rows[key]["left_s"], longest)
+                if len(self._refused) > MOST_REFUSED:
+                    del self._refused[next(iter(self._refused))]
+                _refuse(most)
+
+    async def reset(self, name: str, address: str) -> None:
+        """After a good try: the name begins anew at this address, whose other tries stay."""
+        await self._pool.execute(_UNCOUNT, _keys(name, address), True)
+
+    async def give_back(self, name: str, address: str) -> None:
+        """Take back a try that told nothing about the password."""
+        await self._pool.execute(_UNCOUNT, _keys(name, address), False)
+
+
+class _RightPassword(msgspec.Struct, frozen=True):
     user_id: str
     epoch: int
     until: float
@@ -50,7 +109,7 @@ class Sessions:
         self._key = secrets.token_bytes(32)
         self._tokens: dict[bytes, tuple[Tokens, TokenClaims]] = {}
         # A wrong password is never remembered.
-        self._right: Fresh[bytes, _Verified | None] = Fresh(
+        self._right: Fresh[bytes, _RightPassword | None] = Fresh(
             REMEMBER_SECONDS, most=MOST_REMEMBERED, until=lambda verified: 0.0 if verified is None else verified.until
         )
 
@@ -61,7 +120,7 @@ class Sessions:
         user = None if verified is None else await self._user(verified, name)
         if user is None:
             raise Unauthorized("invalid credentials")
-        await self._limiter.succeeded(name, address)
+        await self._limiter.reset(name, address)
         return self.token_for(user)
 
     async def open(self, name: str, secret: str, address: str) -> str:
@@ -74,14 +133,14 @@ class Sessions:
             verified = await self._verify(name, secret)
             user = None if verified is None else await self._user(verified, name)
             if user is not None:
-                await self._limiter.succeeded(name, address)
+                await self._limiter.reset(name, address)
                 return (await self._directory.signer()).make_for_pages(user)
         else:
             digest = digest_of(secret.encode())
             if self._directory.find(digest) is None:
                 await self._directory.look_again()
             if (key := self._directory.find(digest)) is not None:
-                await self._limiter.succeeded(name, address)
+                await self._limiter.reset(name, address)
                 return (await self._directory.signer()).make_for_pages(key)
         raise Unauthorized("Name and password don't match." if name else "There is no such API key.")
 
@@ -151,7 +210,7 @@ class Sessions:
         verified = await self._right.get(digest, partial(self._try, name, password, address))
         return verified is not None and await self._user(verified, name) is not None
 
-    async def _try(self, name: str, password: str, address: str) -> _Verified | None:
+    async def _try(self, name: str, password: str, address: str) -> _RightPassword | None:
         await self._limiter.take(name, address)
         try:
             verified = await self._verify(name, password)
@@ -159,19 +218,19 @@ class Sessions:
             await self._limiter.give_back(name, address)
             raise
         if verified is not None:
-            await self._limiter.succeeded(name, address)
+            await self._limiter.reset(name, address)
         return verified
 
-    async def _verify(self, name: str, password: str) -> _Verified | None:
+    async def _verify(self, name: str, password: str) -> _RightPassword | None:
         """Whose password this is. Takes as long where there is no user of this name."""
         found = await users.find(self._pool, name)
         until = time.monotonic() + REMEMBER_SECONDS
         if not await self.passwords.matches(None if found is None else found.password_hash, password):
             return None
         assert found is not None
-        return _Verified(found.id, found.epoch, until)
+        return _RightPassword(found.id, found.epoch, until)
 
-    async def _user(self, verified: _Verified, name: str) -> User | None:
+    async def _user(self, verified: _RightPassword, name: str) -> User | None:
         """As the directory has them, which may have to look: they may have been made elsewhere a moment ago."""
         user = self._directory.user(verified.user_id)
         if user is None or (user.epoch, user.name) != (verified.epoch, name):
@@ -181,3 +240,33 @@ class Sessions:
 
     def _digest(self, name: str, password: str) -> bytes:
         return hmac.digest(self._key, b"%b\0%b" % (name.encode(), password.encode()), hashlib.sha256)
+
+
+async def sweep_tries(db: Connection, limit: int) -> int:
+    """Forget up to `limit` names and addresses whose time is over, and those above MOST_COUNTED: how many."""
+    count: int = await db.fetchval(_SWEEP, MOST_COUNTED, limit)
+    return count
+
+
+def _refuse(most: int) -> None:
+    raise TooManyTries(
+        f"At most {most} tries to sign in within {TRY_SECONDS} s.", {"limit": "sign_in_tries", "max": most}
+    )
+
+
+def _keys(name: str, address: str) -> list[bytes]:
+    """A name at an address, and the address, as digests: what is typed for a name may be long, or a password."""
+    who = _who(address).encode()
+    return [hashlib.sha256(part).digest() for part in (b"name\0%b\0%b" % (who, name.encode()), b"address\0%b" % who)]
+
+
+def _who(address: str) -> str:
+    """An address; of IPv6 its network of 64 bits, all of which are one customer's."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv6Address):
+        mapped = parsed.ipv4_mapped
+        return str(mapped) if mapped else str(ipaddress.ip_network((int(parsed) >> 64 << 64, 64)))
+    return address

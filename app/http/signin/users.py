@@ -1,27 +1,31 @@
-"""Users and grants in PostgreSQL: made, listed, changed, deleted, each with its entry in the audit trail."""
+"""Users, their passwords and grants in PostgreSQL; each change has its entry in the audit trail."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import asyncpg
+import bcrypt
 import msgspec
 
 from app.base.db import sql
 from app.base.keys import HIDDEN, Scope
-from app.errors import AlreadyExists, Forbidden, InvalidRequest, NotFound, Throttled
+from app.errors import AlreadyExists, Forbidden, InvalidRequest, NotFound, Throttled, Unavailable
+from app.http.signin.api_keys import Changer, needs_sign_in
 from app.http.signin.people import Right, check_pattern
-from app.http.signin.store import Changer, needs_sign_in
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Action
 from app.kernel.model import Connection
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pool
+
+T = TypeVar("T")
 
 _SQL: Final = sql.load_all(__package__)
 _LOCK = _SQL["lock"]
@@ -40,6 +44,12 @@ _DELETE_GRANT = _SQL["delete_grant"]
 MOST_USERS: Final = 10_000  # every process holds all of them
 MOST_GRANTS: Final = 100  # of a user
 MOST_NAME_BYTES: Final = 128
+LEAST_CHARACTERS: Final = 12
+MOST_PASSWORD_BYTES: Final = 72  # what bcrypt looks at; it would take longer ones for equal that begin alike
+BCRYPT_COST: Final = 12
+HASHES_AT_ONCE: Final = 2
+MOST_HASHES_WAITING: Final = 100
+_IN_PASSWORD: Final = {"field": "password"}
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 
 
@@ -65,18 +75,18 @@ class Grant(msgspec.Struct, frozen=True):
     created_at: datetime
 
 
-class Found(msgspec.Struct, frozen=True):
-    """A user who wants to sign in."""
+class UserLogin(msgspec.Struct, frozen=True):
+    """What a sign-in compares: the hash, and the epoch of tokens made with this password."""
 
     id: str
     epoch: int
     password_hash: str
 
 
-async def find(db: Connection, name: str) -> Found | None:
+async def find(db: Connection, name: str) -> UserLogin | None:
     """The user of this name; None if there is none."""
     row = None if "\0" in name else await db.fetchrow(_FIND, name)
-    return None if row is None else Found(**row)
+    return None if row is None else UserLogin(**row)
 
 
 async def create(pool: Pool, name: str, password_hash: str, by: Changer, *, is_admin: bool) -> Account:
@@ -104,7 +114,7 @@ async def create(pool: Pool, name: str, password_hash: str, by: Changer, *, is_a
         if count["users"] >= MOST_USERS:
             raise Throttled(f"There can be {MOST_USERS} users at most.", {"limit": "max_users", "max": MOST_USERS})
         if await db.fetchval(_INSERT, user_id, name, password_hash, is_admin, by.actor.id) is None:
-            raise _taken(name)
+            raise _name_taken(name)
         await trail.record(db, by.actor, Action.USER_MADE, user_id, {"username": name, "is_admin": is_admin})
         return await get(db, user_id)
 
@@ -138,7 +148,7 @@ async def change(
     if name is not None:
         check_name(name)
     async with pool.acquire() as db, db.transaction():
-        account = await _held(db, user_id, by)
+        account = await _lock_account(db, user_id, by)
         if is_admin:
             _must_reach(by, Scope.ALL, hides_payloads=False)
         if is_admin is False and account.is_admin and _is_self(by, account):
@@ -147,7 +157,7 @@ async def change(
             async with db.transaction():
                 await db.execute(_UPDATE, account.id, name, password_hash, is_admin)
         except asyncpg.UniqueViolationError:
-            raise _taken(name or "") from None
+            raise _name_taken(name or "") from None
         after = await get(db, account.id)
         changes = trail.changes(_fields(account), _fields(after))
         if password_hash is not None:
@@ -161,7 +171,7 @@ async def change(
 async def delete(pool: Pool, user_id: str, by: Changer) -> None:
     """Delete a user with their grants. Raises NotFound; InvalidRequest for oneself; Forbidden as `change`."""
     async with pool.acquire() as db, db.transaction():
-        account = await _held(db, user_id, by)
+        account = await _lock_account(db, user_id, by)
         if _is_self(by, account):
             raise InvalidRequest("Nobody deletes themselves.")
         await db.execute(_DELETE, account.id)
@@ -185,7 +195,7 @@ async def grant(
     if hides_payloads and right is Right.CONSUME:
         raise InvalidRequest("Who takes jobs sees their payloads: consume can't hide them.", {"field": "payloads"})
     async with pool.acquire() as db, db.transaction():
-        account = await _held(db, user_id, by)
+        account = await _lock_account(db, user_id, by)
         _must_reach(by, right.scopes, hides_payloads=hides_payloads)
         if len(await db.fetch(_GRANTS, account.id)) >= MOST_GRANTS:
             raise Throttled(f"A user has {MOST_GRANTS} grants at most.", {"limit": "max_grants", "max": MOST_GRANTS})
@@ -201,7 +211,7 @@ async def grant(
 async def revoke(pool: Pool, user_id: str, grant_id: str, by: Changer) -> None:
     """Take a grant back. Raises NotFound; Forbidden as `change`."""
     async with pool.acquire() as db, db.transaction():
-        account = await _held(db, user_id, by)
+        account = await _lock_account(db, user_id, by)
         row = await db.fetchrow(_DELETE_GRANT, grant_id, account.id) if _UUID.match(grant_id) else None
         if row is None:
             raise NotFound(f"This user has no grant {grant_id[:80]!r}.")
@@ -218,8 +228,64 @@ def check_name(name: str) -> str:
     return name
 
 
-async def _held(db: Connection, user_id: str, by: Changer) -> Account:
-    """A user, to be changed by who may do all that they may: a password given to them is a way in."""
+class Passwords:
+    """Makes and checks hashes with bcrypt, which takes a quarter of a second by intention: in threads, HASHES_AT_ONCE
+    at a time in a process."""
+
+    def __init__(self, cost: int = BCRYPT_COST) -> None:
+        """`cost`: the binary logarithm of bcrypt's rounds, for new hashes."""
+        self._cost = cost
+        # Well formed, and of no password: checked in place of a user's that there is not, which takes as long.
+        self._nobody = f"$2b${cost:02}${'.' * 53}"
+        self._room = asyncio.Semaphore(HASHES_AT_ONCE)
+        self._waiting = 0
+
+    async def hash(self, password: str) -> str:
+        """The password's hash, with a salt of its own. Raises InvalidRequest, Unavailable."""
+        given = check_password(password)
+        return (await self._in_turn(lambda: bcrypt.hashpw(given, bcrypt.gensalt(self._cost)))).decode()
+
+    async def matches(self, kept: str | None, password: str) -> bool:
+        """Whether it is the password of the hash `kept`; None, for a user that there is not, takes as long.
+
+        Raises Unavailable.
+        """
+        given = password.encode()
+        fits = len(given) <= MOST_PASSWORD_BYTES
+        against = (self._nobody if kept is None else kept).encode()
+        matched = await self._in_turn(lambda: bcrypt.checkpw(given[:MOST_PASSWORD_BYTES], against))
+        return matched and fits and kept is not None
+
+    async def _in_turn(self, work: Callable[[], T]) -> T:
+        if self._waiting >= MOST_HASHES_WAITING:
+            raise Unavailable(
+                "Too many passwords are being checked right now. Try again.",
+                {"limit": "passwords", "max": MOST_HASHES_WAITING},
+            )
+        self._waiting += 1
+        try:
+            async with self._room:
+                return await asyncio.to_thread(work)
+        finally:
+            self._waiting -= 1
+
+
+def check_password(password: str) -> bytes:
+    """The password's bytes, if it can be one. Raises InvalidRequest."""
+    given = password.encode()
+    if len(password) < LEAST_CHARACTERS:
+        raise InvalidRequest(f"A password has at least {LEAST_CHARACTERS} characters.", _IN_PASSWORD)
+    if len(given) > MOST_PASSWORD_BYTES:
+        raise InvalidRequest(
+            f"A password has at most {MOST_PASSWORD_BYTES} bytes of UTF-8; this one has {len(given)}.", _IN_PASSWORD
+        )
+    if "\0" in password:
+        raise InvalidRequest("A password has no NUL character (U+0000).", _IN_PASSWORD)
+    return given
+
+
+async def _lock_account(db: Connection, user_id: str, by: Changer) -> Account:
+    """A user, locked for a change by somebody who may do all that the user may: a new password is a way in."""
     row = await db.fetchrow(_LOCK_USER, user_id) if _UUID.match(user_id) else None
     if row is None:
         raise _no_user(user_id)
@@ -270,7 +336,7 @@ def _grant(row: asyncpg.Record) -> Grant:
     return Grant(**{**dict(row), "action": Right(row["action"])})
 
 
-def _taken(name: str) -> AlreadyExists:
+def _name_taken(name: str) -> AlreadyExists:
     return AlreadyExists(f"There is a user {name!r} already.", {"field": "username"})
 
 

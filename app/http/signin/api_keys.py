@@ -1,4 +1,4 @@
-"""Keys in PostgreSQL: made, listed, rotated, revoked, each with its entry in the audit trail."""
+"""API keys in PostgreSQL: made, listed, rotated, revoked, each with its entry in the audit trail."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ _ID: Final = re.compile(r"key_[0-9a-f]{16}\Z")
 _PREFIX: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}\Z")
 
 
-class State(Enum):
+class KeyState(Enum):
     LIVE = "live"
     EXPIRED = "expired"
     REVOKED = "revoked"
 
 
-class Kept(msgspec.Struct, frozen=True):
+class StoredKey(msgspec.Struct, frozen=True):
     """A key as it is listed. `old_until`: how long the secret before the last rotation is good; None if it is not."""
 
     id: str
@@ -62,12 +62,12 @@ class Kept(msgspec.Struct, frozen=True):
     expires_at: datetime | None
     revoked_at: datetime | None
     old_until: datetime | None
-    state: State
+    state: KeyState
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """What a new key is to be. No prefixes: every topic. `expires_in_ms`: None for never. `tenant`: whose jobs it is
-    for; None for all. `hides_payloads`: it sees jobs, and not what is in them."""
+class NewKey(msgspec.Struct, frozen=True):
+    """A key that somebody asks for. No prefixes: every topic. `expires_in_ms`: None for never. `tenant`: whose jobs it
+    is for; None for all. `hides_payloads`: it sees jobs, and not what is in them."""
 
     name: str
     scopes: Scope
@@ -93,17 +93,17 @@ class Changer(msgspec.Struct, frozen=True):
         return self.key is None or self.key.may_grant(scopes, prefixes, hides_payloads=hides_payloads)
 
 
-async def create(pool: Pool, asked: Asked, by: Changer) -> tuple[Kept, str]:
+async def create(pool: Pool, new: NewKey, by: Changer) -> tuple[StoredKey, str]:
     """Make a key: as it is listed, and its secret, which nobody can ask for again.
 
     Raises InvalidRequest; Forbidden for more than the maker may do; Unauthorized where sign-in is needed by now;
     Throttled where MOST_KEYS are live.
     """
-    _check(asked)
-    if not by.reaches(asked.scopes, asked.prefixes, hides_payloads=asked.hides_payloads):
+    _check(new)
+    if not by.reaches(new.scopes, new.prefixes, hides_payloads=new.hides_payloads):
         raise Forbidden("This key can't make one that may do more than itself.")
     key_id, secret = f"key_{secrets.token_hex(8)}", _new_secret()
-    scopes, prefixes = asked.scopes.words, list(asked.prefixes)
+    scopes, prefixes = new.scopes.words, list(new.prefixes)
     async with pool.acquire() as db, db.transaction():
         await db.execute(_LOCK)
         count = await db.fetchrow(_COUNT)
@@ -111,42 +111,42 @@ async def create(pool: Pool, asked: Asked, by: Changer) -> tuple[Kept, str]:
         if by.in_the_open:
             if count["kept"]:
                 raise needs_sign_in()
-            if Scope.ADMIN not in asked.scopes or asked.prefixes or asked.hides_payloads:
+            if Scope.ADMIN not in new.scopes or new.prefixes or new.hides_payloads:
                 raise InvalidRequest(
                     "The first key must have the scope admin and no prefixes, and see payloads: from then on every "
                     "route needs a key, and only such a one can make the others."
                 )
         if count["live"] >= MOST_KEYS:
             raise Throttled(f"At most {MOST_KEYS} keys can be live.", {"limit": "max_keys", "max": MOST_KEYS})
-        digest, expires, maker = digest_of(secret.encode()), asked.expires_in_ms, by.actor.id
-        limits = asked.tenant, asked.hides_payloads
-        await db.execute(_INSERT, key_id, asked.name, digest, scopes, prefixes, expires, maker, *limits)
-        detail = {"name": asked.name, "scopes": scopes, "prefixes": prefixes, "expires_in_ms": expires}
-        if asked.tenant is not None:
-            detail["tenant"] = asked.tenant
-        if asked.hides_payloads:
+        digest, expires, maker = digest_of(secret.encode()), new.expires_in_ms, by.actor.id
+        limits = new.tenant, new.hides_payloads
+        await db.execute(_INSERT, key_id, new.name, digest, scopes, prefixes, expires, maker, *limits)
+        detail = {"name": new.name, "scopes": scopes, "prefixes": prefixes, "expires_in_ms": expires}
+        if new.tenant is not None:
+            detail["tenant"] = new.tenant
+        if new.hides_payloads:
             detail["payloads"] = HIDDEN
         await trail.record(db, by.actor, Action.KEY_MADE, key_id, detail)
         return await get(db, key_id, by), secret
 
 
-async def get(db: Connection, key_id: str, by: Changer) -> Kept:
+async def get(db: Connection, key_id: str, by: Changer) -> StoredKey:
     """A key. Raises NotFound, also for one beyond the changer's reach."""
     row = await db.fetchrow(_GET, key_id) if _ID.match(key_id) else None
-    kept = None if row is None else _kept(row)
+    kept = None if row is None else _key_of(row)
     if kept is None or not by.reaches(kept.scopes, kept.prefixes, hides_payloads=kept.hides_payloads):
         raise NotFound("There is no such key.", {"id": key_id[:100]})
     return kept
 
 
-async def page(db: Connection, before: tuple[datetime, str], limit: int, by: Changer) -> list[Kept]:
+async def page(db: Connection, before: tuple[datetime, str], limit: int, by: Changer) -> list[StoredKey]:
     """Up to `limit` keys within the changer's reach that were made before one, the newest first."""
     scopes, prefixes = (Scope.ALL, ()) if by.key is None else (by.key.scopes, by.key.prefixes)
     sees = by.key is None or by.key.sees_payloads_below(prefixes or ("",))
-    return [_kept(row) for row in await db.fetch(_PAGE, *before, limit, scopes.words, list(prefixes), sees)]
+    return [_key_of(row) for row in await db.fetch(_PAGE, *before, limit, scopes.words, list(prefixes), sees)]
 
 
-async def rotate(pool: Pool, key_id: str, grace_ms: int, by: Changer) -> tuple[Kept, str]:
+async def rotate(pool: Pool, key_id: str, grace_ms: int, by: Changer) -> tuple[StoredKey, str]:
     """Give a key another secret: as it is listed, and the secret. The one before is good for `grace_ms` more, and the
     one before that no more at all. Raises NotFound, KeyNotLive, Unauthorized where sign-in is needed by now."""
     secret = _new_secret()
@@ -155,13 +155,13 @@ async def rotate(pool: Pool, key_id: str, grace_ms: int, by: Changer) -> tuple[K
         if by.in_the_open:
             raise needs_sign_in()
         if await db.fetchval(_ROTATE, key_id, digest_of(secret.encode()), grace_ms) is None:
-            state = State.REVOKED if kept.revoked_at else State.EXPIRED
+            state = KeyState.REVOKED if kept.revoked_at else KeyState.EXPIRED
             raise KeyNotLive(f"This key is {state.value}: make another one.", {"id": key_id, "state": state.value})
         await trail.record(db, by.actor, Action.KEY_ROTATED, key_id, {"name": kept.name, "grace_ms": grace_ms})
         return await get(db, key_id, by), secret
 
 
-async def revoke(pool: Pool, key_id: str, by: Changer) -> Kept:
+async def revoke(pool: Pool, key_id: str, by: Changer) -> StoredKey:
     """Revoke a key for good; again changes nothing. Raises NotFound, Unauthorized where sign-in is needed by now."""
     async with pool.acquire() as db, db.transaction():
         kept = await get(db, key_id, by)
@@ -172,19 +172,19 @@ async def revoke(pool: Pool, key_id: str, by: Changer) -> Kept:
         return await get(db, key_id, by)
 
 
-def _check(asked: Asked) -> None:
-    if not asked.name or len(asked.name.encode()) > MOST_NAME_BYTES or not asked.name.isprintable():
+def _check(new: NewKey) -> None:
+    if not new.name or len(new.name.encode()) > MOST_NAME_BYTES or not new.name.isprintable():
         raise _wrong("name", f"name must be 1 to {MOST_NAME_BYTES} bytes of text on one line.")
-    if not asked.scopes:
+    if not new.scopes:
         raise _wrong("scopes", "scopes must name at least one of read, write, delete and admin.")
-    if asked.tenant is not None:
-        if not 1 <= len(asked.tenant) <= MAX_TENANT or "\0" in asked.tenant:
+    if new.tenant is not None:
+        if not 1 <= len(new.tenant) <= MAX_TENANT or "\0" in new.tenant:
             raise _wrong("tenant", f"tenant must be 1 to {MAX_TENANT} characters without NUL.")
-        if asked.scopes & (Scope.ADMIN | Scope.DELETE):
+        if new.scopes & (Scope.ADMIN | Scope.DELETE):
             raise _wrong("tenant", "A key for one tenant can read and write only.")
-    if len(asked.prefixes) > MOST_PREFIXES:
+    if len(new.prefixes) > MOST_PREFIXES:
         raise _wrong("prefixes", f"At most {MOST_PREFIXES} prefixes a key.")
-    for prefix in asked.prefixes:
+    for prefix in new.prefixes:
         if _PREFIX.match(prefix) is None:
             raise _wrong("prefixes", f"{prefix[:300]!r} is not how a topic's name can start.")
 
@@ -198,10 +198,10 @@ def _new_secret() -> str:
 
 
 def needs_sign_in() -> Unauthorized:
-    """The refusal of who came while all was open, and is late."""
+    """The refusal where a first key or user was made while the request was on its way."""
     return Unauthorized("Sign-in is needed by now: an API key, or a user's name and password.")
 
 
-def _kept(row: asyncpg.Record) -> Kept:
-    scopes, state = scopes_of(row["scopes"]), State(row["state"])
-    return Kept(**{**dict(row), "scopes": scopes, "prefixes": tuple(row["prefixes"]), "state": state})
+def _key_of(row: asyncpg.Record) -> StoredKey:
+    scopes, state = scopes_of(row["scopes"]), KeyState(row["state"])
+    return StoredKey(**{**dict(row), "scopes": scopes, "prefixes": tuple(row["prefixes"]), "state": state})
