@@ -90,13 +90,13 @@ chaos-short: ## the same for two minutes, as ./test has it
 	$(PYTHON) -m pytest -s tests/tools/test_chaos_short.py
 
 soak: ## hours of traffic with few faults, HOURS=6: what grows in memory, connections, tables and log; a report in var/soak; SEED= of an earlier run
-	$(PYTHON) -m tools.soak --hours $(or $(HOURS),6) $(if $(SEED),--seed $(SEED))
+	$(PYTHON) -m tools.chaos soak --hours $(or $(HOURS),6) $(if $(SEED),--seed $(SEED))
 
 failover: ## primaries are lost, killed and silent by turns, and standbys promoted, for MINUTES=3 beside traffic whose history is checked; SEED= of an earlier run
-	$(PYTHON) -m tools.failover --minutes $(or $(MINUTES),3) $(if $(SEED),--seed $(SEED))
+	$(PYTHON) -m tools.chaos failover --minutes $(or $(MINUTES),3) $(if $(SEED),--seed $(SEED))
 
 herd: ## the database is away for half a minute, killed and unheard, beside clients that all come back at once; takes four minutes, and root
-	$(PYTHON) -m tools.herd
+	$(PYTHON) -m tools.chaos herd
 
 mutants: ## show that the checks find the product's mutants: patches that break a promise each, in copies of the tree
 	$(PYTHON) -m tools.chaos.mutants

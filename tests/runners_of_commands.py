@@ -191,7 +191,7 @@ NOT_RUN: Final = {
     "* $ make pgbouncer": "takes minutes; the part of it that ./test runs is in tests/run_suites.py",
     "* $ make failover*": "loses servers for minutes; the rules that judge it are those of make chaos",
     "* $ make herd": _MEASURES,
-    "* $ make soak *": "takes hours; tools/soak has the tests of what judges it",
+    "* $ make soak *": "takes hours; tests/tools/test_soak_slopes.py tests of what judges it",
     "* $ make bench": _MEASURES,
     "* $ .venv/bin/python -m tools.bench *": _MEASURES,
     "* $ .venv/bin/python -m tools.bench.latency*": _MEASURES,

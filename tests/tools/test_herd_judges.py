@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tools.herd.flock import SLOT, Course, together
-from tools.herd.outage import Spans, judge, recovered
-from tools.herd.verdict import Found
+from tools.chaos.herd.flock import SLOT, Course, together
+from tools.chaos.herd.outage import Spans, judge, recovered
+from tools.chaos.herd.verdict import Found
 
 AT = Spans(base=0.0, down=10.0, up=40.0, ends=80.0)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tools.chaos.measure import Sample
-from tools.soak.slopes import SHARE, each, judge, table, warm
+from tools.chaos.soak import SHARE, each, judge, table, warm
 
 HOUR = 3600.0
 FLAT = Sample(0.0, rss_mib=150, fds=60, backends=24, tables_mib=0, hot_mib=4, dead_rows=500, wal_mib=0, jobs=0)

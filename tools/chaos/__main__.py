@@ -1,4 +1,4 @@
-"""The command line: `python -m tools.chaos`."""
+"""The command line: `python -m tools.chaos`, and its other profiles: `python -m tools.chaos failover`."""
 
 from __future__ import annotations
 
@@ -8,19 +8,27 @@ import secrets
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
+from tools.chaos import failover, soak
 from tools.chaos.faults import FAULTS
+from tools.chaos.herd import play as herd
 from tools.chaos.run import ROUND_SECONDS, Options, run
 from tools.chaos.system import ROOT
+
+# What is done to which system, for how long, and how it is judged. Without a profile's name: faults of all kinds.
+PROFILES: Final = {"failover": failover.main, "herd": herd.main, "soak": soak.main}
 
 
 def main(argv: Sequence[str]) -> int:
     """0 where nothing was found, 1 where something was."""
+    if argv[:1] and argv[0] in PROFILES:
+        return PROFILES[argv[0]](argv[1:])
     parser = argparse.ArgumentParser(
         prog="python -m tools.chaos",
         description="Faults, one at a time and in pairs, beside traffic whose history is checked. "
         "A report is written to var/chaos/<seed>.",
-        epilog="Faults: " + ", ".join(FAULTS),
+        epilog=f"Faults: {', '.join(FAULTS)}. Other profiles, each with its --help: {', '.join(PROFILES)}.",
     )
     parser.add_argument("--seconds", type=float, help="for how long to inflict faults, drains not counted")
     parser.add_argument("--minutes", type=float, default=30, help="the same in minutes (30)")

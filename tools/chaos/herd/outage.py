@@ -16,8 +16,8 @@ from typing import Final
 from tools.bench.bench import run_load, say
 from tools.bench.scenarios.stand import Stand, standing
 from tools.bench.scenarios.steady import Nothing
-from tools.herd.flock import SLOT, Course, Flock, together
-from tools.herd.verdict import Found, Verdict
+from tools.chaos.herd.flock import SLOT, Course, Flock, together
+from tools.chaos.herd.verdict import Found, Verdict
 
 CLIENTS: Final = 200
 PROCESSES: Final = 2

@@ -28,10 +28,10 @@ from holdfast import AsyncClient, HoldfastError
 from holdfast.models import TopicConfig
 from tests.processes import until
 from tools.bench.bench import say
+from tools.chaos.herd.flock import Flock
+from tools.chaos.herd.outage import BEFORE, LEAST, SHARE, WITHIN, capacity, drive, drivers, flocks, recovered
+from tools.chaos.herd.verdict import Found, Verdict
 from tools.chaos.system import ROOT
-from tools.herd.flock import Flock
-from tools.herd.outage import BEFORE, LEAST, SHARE, WITHIN, capacity, drive, drivers, flocks, recovered
-from tools.herd.verdict import Found, Verdict
 
 CLIENTS: Final = 40
 UP_SECONDS: Final = 60

@@ -1,4 +1,4 @@
-"""Play them: python -m tools.herd, or make herd. About three minutes."""
+"""Play the scenarios of a database that goes away. About three minutes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import argparse
 import asyncio
 import json
 import os
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from tools.bench.bench import say
+from tools.chaos.herd import outage, silence
 from tools.chaos.system import ROOT
-from tools.herd import outage, silence
 
 SCENARIOS = {"thundering_herd": outage.play, "zombie_connections": silence.play}
 TIMES = {"thundering_herd": outage.Times(), "zombie_connections": silence.Times()}
@@ -22,7 +21,7 @@ QUICK = {"thundering_herd": outage.QUICK, "zombie_connections": silence.QUICK}
 
 def main(argv: Sequence[str]) -> int:
     """0 where all passed, 1 where one did not, 2 where one can't be played here."""
-    parser = argparse.ArgumentParser(prog="python -m tools.herd", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.chaos herd", description=__doc__)
     parser.add_argument("--scenario", choices=SCENARIOS, action="append", help="only this one; may be given again")
     parser.add_argument("--quick", action="store_true", help="some seconds each, to see that they run")
     parser.add_argument("--json", type=Path, default=ROOT / "var/herd.json", metavar="FILE", help="(%(default)s)")
@@ -46,7 +45,3 @@ def main(argv: Sequence[str]) -> int:
     args.json.parent.mkdir(parents=True, exist_ok=True)
     args.json.write_text(json.dumps(told, indent=1) + "\n")
     return 0 if all(verdict.passed for verdict in verdicts) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
