@@ -16,7 +16,7 @@ from app.kernel.batching import GroupCommit
 from app.kernel.claim.consumer import MAX_BYTES
 from app.kernel.claim.fairness import Fairness
 from app.kernel.claim.marks import Marks
-from app.kernel.claim.walk import MAX_CLAIM, MAX_SLOTS, Claimer, Passes
+from app.kernel.claim.walk import MAX_CLAIM, MAX_SLOTS, Claimer, Outcome, Walk, Walks
 from app.kernel.model import Job, Lane
 from app.kernel.topics.policy import Policy
 
@@ -39,7 +39,7 @@ class Claims:
     def __init__(self, shared: Shared, exits: Exits, settlements: Settlements) -> None:
         self._shared = shared
         self._settlements = settlements
-        self._passes = Passes(shared, exits, shared.marks, shared.fairness)
+        self._walks = Walks(shared, exits, shared.marks, shared.fairness)
         self._tagged = Tagged(shared, exits)
         self._stopping = False
         # Without a window the first come takes what it asked for, and a statement has as many slots as one caller
@@ -216,47 +216,47 @@ class Claims:
         last, tags = cohort[-1], cohort[-1].tags
         # A cohort with a window has waited for it.
         policy = (await self._renew(last) if last.policy.config.claim_jitter_ms else last).policy
-        passes = self._passes if tags is None else self._tagged.passes(tags)
+        walks = self._walks if tags is None else self._tagged.walks(tags)
         shares: list[list[Job]] = [[] for _ in cohort]
         lanes: Sequence[Lane] = await self._shared.lanes.of(self._shared.verbs(policy), policy.topic)
         lanes = self._shared.lanes.running(policy, lanes)
         if not lanes:
-            self._passes.numbers.shared([0] * len(cohort))
+            walks.numbers.shared([0] * len(cohort))
             return list(shares)
         if policy.config.throughput_limit:
-            through = await self._spend(passes, policy, cohort, shares, lanes)
+            outcome = await self._spend(walks, policy, cohort, shares, lanes)
         else:
-            through = await passes.fill(policy, cohort, shares, lanes, MAX_SLOTS)
-        return [share if share or through else None for share in shares]
+            outcome = await Walk(walks, policy, cohort, shares, lanes, most=MAX_SLOTS).run()
+        return [share if share or outcome is Outcome.DONE else None for share in shares]
 
     async def _spend(
         self,
-        passes: Passes,
+        walks: Walks,
         policy: Policy,
         cohort: Sequence[Claimer],
         shares: Sequence[list[Job]],
         lanes: Sequence[Lane],
-    ) -> bool:
-        """Claim for the cohort as far as there are tokens; as `Passes.fill`."""
+    ) -> Outcome:
+        """Claim for the cohort as far as there are tokens. The outcome is the walk's."""
         wanted = min(sum(claimer.max for claimer in cohort), MAX_SLOTS)
         tokens = await self._shared.throttle.take(policy, wanted)
-        through = True
+        outcome = Outcome.DONE
         try:
             if tokens:
-                through = await passes.fill(policy, cohort, shares, lanes, tokens)
+                outcome = await Walk(walks, policy, cohort, shares, lanes, most=tokens).run()
             else:
-                passes.numbers.shared([0] * len(cohort))
+                walks.numbers.shared([0] * len(cohort))
         finally:
             claimed = sum(map(len, shares))
             await self._shared.throttle.put_back(policy, tokens - claimed)
         if claimed == tokens < wanted:
             short = sum(len(share) < claimer.max for claimer, share in zip(cohort, shares, strict=True))
             self._shared.metrics.topic(policy.topic.name).throttled.add(short)
-        return through
+        return outcome
 
 
 class Tagged:
-    """Passes by the tags that they are for. docs/semantics.md, section 4.
+    """Walks by the tags that they are for. docs/semantics.md, section 4.
 
     A claim for some tags leaves the others' jobs where they are, so it says nothing about what claims of all jobs may
     skip, nor about whose turn it is there. Each set of tags has marks and turns of its own, as long as it is in use.
@@ -265,10 +265,10 @@ class Tagged:
     def __init__(self, shared: Shared, exits: Exits) -> None:
         self._shared = shared
         self._exits = exits
-        self._sets: OrderedDict[frozenset[str], tuple[Passes, Marks]] = OrderedDict()
+        self._sets: OrderedDict[frozenset[str], tuple[Walks, Marks]] = OrderedDict()
 
-    def passes(self, tags: frozenset[str]) -> Passes:
-        """Those for jobs with one of these tags."""
+    def walks(self, tags: frozenset[str]) -> Walks:
+        """The walks for jobs with one of these tags."""
         known = self._sets.get(tags)
         if known is None:
             known = self._sets[tags] = self._make(tags)
@@ -282,10 +282,10 @@ class Tagged:
         for _, marks in self._sets.values():
             await marks.drain()
 
-    def _make(self, tags: frozenset[str]) -> tuple[Passes, Marks]:
+    def _make(self, tags: frozenset[str]) -> tuple[Walks, Marks]:
         fairness = self._shared.fairness.followers[tags] = Fairness()
         marks = self._shared.marks.followers[tags] = Marks(self._shared.pools, fairness)
-        return Passes(self._shared, self._exits, marks, fairness, sorted(tags)), marks
+        return Walks(self._shared, self._exits, marks, fairness, sorted(tags)), marks
 
     def _forget(self, tags: frozenset[str]) -> None:
         del self._sets[tags], self._shared.marks.followers[tags], self._shared.fairness.followers[tags]
