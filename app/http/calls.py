@@ -23,9 +23,6 @@ _VERB: Final = "holdfast.verb"
 # By module of the routes that do not say by themselves what they are counted as: dialect, and name.
 _NAMED: Final = {
     "app.http.direct": ("none", "direct"),
-    "app.features.jobs.messages_by_key": ("messages", "by_key"),
-    "app.features.jobs.messages_list": ("messages", "lists"),
-    "app.features.jobs.v0": ("v0", "jobs"),
     "app.features.stats.v0_overview": ("v0", "overview"),
     "app.features.stats.v0_scale": ("v0", "scale"),
     "app.features.stats.v0": ("v0", "stats"),

@@ -157,12 +157,19 @@ class Route(_What, frozen=True, kw_only=True):
             of_keys -= {400}
         return of_keys | self.refuses | named | (_OF_BODIES if self.takes else frozenset())
 
+    def _topic_in(self, request: Request) -> str:
+        if "topic" not in request.path_params:
+            return ""
+        if ":path}" in self.path:  # behind the topic's name, which ends at the first slash, there may be others
+            return str(request.path_params["topic"])
+        return topic_in(request)
+
     def _let_in(self, request: Request, began: float) -> Call:
         """Refuse who may not call this. Raises Unauthorized, Forbidden, Throttled."""
         context = context_of(request)
         if self.own_check:
             return Call(request, context, None, "", began)
-        topic = topic_in(request) if "topic" in request.path_params else ""
+        topic = self._topic_in(request)
         if self.scope is None:
             return Call(request, context, None, topic, began)
         if self.server:

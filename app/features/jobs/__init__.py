@@ -6,13 +6,13 @@ from functools import partial
 from typing import Final
 
 from app.base.keys import Scope
+from app.features.explain.v0 import SEQ
 from app.features.feature import Feature, Sweep
 from app.features.jobs import (
     actions_page,
     cancel_page,
     list_page,
-    messages_by_key,
-    messages_list,
+    messages,
     operation_page,
     page,
     sweeps,
@@ -21,17 +21,22 @@ from app.features.jobs import (
     v0_release,
 )
 from app.features.jobs.redrive_bodies import BegunAnswer
+from app.http.messages.bodies import Message, PurgeAnswer
+from app.http.messages.dialect import MESSAGES
+from app.http.messages.ids import ID
 from app.http.route import Route
 from app.http.v0.dialect import V0
 from app.pages.frame import Page
 from app.pages.permissions import CHANGE_JOBS, REQUEUE, SEE
 
-_change = partial(Route, dialect=V0, scope=Scope.WRITE, refuses=frozenset({409}))
+_CONFLICT: Final = frozenset({409})
+_v0 = partial(Route, dialect=V0, scope=Scope.READ, refuses=_CONFLICT)
+_change = partial(Route, dialect=V0, scope=Scope.WRITE, refuses=_CONFLICT)
+_messages = partial(Route, dialect=MESSAGES)
 _TOPIC: Final = "/v0/topics/{topic}"
 
 FEATURE: Final = Feature(
     "jobs",
-    routers=[v0.router, messages_list.router, messages_by_key.router],
     routes=[
         _change(
             "POST",
@@ -56,6 +61,51 @@ FEATURE: Final = Feature(
             {200: v0_release.ReleaseAnswer},
             takes=v0_release.ReleaseBody,
             verb="releases_take_back",
+        ),
+        _v0("GET", f"{_TOPIC}/jobs", v0.page, {200: v0.JobsAnswer}, parameters=v0.OF_PAGES),
+        _v0("GET", f"{_TOPIC}/jobs/{{seq}}", v0.show, {200: v0.JobAnswer}, parameters=[SEQ]),
+        _change(
+            "PATCH",
+            f"{_TOPIC}/jobs/{{seq}}",
+            v0.change,
+            {200: v0.JobAnswer},
+            takes=v0.ChangeBody,
+            parameters=[SEQ],
+            refuses=frozenset({409, 422}),
+        ),
+        _messages(
+            "GET",
+            "/api/messages",
+            messages.page,
+            {200: messages.MessagePage},
+            scope=Scope.READ,
+            parameters=messages.OF_PAGES,
+            refuses=_CONFLICT,
+            verb="lists_page",
+        ),
+        _messages(
+            "GET",
+            "/api/messages/{id}",
+            messages.get,
+            {200: Message},
+            scope=Scope.READ,
+            confines=True,
+            parameters=[ID, messages.ENCODING],
+            verb="lists_get",
+        ),
+        _messages(
+            "GET", "/api/stats", messages.stats, {200: messages.StatsAnswer}, scope=Scope.ADMIN, verb="lists_stats"
+        ),
+        _messages(
+            "DELETE",
+            "/api/topics/{topic}/messages/by-key/{key:path}",
+            messages.delete_by_key,
+            {200: PurgeAnswer},
+            scope=Scope.ADMIN,
+            parameters=[messages.KEY],
+            refuses=_CONFLICT,
+            finds=False,
+            verb="by_key_delete",
         ),
     ],
     sweeps=[

@@ -2,42 +2,31 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
-from starlette.requests import Request
-from starlette.responses import Response
 
-from app.base.keys import Key, Scope
 from app.errors import InvalidRequest
-from app.features.explain.v0 import SEQ
 from app.features.jobs.change_rows import Change, Payload
 from app.features.jobs.changes import Changes
 from app.features.jobs.requests import MAX_DATA, MAX_ERROR_PART, MAX_NODE, STATES, match_of
-from app.http import direct
-from app.http.body import read_json
 from app.http.bounds import DATUM, Priority, Tag, about
-from app.http.context import Context, context_of
-from app.http.fields import encode, history, known_parameters, topic_in
-from app.http.openapi import TOPIC, operation, query
+from app.http.openapi import query
 from app.http.paging import CURSOR, cursor_of, cursor_to, foreign_cursor
 from app.http.parameters import seq_in, whole
 from app.http.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
+from app.http.route import Call
 from app.http.sight import WHY, as_seen, must_see_what_it_asks
-from app.http.v0.bodies import Performance
 from app.http.v0.columns import check_priority, columns_of
-from app.http.v0.fields import answer
 from app.http.v0.record_bodies import AppendBody, Record
-from app.kernel import jobs as shown
+from app.kernel import jobs
 from app.kernel.forms import as_json
 from app.kernel.jobs import Shown
 from app.kernel.model import MAX_GROUP, MAX_JOB_KEY, MAX_TAG_BYTES
-from app.kernel.topics.policy import Policy, check_name
+from app.kernel.topics.backoff import suspected
 from app.kernel.topics.settings import BIGINT_MAX, MAX_TENANT, TEN_YEARS_MS
-
-router = direct.router("jobs")
 
 MAX_LIMIT: Final = 1_000
 LIMIT: Final = query("limit", f"1 to {MAX_LIMIT}, clamped.", {"type": "integer", "default": 100})
@@ -67,10 +56,11 @@ FILTERS: Final = [
         {"type": "integer", "minimum": 0, "maximum": TEN_YEARS_MS},
     ),
 ]
+OF_PAGES: Final = (*FILTERS, ORDER, CURSOR, LIMIT)
 _Millis = Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)]
 
 
-class JobInFull(msgspec.Struct):
+class JobInFull(msgspec.Struct, kw_only=True):
     """A job. Times are in ms since 1970. What it has not is left out: a tag, a key, a group, an error, or that it
     was a job of another topic first."""
 
@@ -81,9 +71,6 @@ class JobInFull(msgspec.Struct):
     deliveries: int
     created_at: int
     updated_at: int
-    data: Annotated[Raw | UnsetType, about("As a claim has it.")] = UNSET
-    meta: Annotated[Raw, about("As a claim has it.", type="object")] | UnsetType = UNSET
-    hidden: Annotated[str, about("Why data and meta are not shown.")] | UnsetType = UNSET
     content_type: str | UnsetType = UNSET
     tag: str | UnsetType = UNSET
     key: str | UnsetType = UNSET
@@ -94,22 +81,24 @@ class JobInFull(msgspec.Struct):
     leased_at: Annotated[int, about("When it was last claimed.")] | UnsetType = UNSET
     cancelled: Annotated[bool, about("It ends with its lease, if it has not.")] | UnsetType = UNSET
     max_deliveries: Annotated[int, about("Its own; the topic's if absent.")] | UnsetType = UNSET
-    crashes: int | UnsetType = UNSET
-    failures: int | UnsetType = UNSET
-    suspected_poison: bool | UnsetType = UNSET
     last_error: str | UnsetType = UNSET
     original_topic: str | UnsetType = UNSET
     original_seq: int | UnsetType = UNSET
     original_deliveries: int | UnsetType = UNSET
     original_crashes: int | UnsetType = UNSET
     dlq_moved_at: int | UnsetType = UNSET
+    crashes: int | UnsetType = UNSET
+    failures: int | UnsetType = UNSET
+    suspected_poison: bool | UnsetType = UNSET
+    hidden: Annotated[str, about("Why data and meta are not shown.")] | UnsetType = UNSET
+    data: Annotated[Raw | UnsetType, about("As a claim has it.")] = UNSET
+    meta: Annotated[Raw, about("As a claim has it.", type="object")] | UnsetType = UNSET
 
 
 class JobAnswer(JobInFull, kw_only=True):
     """A job, and its topic."""
 
     topic: str
-    performance: Performance
 
 
 class JobsAnswer(msgspec.Struct):
@@ -118,7 +107,6 @@ class JobsAnswer(msgspec.Struct):
     topic: str
     jobs: list[JobInFull]
     next_cursor: str | None
-    performance: Performance
 
 
 class ChangeBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -140,85 +128,47 @@ class ChangeBody(msgspec.Struct, forbid_unknown_fields=True):
     )
 
 
-_change = msgspec.json.Decoder(ChangeBody)
-
-
-@router.get(
-    "/v0/topics/{topic}/jobs",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[TOPIC, *FILTERS, ORDER, CURSOR, LIMIT],
-        answers={200: JobsAnswer},
-        errors=[400, 401, 403, 404, 409, 503],
-    ),
-)
-async def page(request: Request) -> Response:
+async def page(call: Call) -> JobsAnswer:
     """A queue's jobs, the newest first, or the oldest."""
-    began = time.perf_counter()
-    known = {"order", "cursor", "limit", *(one["name"] for one in FILTERS)}
-    context, key, policy = await _asked(request, Scope.READ, known)
-    oldest = _order(request) == "oldest"
-    limit = min(max(whole(request.query_params, "limit", 100), 1), MAX_LIMIT)
-    place = cursor_of(request, dict[str, int])
+    policy, given = await call.queue(), call.request.query_params
+    oldest = _order(given) == "oldest"
+    limit = min(max(whole(given, "limit", 100), 1), MAX_LIMIT)
+    place = cursor_of(call.request, dict[str, int])
     behind = None if place is None else place.get("behind", -1)
     if behind is not None and not 0 <= behind <= BIGINT_MAX:
         raise foreign_cursor()
-    db, given = context.pools.rest, request.query_params
     match = match_of(given, given.getlist("data"))
-    must_see_what_it_asks(key, policy.topic.name, match)
-    listed = await shown.listed(db, policy.topic, match, oldest_first=oldest, behind=behind, limit=limit)
-    jobs = [as_seen(key, policy.topic.name, job) for job in listed.jobs]
-    last = listed.next_behind
-    fields = b'"topic":"%b","jobs":[%b],"next_cursor":%b' % (
-        policy.topic.name.encode(),
-        b",".join(b"{%b}" % job_fields(job) for job in jobs),
-        encode(None if last is None else cursor_to({"behind": last})),
+    must_see_what_it_asks(call.key, call.topic, match)
+    found = await jobs.listed(
+        call.context.pools.rest, policy.topic, match, oldest_first=oldest, behind=behind, limit=limit
     )
-    return answer(fields, began)
+    items = [JobInFull(**_fields(as_seen(call.key, call.topic, job))) for job in found.jobs]
+    last = found.next_behind
+    return JobsAnswer(call.topic, items, None if last is None else cursor_to({"behind": last}))
 
 
-@router.get(
-    "/v0/topics/{topic}/jobs/{seq}",
-    response_class=Response,
-    openapi_extra=operation(parameters=[TOPIC, SEQ], answers={200: JobAnswer}, errors=[400, 401, 403, 404, 409, 503]),
-)
-async def show(request: Request) -> Response:
+async def show(call: Call) -> JobAnswer:
     """A job, in whatever state; one that was acknowledged is gone."""
-    began = time.perf_counter()
-    context, key, policy = await _asked(request, Scope.READ, ())
-    return _answer(key, await context.core(Changes).show(policy, seq_in(request)), began)
+    policy = await call.queue()
+    return _answer(call, await call.context.core(Changes).show(policy, seq_in(call.request)))
 
 
-@router.patch(
-    "/v0/topics/{topic}/jobs/{seq}",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[TOPIC, SEQ],
-        body=ChangeBody,
-        answers={200: JobAnswer},
-        errors=[400, 401, 403, 404, 409, 413, 415, 422, 503],
-    ),
-)
-async def change(request: Request) -> Response:
+async def change(call: Call, body: ChangeBody) -> JobAnswer:
     """Change a job that waits: what is given, and nothing else. 409 if it is leased, or over. A lease on it that has
     ended is gone then."""
-    began = time.perf_counter()
-    context = context_of(request)
-    name = topic_in(request)
-    key = context.access.check(request, Scope.WRITE, name)
-    seq = seq_in(request)
-    body = await read_json(request, _change, context.settings.max_body_bytes)
-    to = _wanted(body)
-    policy = await context.policies.queue(check_name(name))
+    seq, to, policy = seq_in(call.request), _wanted(body), await call.queue()
     check_priority(to.priority, policy.config.priority_order)
-    return _answer(key, await context.core(Changes).change(policy, seq, to), began)
+    return _answer(call, await call.context.core(Changes).change(policy, seq, to))
 
 
-def job_fields(job: Shown) -> bytes:
-    """A job's fields, without the braces round them. Who holds it is shown, but not the lease's id."""
+def _answer(call: Call, job: Shown) -> JobAnswer:
+    return JobAnswer(topic=job.topic, **_fields(as_seen(call.key, job.topic, job)))
+
+
+def _fields(job: Shown) -> dict[str, Any]:
+    """A job's fields, but for those that it has not. Who holds it is shown, but not the lease's id."""
     held = job.state == "leased"
-    ended = job.deliveries - held
-    numbers: dict[str, Any] = {
+    fields = {
         "seq": job.seq,
         "state": job.state,
         "priority": job.priority,
@@ -226,8 +176,6 @@ def job_fields(job: Shown) -> bytes:
         "deliveries": job.deliveries,
         "created_at": job.created_ms,
         "updated_at": job.updated_ms,
-    }
-    given = {
         "content_type": job.content_type,
         "tag": job.tag,
         "key": job.key,
@@ -244,33 +192,18 @@ def job_fields(job: Shown) -> bytes:
         "original_deliveries": job.original_deliveries,
         "original_crashes": job.original_crashes or None,
         "dlq_moved_at": job.dlq_moved_ms,
+        "crashes": job.crashes or None,
+        "failures": job.deliveries - held - job.crashes or None,
+        "suspected_poison": suspected(job.crashes, job.original_crashes) or None,
+        "hidden": WHY if job.hidden else None,
+        "data": None if job.hidden else Raw(as_json(job.payload, job.content_type)),
+        "meta": None if job.metadata is None else Raw(job.metadata.encode()),
     }
-    numbers |= {name: value for name, value in given.items() if value is not None}
-    content = b'"hidden":%b' % encode(WHY) if job.hidden else b'"data":%b' % as_json(job.payload, job.content_type)
-    return b"%b,%b%b%b" % (
-        encode(numbers)[1:-1],
-        history(ended, job.crashes, job.original_crashes),
-        content,
-        b"" if job.metadata is None else b',"meta":%b' % job.metadata.encode(),
-    )
+    return {name: value for name, value in fields.items() if value is not None}
 
 
-def _answer(key: Key | None, job: Shown, began: float) -> Response:
-    return answer(b'"topic":"%b",%b' % (job.topic.encode(), job_fields(as_seen(key, job.topic, job))), began)
-
-
-async def _asked(
-    request: Request, scope: Scope, parameters: set[str] | tuple[()]
-) -> tuple[Context, Key | None, Policy]:
-    context = context_of(request)
-    name = topic_in(request)
-    key = context.access.check(request, scope, name)
-    known_parameters(request, parameters)
-    return context, key, await context.policies.queue(check_name(name))
-
-
-def _order(request: Request) -> str:
-    order = request.query_params.get("order", "newest")
+def _order(given: Mapping[str, str]) -> str:
+    order = given.get("order", "newest")
     if order not in {"newest", "oldest"}:
         raise InvalidRequest("order must be newest or oldest.")
     return order

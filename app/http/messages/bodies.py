@@ -58,28 +58,3 @@ class Message(msgspec.Struct, kw_only=True):
     original_topic: str | UnsetType = UNSET
     original_crashes: int | UnsetType = UNSET
     dlq_moved_at: str | UnsetType = UNSET
-
-
-class MessagePage(msgspec.Struct):
-    """A page of messages, the newest first. `total` is how many there are on all pages; a page after this one, if there
-    is one, comes by next_cursor too."""
-
-    items: list[Message]
-    total: int
-    limit: int
-    offset: int
-    next_cursor: str | UnsetType = UNSET
-
-
-class TopicCount(msgspec.Struct):
-    """How many messages a topic has of a status."""
-
-    topic: str
-    status: str
-    count: int
-
-
-class StatsAnswer(msgspec.Struct):
-    """By topic and status; what there is none of is left out."""
-
-    topics: list[TopicCount]

@@ -1,4 +1,4 @@
-"""GET /api/messages, /api/messages/:id and /api/stats: looking without touching."""
+"""The messages dialect: messages listed, one by one and counted; and those of a key deleted."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ import re
 from typing import Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app.base.keys import Key, Scope
 from app.errors import Forbidden, InvalidRequest, MethodNotAllowed, TopicNotFound
-from app.http import direct
 from app.http.access import must_cover
-from app.http.context import Context, context_of
+from app.http.bounds import NO_NUL
+from app.http.context import Context
 from app.http.fields import encode
-from app.http.messages.bodies import Message, MessagePage, StatsAnswer, TopicCount
-from app.http.messages.errors import operation
-from app.http.messages.ids import ID, job_of, no_message
+from app.http.messages.bodies import Message, PurgeAnswer
+from app.http.messages.ids import job_of, no_message
 from app.http.messages.places import first_place, later_places
 from app.http.messages.show import shown
 from app.http.openapi import NAME, query
 from app.http.paging import CURSOR, cursor_of, cursor_to
+from app.http.route import Call
 from app.http.sight import as_seen
 from app.kernel import jobs
 from app.kernel.jobs import Place, Status
+from app.kernel.model import MAX_JOB_KEY
 from app.kernel.topics import store
 from app.kernel.topics.policy import check_name
 from app.kernel.topics.settings import BIGINT_MAX
-
-router = direct.router("messages")
 
 MAX_LIMIT: Final = 200
 MAX_OFFSET: Final = 10_000  # beyond, each page would read all before it: the cursor does not
@@ -52,26 +52,47 @@ SUSPECTED: Final = query(
     {"type": "string", "enum": ["true", "false"]},
 )
 ENCODING: Final = query("encoding", "base64: payloads come as base64.", {"type": "string", "enum": ["base64"]})
+TOPIC: Final = query("topic", "Only messages of this topic.", NAME)
+KEY: Final = {
+    "name": "key",
+    "in": "path",
+    "required": True,
+    "description": f"The messages' key: 1 to {MAX_JOB_KEY} characters. It may have slashes.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": MAX_JOB_KEY, "pattern": NO_NUL},
+}
+OF_PAGES: Final = (TOPIC, STATUS, SUSPECTED, LIMIT, OFFSET, CURSOR, ENCODING)
 VERBS: Final = {"ack", "batch", "dequeue"}  # what stands in the place of an id, for other methods
 _WHOLE: Final = re.compile(r"-?[0-9]{1,1000}\Z")
 
 
-@router.get(
-    "/api/messages",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[
-            query("topic", "Only messages of this topic.", NAME),
-            *(STATUS, SUSPECTED, LIMIT, OFFSET, CURSOR, ENCODING),
-        ],
-        answers={200: MessagePage},
-        errors=[400, 401, 403, 409, 503],
-    ),
-)
-async def page(request: Request) -> Response:
+class MessagePage(msgspec.Struct):
+    """A page of messages, the newest first. `total` is how many there are on all pages; a page after this one, if there
+    is one, comes by next_cursor too."""
+
+    items: list[Message]
+    total: int
+    limit: int
+    offset: int
+    next_cursor: str | UnsetType = UNSET
+
+
+class TopicCount(msgspec.Struct):
+    """How many messages a topic has of a status."""
+
+    topic: str
+    status: str
+    count: int
+
+
+class StatsAnswer(msgspec.Struct):
+    """By topic and status; what there is none of is left out."""
+
+    topics: list[TopicCount]
+
+
+async def page(call: Call) -> Response:
     """Messages, the newest first: of a topic, or of all."""
-    context = context_of(request)
-    key = context.access.check(request, Scope.READ)
+    request, context, key = call.request, call.context, call.key
     given = request.query_params
     limit = min(max(_whole(given.get("limit", "50"), "limit"), 1), MAX_LIMIT)
     offset = _whole(given.get("offset", "0"), "offset")
@@ -109,15 +130,9 @@ async def page(request: Request) -> Response:
     return _page(items, counts.of(status), limit, offset, below_next)
 
 
-@router.get(
-    "/api/messages/{id}",
-    response_class=Response,
-    openapi_extra=operation(parameters=[ID, ENCODING], answers={200: Message}, errors=[400, 401, 403, 404, 503]),
-)
-async def get(request: Request) -> Response:
+async def get(call: Call) -> Response:
     """A message, in whatever status; one that was acknowledged is gone."""
-    context = context_of(request)
-    key = context.access.check(request, Scope.READ, confines=True)
+    request, context, key = call.request, call.context, call.key
     base64 = _base64(request)
     message_id: str = request.path_params["id"]
     if message_id in VERBS:
@@ -133,16 +148,10 @@ async def get(request: Request) -> Response:
     raise no_message(message_id)
 
 
-@router.get(
-    "/api/stats",
-    response_class=Response,
-    openapi_extra=operation(answers={200: StatsAnswer}, errors=[401, 403, 503]),
-)
-async def stats(request: Request) -> Response:
+async def stats(call: Call) -> StatsAnswer:
     """How many messages there are, by topic and status."""
-    context = context_of(request)
-    context.access.check(request, Scope.ADMIN)
-    allowed = context.access.prefixes(request, Scope.ADMIN)
+    context = call.context
+    allowed = context.access.prefixes(call.request, Scope.ADMIN)
     counted: list[TopicCount] = []
     async for policies in store.queues(
         context.pools.rest, TOPICS_AT_ONCE, defaults=context.policies.defaults, allowed=allowed
@@ -152,7 +161,20 @@ async def stats(request: Request) -> Response:
             for status in sorted(Status, key=lambda one: one.value):
                 if counts.of(status) > 0:
                     counted.append(TopicCount(counts.topic, status.value, counts.of(status)))
-    return _json(msgspec.json.encode(StatsAnswer(counted)))
+    return StatsAnswer(counted)
+
+
+async def delete_by_key(call: Call) -> PurgeAnswer:
+    """Delete the messages of a key, for good, whatever their status, those that somebody holds too."""
+    key = call.request.path_params["key"]
+    check_name(call.topic)
+    if not 0 < len(key) <= MAX_JOB_KEY or "\0" in key:
+        raise InvalidRequest(f"A key has 1 to {MAX_JOB_KEY} characters, and no NUL.")
+    try:
+        policy = await call.queue()
+    except TopicNotFound:
+        return PurgeAnswer(0)
+    return PurgeAnswer(await call.context.engine.exits.delete_key(policy, "", key))
 
 
 async def _items(
