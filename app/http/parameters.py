@@ -9,9 +9,11 @@ from typing import Final
 from starlette.requests import Request
 
 from app.errors import InvalidRequest
+from app.http.openapi import path
 from app.kernel.model import Seq
 from app.kernel.topics.settings import BIGINT_MAX
 
+SEQ: Final = path("seq", "The job's seq.", {"type": "integer", "minimum": 1, "maximum": BIGINT_MAX})
 _SEQ: Final = re.compile(r"[0-9]{1,19}\Z")
 _WHOLE: Final = re.compile(r"-?[0-9]{1,1000}\Z")
 

@@ -12,6 +12,7 @@ from app.base.keys import Scope
 from app.features.explain import page, v0
 from app.features.feature import Feature
 from app.http.paging import CURSOR
+from app.http.parameters import SEQ
 from app.http.route import Route
 from app.http.v0.dialect import V0
 from app.pages.frame import Page
@@ -25,7 +26,7 @@ _AS_OF: Final = "/v0/topics/{topic}/asof"
 FEATURE: Final = Feature(
     "explain",
     routes=[
-        _get(f"{_JOB}/explain", v0.explain_job, {200: v0.ExplainJobAnswer}, parameters=[v0.SEQ]),
+        _get(f"{_JOB}/explain", v0.explain_job, {200: v0.ExplainJobAnswer}, parameters=[SEQ]),
         _get(
             "/v0/topics/{topic}/explain",
             v0.explain_topic,
@@ -39,7 +40,7 @@ FEATURE: Final = Feature(
             {200: v0.JobsThenAnswer},
             parameters=[v0.AT, v0.STATE, CURSOR, v0.JOBS_LIMIT],
         ),
-        _get(f"{_JOB}/history", v0.history, {200: v0.HistoryAnswer}, parameters=[v0.SEQ, v0.LIMIT]),
+        _get(f"{_JOB}/history", v0.history, {200: v0.HistoryAnswer}, parameters=[SEQ, v0.LIMIT]),
     ],
     pages=[Page("GET", "/topics/{topic}/asof", SEE, page.show)],
 )

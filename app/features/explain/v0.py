@@ -17,7 +17,7 @@ from app.features.explain.reasons import Code, Reason
 from app.features.explain.store import COUNTED, Pasts
 from app.http.bounds import NO_NUL, about
 from app.http.fields import time_of
-from app.http.openapi import path, query
+from app.http.openapi import query
 from app.http.paging import cursor_of, cursor_to, foreign_cursor
 from app.http.parameters import seq_in, whole
 from app.http.route import Call
@@ -27,7 +27,6 @@ from app.kernel.model import MAX_GROUP
 from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import BIGINT_MAX
 
-SEQ: Final = path("seq", "The job's seq.", {"type": "integer", "minimum": 1, "maximum": BIGINT_MAX})
 LIMIT: Final = query("limit", f"1 to {MAX_EVENTS} events, clamped.", {"type": "integer", "default": 100})
 _NAME: Final = {"type": "string", "minLength": 1, "maxLength": MAX_GROUP, "pattern": NO_NUL}
 AT: Final = query(

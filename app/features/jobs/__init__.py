@@ -6,7 +6,6 @@ from functools import partial
 from typing import Final
 
 from app.base.keys import Scope
-from app.features.explain.v0 import SEQ
 from app.features.feature import Feature, Sweep
 from app.features.jobs import (
     actions_page,
@@ -24,6 +23,7 @@ from app.features.jobs.redrive_bodies import BegunAnswer
 from app.http.messages.bodies import Message, PurgeAnswer
 from app.http.messages.dialect import MESSAGES
 from app.http.messages.ids import ID
+from app.http.parameters import SEQ
 from app.http.route import Route
 from app.http.v0.dialect import V0
 from app.pages.frame import Page

@@ -11,13 +11,13 @@ from starlette.requests import Request
 
 from app.base.keys import covers
 from app.errors import InvalidRequest, Unauthorized
-from app.features.explain.v0 import SEQ, unknown
+from app.features.explain.v0 import unknown
 from app.features.results.outcomes import COMPLETED, PENDING, Outcome, Outcomes
 from app.http.bounds import about
 from app.http.calls import count_as
 from app.http.departure import while_connected
 from app.http.openapi import query
-from app.http.parameters import seq_in
+from app.http.parameters import SEQ, seq_in
 from app.http.route import Call
 from app.http.sight import WHY, as_seen
 from app.kernel.topics.policy import Policy
