@@ -6,21 +6,17 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from app.errors import InvalidRequest
-from app.features.jobs.change_rows import Change, Payload
 from app.features.jobs.changes import Changes
 from app.features.jobs.requests import MAX_DATA, MAX_ERROR_PART, MAX_NODE, STATES, match_of
-from app.http.bounds import DATUM, Priority, Tag, about
+from app.http.bounds import DATUM, about
 from app.http.openapi import query
 from app.http.paging import CURSOR, cursor_of, cursor_to, foreign_cursor
 from app.http.parameters import seq_in, whole
-from app.http.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
 from app.http.route import Call
 from app.http.sight import WHY, as_seen, must_see_what_it_asks
-from app.http.v0.columns import check_priority, columns_of
-from app.http.v0.record_bodies import AppendBody, Record
 from app.kernel import jobs
 from app.kernel.forms import as_json
 from app.kernel.jobs import Shown
@@ -57,7 +53,6 @@ FILTERS: Final = [
     ),
 ]
 OF_PAGES: Final = (*FILTERS, ORDER, CURSOR, LIMIT)
-_Millis = Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)]
 
 
 class JobInFull(msgspec.Struct, kw_only=True):
@@ -109,25 +104,6 @@ class JobsAnswer(msgspec.Struct):
     next_cursor: str | None
 
 
-class ChangeBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What is to be different; at least one field. What is absent stays as it is; null takes meta and tag away."""
-
-    data: Annotated[Raw, about("As in a record.")] = msgspec.field(default_factory=Raw)
-    content_type: Annotated[
-        Annotated[str, Meta(extra_json_schema={"pattern": TYPE_PATTERN, "maxLength": MAX_TYPE_BYTES})] | None,
-        about("Of data, which is needed with it.", JSON),
-    ] = None
-    meta: Annotated[Raw, about("An object, or null.", type=["object", "null"])] = msgspec.field(default_factory=Raw)
-    tag: Tag | UnsetType | None = UNSET
-    priority: Annotated[
-        Priority | None, about("As in a record. It comes last of those that have this one already.")
-    ] = None
-    delay_ms: Annotated[_Millis | None, about("Hidden for so long from now; 0 shows it.")] = None
-    run_at: Annotated[str | None, about("Hidden until then: an RFC 3339 time with its offset.", format="date-time")] = (
-        None
-    )
-
-
 async def page(call: Call) -> JobsAnswer:
     """A queue's jobs, the newest first, or the oldest."""
     policy, given = await call.queue(), call.request.query_params
@@ -150,18 +126,11 @@ async def page(call: Call) -> JobsAnswer:
 async def show(call: Call) -> JobAnswer:
     """A job, in whatever state; one that was acknowledged is gone."""
     policy = await call.queue()
-    return _answer(call, await call.context.core(Changes).show(policy, seq_in(call.request)))
+    return answer_of(call, await call.context.core(Changes).show(policy, seq_in(call.request)))
 
 
-async def change(call: Call, body: ChangeBody) -> JobAnswer:
-    """Change a job that waits: what is given, and nothing else. 409 if it is leased, or over. A lease on it that has
-    ended is gone then."""
-    seq, to, policy = seq_in(call.request), _wanted(body), await call.queue()
-    check_priority(to.priority, policy.config.priority_order)
-    return _answer(call, await call.context.core(Changes).change(policy, seq, to))
-
-
-def _answer(call: Call, job: Shown) -> JobAnswer:
+def answer_of(call: Call, job: Shown) -> JobAnswer:
+    """A job as its reader may see it."""
     return JobAnswer(topic=job.topic, **_fields(as_seen(call.key, job.topic, job)))
 
 
@@ -207,30 +176,3 @@ def _order(given: Mapping[str, str]) -> str:
     if order not in {"newest", "oldest"}:
         raise InvalidRequest("order must be newest or oldest.")
     return order
-
-
-def _wanted(body: ChangeBody) -> Change:
-    """What is asked for, held against what a record may be. Raises InvalidRequest, RecordTooLarge."""
-    data, meta = bytes(body.data), bytes(body.meta)
-    if body.content_type is not None and not data:
-        raise InvalidRequest("content_type is data's: give it with data.")
-    record = Record(
-        data=body.data if data else Raw(b"null"),
-        content_type=body.content_type,
-        meta=body.meta,
-        tag=None if body.tag is UNSET else body.tag,
-        run_at=body.run_at,
-    )
-    batch, _ = columns_of(AppendBody(records=[record]))
-    change = Change(
-        payload=Payload(batch.payloads[0], (batch.content_types or [None])[0]) if data else None,
-        metadata=(batch.metadata or [None])[0],
-        tag=(batch.tags or [None])[0],
-        priority=body.priority,
-        delay_ms=body.delay_ms,
-        run_at=(batch.run_ats or [None])[0],
-        clears=frozenset([*["metadata"] * (meta == b"null"), *["tag"] * (body.tag is None)]),
-    )
-    if change == Change():
-        raise InvalidRequest("Nothing is to be changed: name at least one field.")
-    return change

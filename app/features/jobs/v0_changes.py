@@ -1,0 +1,242 @@
+"""Jobs in the v0 dialect: changed, cancelled, and their leases taken back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
+
+from app.errors import BatchTooLarge, InvalidRequest
+from app.features.jobs import v0
+from app.features.jobs.change_rows import Change, Payload
+from app.features.jobs.changes import Changes
+from app.features.jobs.operation_requests import MAX_RATE
+from app.features.jobs.redrive_bodies import OperationCount, begin_or_count
+from app.features.jobs.requests import (
+    MAX_DATA,
+    MAX_ERROR_PART,
+    MAX_NODE,
+    Leases,
+    cancel_matching,
+    cancels,
+    data_of,
+    must_be_live,
+    release,
+)
+from app.http.bounds import DATUM, MAX_NODE_BYTES, MAX_SEQS, Group, Key, Priority, Seqs, Tag, about, seq_within, text
+from app.http.fields import check_text
+from app.http.parameters import seq_in
+from app.http.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
+from app.http.route import Call
+from app.http.sight import must_see_what_it_asks
+from app.http.v0.columns import check_priority, columns_of
+from app.http.fields import check_node, check_text
+from app.http.v0.record_bodies import AppendBody, Record
+from app.kernel.jobs import Match
+from app.kernel.model import MAX_GROUP, MAX_TAG_BYTES, Seq
+from app.kernel.topics.settings import BIGINT_MAX, TEN_YEARS_MS
+
+_Millis = Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)]
+_Live = Literal["ready", "scheduled", "blocked", "leased"]
+
+
+class ChangeBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What is to be different; at least one field. What is absent stays as it is; null takes meta and tag away."""
+
+    data: Annotated[Raw, about("As in a record.")] = msgspec.field(default_factory=Raw)
+    content_type: Annotated[
+        Annotated[str, Meta(extra_json_schema={"pattern": TYPE_PATTERN, "maxLength": MAX_TYPE_BYTES})] | None,
+        about("Of data, which is needed with it.", JSON),
+    ] = None
+    meta: Annotated[Raw, about("An object, or null.", type=["object", "null"])] = msgspec.field(default_factory=Raw)
+    tag: Tag | UnsetType | None = UNSET
+    priority: Annotated[
+        Priority | None, about("As in a record. It comes last of those that have this one already.")
+    ] = None
+    delay_ms: Annotated[_Millis | None, about("Hidden for so long from now; 0 shows it.")] = None
+    run_at: Annotated[str | None, about("Hidden until then: an RFC 3339 time with its offset.", format="date-time")] = (
+        None
+    )
+
+
+class CancelFilter(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Jobs that have all of these; at least one is needed."""
+
+    state: Annotated[_Live | None, about("By the database's clock.")] = None
+    priority: Annotated[Priority | None, about("Of this priority.")] = None
+    tag: Tag | None = None
+    key: Annotated[Key | None, about("With this key.")] = None
+    tenant: Annotated[Annotated[str, Meta(max_length=MAX_GROUP)] | None, about('"" is the default one.')] = None
+    group: Annotated[Group | None, about("Of this group.")] = None
+    node: Annotated[Annotated[str, Meta(max_length=MAX_NODE)] | None, about("That this worker holds.")] = None
+    error: Annotated[Annotated[str, Meta(max_length=MAX_ERROR_PART)] | None, about("A part of their last error.")] = (
+        None
+    )
+    data: Annotated[
+        Annotated[list[Annotated[str, Meta(extra_json_schema=DATUM)]], Meta(extra_json_schema={"maxItems": MAX_DATA})]
+        | None,
+        about("path=value, as the list of jobs takes it."),
+    ] = None
+    older_than_ms: Annotated[
+        Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None, about("Enqueued so long ago, or earlier.")
+    ] = None
+
+
+class CancelBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Jobs by seq, or those that a filter matches at this moment: one of the two."""
+
+    seqs: Seqs | None = None
+    filter: CancelFilter | None = None
+
+
+class CancelAnswer(msgspec.Struct):
+    """cancelled: how many waited, and are gone. marked: how many are leased; their holders learn of it from their next
+    extend, and unless they acknowledge them, they end with their leases. skipped: seqs that are not there, or over."""
+
+    topic: str
+    cancelled: int
+    marked: int
+    skipped: list[int]
+
+
+class BeginBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A cancel of all jobs that match, however many, and how fast. Requeues have a route of their own."""
+
+    kind: Annotated[Literal["cancel"], about("What is to be done to them.")]
+    filter: CancelFilter
+    rate: Annotated[Annotated[int, Meta(ge=0, le=MAX_RATE)] | None, about("Most jobs a second; 0: no bound.", 0)] = None
+    dry_run: Annotated[bool | None, about("Count what matches, and change nothing.", False)] = None
+
+
+class ReleaseBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Jobs by seq, a group's job, or all that a worker holds."""
+
+    seqs: Seqs | None = None
+    group: Annotated[Group | None, about("The job of this group that is leased. Not beside seqs.")] = None
+    tenant: Annotated[
+        Annotated[str, Meta(max_length=MAX_GROUP)] | None, about('Whose group. "" is the default one.', "")
+    ] = None
+    node: Annotated[
+        Annotated[str, text("A worker's name.", most=MAX_NODE_BYTES, least=1)] | None,
+        about("All jobs that this worker holds. Beside seqs or group: those jobs, if this worker holds them."),
+    ] = None
+    visible_at: Annotated[
+        Annotated[list[Annotated[int, Meta(ge=0, le=BIGINT_MAX)]], Meta(max_length=MAX_SEQS)] | None,
+        about("One for each seq, as GET jobs shows it: only if the lease still ends then. Only beside seqs."),
+    ] = None
+    refund: Annotated[bool | None, about("true: gives the deliveries back; else they count.", False)] = None
+
+
+class ReleaseAnswer(msgspec.Struct):
+    """How many leases were taken back; how many of their jobs ended instead of being claimable; and the seqs that are
+    not leased, or not as the request says."""
+
+    topic: str
+    released: int
+    ended: int
+    skipped: list[int]
+
+
+async def change(call: Call, body: ChangeBody) -> v0.JobAnswer:
+    """Change a job that waits: what is given, and nothing else. 409 if it is leased, or over. A lease on it that has
+    ended is gone then."""
+    seq, to, policy = seq_in(call.request), _wanted(body), await call.queue()
+    check_priority(to.priority, policy.config.priority_order)
+    return v0.answer_of(call, await call.context.core(Changes).change(policy, seq, to))
+
+
+async def cancel(call: Call, body: CancelBody) -> CancelAnswer:
+    """Cancel jobs: those that wait are gone, those that are leased are not delivered again. Safe to repeat. By filter,
+    all jobs of the topic are looked at, unless it names a key."""
+    if (body.seqs is None) == (body.filter is None):
+        raise InvalidRequest("seqs or filter is needed, and not both.")
+    if body.filter is not None:
+        match = must_be_live(_match(body.filter))
+        policy = await call.queue()
+        must_see_what_it_asks(call.key, call.topic, match)
+        return CancelAnswer(call.topic, *await cancel_matching(call.request, policy, match), [])
+    seqs, policy = body.seqs or [], await call.queue()
+    if len(seqs) > MAX_SEQS:
+        raise BatchTooLarge(f"At most {MAX_SEQS} seqs a call.", {"seqs": len(seqs), "max": MAX_SEQS})
+    done = await call.context.core(Changes).cancel(policy, [Seq(seq_within(seq)) for seq in seqs])
+    skipped = [seq for seq in seqs if seq not in done.gone and seq not in done.marked]
+    return CancelAnswer(call.topic, len(done.gone), len(done.marked), skipped)
+
+
+async def begin(call: Call, body: BeginBody) -> tuple[int, OperationCount]:
+    """Cancel all jobs that a filter matches and that were enqueued by now, whoever leaves: GET /v0/operations/{id} says
+    how far it is."""
+    policy, match = await call.queue(), _match(body.filter)
+    must_see_what_it_asks(call.key, call.topic, match)
+    return await begin_or_count(call, cancels(policy, match, body.rate or 0), dry_run=bool(body.dry_run))
+
+
+async def take_back(call: Call, body: ReleaseBody) -> ReleaseAnswer:
+    """Take leases back from workers that hang. The jobs are claimable at once, and what their late holders say changes
+    nothing."""
+    leases = _leases(body)
+    taken = await release(call.request, await call.queue(), leases, refund=bool(body.refund))
+    return ReleaseAnswer(call.topic, *taken)
+
+
+def _wanted(body: ChangeBody) -> Change:
+    """What is asked for, held against what a record may be. Raises InvalidRequest, RecordTooLarge."""
+    data, meta = bytes(body.data), bytes(body.meta)
+    if body.content_type is not None and not data:
+        raise InvalidRequest("content_type is data's: give it with data.")
+    record = Record(
+        data=body.data if data else Raw(b"null"),
+        content_type=body.content_type,
+        meta=body.meta,
+        tag=None if body.tag is UNSET else body.tag,
+        run_at=body.run_at,
+    )
+    batch, _ = columns_of(AppendBody(records=[record]))
+    change = Change(
+        payload=Payload(batch.payloads[0], (batch.content_types or [None])[0]) if data else None,
+        metadata=(batch.metadata or [None])[0],
+        tag=(batch.tags or [None])[0],
+        priority=body.priority,
+        delay_ms=body.delay_ms,
+        run_at=(batch.run_ats or [None])[0],
+        clears=frozenset([*["metadata"] * (meta == b"null"), *["tag"] * (body.tag is None)]),
+    )
+    if change == Change():
+        raise InvalidRequest("Nothing is to be changed: name at least one field.")
+    return change
+
+
+def _match(given: CancelFilter) -> Match:
+    return Match(
+        states=None if given.state is None else [given.state],
+        tenant=given.tenant,
+        tag=None if given.tag is None else check_text(given.tag, "tag", MAX_TAG_BYTES),
+        key=given.key,
+        group=given.group,
+        older_than_ms=given.older_than_ms,
+        priority=given.priority,
+        node=given.node,
+        error=given.error,
+        data=data_of(given.data or ()),
+    )
+
+
+def _leases(body: ReleaseBody) -> Leases:
+    if body.seqs is None and body.group is None and body.node is None:
+        raise InvalidRequest("Name the leases: by seqs, group or node.")
+    if body.seqs is not None and body.group is not None:
+        raise InvalidRequest("Name jobs by seqs or by group, not by both.")
+    if body.tenant is not None and body.group is None:
+        raise InvalidRequest("tenant goes with group.")
+    if body.visible_at is not None and len(body.visible_at) != len(body.seqs or ()):
+        raise InvalidRequest(f"visible_at has {len(body.visible_at)} entries for {len(body.seqs or ())} seqs.")
+    if len(body.seqs or ()) > MAX_SEQS:
+        raise BatchTooLarge(f"At most {MAX_SEQS} seqs a call.", {"seqs": len(body.seqs or ()), "max": MAX_SEQS})
+    return Leases(
+        seqs=body.seqs,
+        visible_at=body.visible_at or (),
+        group=None if body.group is None else check_text(body.group, "group", 4 * MAX_GROUP),
+        tenant=check_text(body.tenant or "", "tenant", 4 * MAX_GROUP),
+        node=None if body.node is None else check_node(body.node),
+    )
