@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
-from app.features.jobs.requests import STATES
+from app.features.jobs.filters import STATES
 
 ROOT: Final = Path(__file__).parents[1]
 SVG: Final = "{http://www.w3.org/2000/svg}"

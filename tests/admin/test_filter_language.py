@@ -9,24 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import InvalidRequest
-from app.features.jobs import filter_language as language
-from app.features.jobs.filter_language import WORDS
-from app.features.jobs.requests import data_of, match_of, path_of
+from app.features.jobs import filters
+from app.features.jobs.filters import WORDS, data_of, match_of, path_of
 from app.kernel.jobs import Datum
 
 
 @given(st.dictionaries(st.sampled_from(WORDS), st.text(max_size=40) | st.text('\\" :a', max_size=6)))
 def test_what_is_written_is_read_again(values: dict[str, str]) -> None:
-    assert language.parse(language.text_of(values)) == values
+    assert filters.parse(filters.text_of(values)) == values
 
 
 @given(st.text(max_size=80))
 def test_any_text_is_understood_or_refused(text: str) -> None:
     with contextlib.suppress(InvalidRequest):
-        found = language.parse(text)
-        assert language.parse(language.text_of(found)) == found
-    for offered in language.completions(text):
-        assert language.parse(offered if offered[-1] != ":" else f"{offered}x")
+        found = filters.parse(text)
+        assert filters.parse(filters.text_of(found)) == found
+    for offered in filters.completions(text):
+        assert filters.parse(offered if offered[-1] != ":" else f"{offered}x")
 
 
 @pytest.mark.parametrize(
@@ -43,7 +42,7 @@ def test_any_text_is_understood_or_refused(text: str) -> None:
     ],
 )
 def test_words_and_quotes(text: str, values: dict[str, str]) -> None:
-    assert language.parse(text) == values
+    assert filters.parse(text) == values
 
 
 @pytest.mark.parametrize(
@@ -64,29 +63,29 @@ def test_words_and_quotes(text: str, values: dict[str, str]) -> None:
 )
 def test_what_is_wrong_is_named(text: str, named: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        language.parse(text)
+        filters.parse(text)
     assert named in refused.value.message
 
 
 def test_lengths_of_time() -> None:
     spans = {"500ms": 500, "30s": 30_000, "10m": 600_000, "2h": 7_200_000, "7d": 604_800_000}
-    assert {text: language.milliseconds(text) for text in spans} == spans
-    assert language.parameters({"older": "10m", "tag": "a"}) == ({"tag": "a", "older_than_ms": "600000"}, [])
+    assert {text: filters.milliseconds(text) for text in spans} == spans
+    assert filters.parameters({"older": "10m", "tag": "a"}) == ({"tag": "a", "older_than_ms": "600000"}, [])
     for text in ("", "10", "m", "-1s", "1.5h", "1 h", "9999999999999s"):
         with pytest.raises(InvalidRequest):
-            language.milliseconds(text)
+            filters.milliseconds(text)
 
 
 def test_completions_add_what_is_not_there() -> None:
-    offered = language.completions("tenant:acme older:1h")
+    offered = filters.completions("tenant:acme older:1h")
     assert "tenant:acme older:1h state:ready" in offered
     assert "tenant:acme older:1h key:" in offered
     assert {one.count(word) for one in offered for word in ("tenant:", "older:")} == {1}
 
 
 def test_what_payloads_have_is_asked_for_by_a_path() -> None:
-    values = language.parse(r'data.order.id:17 tag:t data.a\.b.0="x=\"y\""')
-    parameters, data = language.parameters(values)
+    values = filters.parse(r'data.order.id:17 tag:t data.a\.b.0="x=\"y\""')
+    parameters, data = filters.parameters(values)
     assert (parameters, data) == ({"tag": "t"}, ["order.id=17", r'a\.b.0=x="y"'])
     assert data_of(data) == (Datum(("order", "id"), "17"), Datum(("a.b", "0"), 'x="y"'))
     for wrong in ("x", "=x", ".a=x", "a.=x", "a..b=x", "a" * 257 + "=x", ".".join("a" * 17) + "=x", "a=" + "x" * 1_025):
@@ -101,12 +100,12 @@ KEYS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 
 @given(st.lists(KEYS, min_size=1, max_size=9), KEYS)
 def test_any_key_can_be_in_a_path(keys: list[str], value: str) -> None:
-    values = language.parse(f"data.{path_of(keys)}:{language.quoted(value)}")
-    assert data_of(language.parameters(values)[1]) == (Datum(tuple(keys), value),)
+    values = filters.parse(f"data.{path_of(keys)}:{filters.quoted(value)}")
+    assert data_of(filters.parameters(values)[1]) == (Datum(tuple(keys), value),)
 
 
 def test_completions_know_what_was_seen() -> None:
-    offered = language.completions("tag:a data.id:1", ["node:w1", "data.id:", "data.total:"])
+    offered = filters.completions("tag:a data.id:1", ["node:w1", "data.id:", "data.total:"])
     assert {"tag:a data.id:1 node:w1", "tag:a data.id:1 data.total:", "tag:a data.id:1 error:"} <= set(offered)
     assert "tag:a data.id:1 data.id:" not in offered
 
@@ -119,4 +118,4 @@ def test_completions_know_what_was_seen() -> None:
     ],
 )
 def test_a_match_is_said_in_the_same_words(text: str) -> None:
-    assert language.words_of(match_of(*language.parameters(language.parse(text)))) == text
+    assert filters.words_of(match_of(*filters.parameters(filters.parse(text)))) == text

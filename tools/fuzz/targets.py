@@ -20,9 +20,9 @@ from starlette.requests import Request
 from app.base.keys import Key, Scope, digest_of, parse
 from app.errors import HoldfastError, InvalidRequest, NotFound
 from app.features.ingest import forms
-from app.features.jobs import filter_language as language
+from app.features.jobs import filters as job_filters
 from app.features.jobs import payload_view as shown_payloads
-from app.features.jobs.requests import match_of
+from app.features.jobs.filters import match_of
 from app.features.logs.v0_watch import _last_event_id
 from app.http import payloads
 from app.http.body import Few, decoded
@@ -211,16 +211,16 @@ def filters(data: bytes) -> None:
     """The filter of the pages: refused with a reason, or what it says is written and read again."""
     text = _text(data)
     try:
-        found = language.parse(text)
+        found = job_filters.parse(text)
     except InvalidRequest:
         return
-    assert language.parse(language.text_of(found)) == found
+    assert job_filters.parse(job_filters.text_of(found)) == found
     try:
-        asked, wanted = language.parameters(found)
+        asked, wanted = job_filters.parameters(found)
         match = match_of(asked, wanted)
     except InvalidRequest:
         return
-    assert match_of(*language.parameters(language.parse(language.words_of(match)))) == match
+    assert match_of(*job_filters.parameters(job_filters.parse(job_filters.words_of(match)))) == match
 
 
 def hints(data: bytes) -> None:

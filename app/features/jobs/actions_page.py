@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from app.errors import HoldfastError, InvalidRequest, NotFound
-from app.features.jobs import filter_language as language
+from app.features.jobs import filters
 from app.features.jobs import links as again
 from app.features.jobs.change_rows import Change, Payload
 from app.features.jobs.changes import Changes
@@ -134,7 +134,7 @@ def change_of(fields: Mapping[str, str]) -> tuple[Change, dict[str, str]]:
     given = fields.get("delay", "").strip()
     if given:
         try:
-            delay_ms = 0 if given in {"now", "0"} else language.milliseconds(given)
+            delay_ms = 0 if given in {"now", "0"} else filters.milliseconds(given)
         except InvalidRequest as error:
             wrong["delay"] = error.message
         if delay_ms is not None and delay_ms > TEN_YEARS_MS:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from app.features.jobs import filter_language as language
+from app.features.jobs import filters
 from app.features.jobs import list_page as listing
+from app.features.jobs.filters import match_of
 from app.features.jobs.operation_requests import MAX_RATE
 from app.features.jobs.operations import Matched, Wanted
 from app.features.jobs.redrives import Redrives
-from app.features.jobs.requests import cancels, match_of
+from app.features.jobs.requests import cancels
 from app.http.context import context_of
 from app.http.sight import must_see_what_it_asks
 from app.kernel.topics.policy import check_name
@@ -47,7 +48,7 @@ async def begin(request: Request) -> Response:
 
 async def _wanted(request: Request, text: str, rate: int) -> Wanted:
     name = check_name(request.path_params["topic"])
-    match = match_of(*language.parameters(language.parse(text)))
+    match = match_of(*filters.parameters(filters.parse(text)))
     must_see_what_it_asks(must_be_allowed(request, CHANGE_JOBS, name), name, match)
     policy = await context_of(request).policies.queue(name)
     return cancels(policy, match, rate)

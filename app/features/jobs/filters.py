@@ -1,4 +1,5 @@
-"""What a filter of jobs says: `state:ready tenant:acme key:"order 17" data.items.0.sku:a7 older:10m`. docs/admin.md.
+"""Which jobs are meant: by the parameters of the API's list, or by a filter in words, which says the same:
+`state:ready tenant:acme key:"order 17" data.items.0.sku:a7 older:10m`. docs/admin.md.
 
 A word is a name, a colon (or =, with blanks around it or not) and a value; all of them must hold. A value with a space
 or a quote stands in quotes, where a backslash takes the next character as it is. Which words there are is what the
@@ -13,22 +14,114 @@ from typing import Final
 
 from app.base.times import parse_length
 from app.errors import InvalidRequest
-from app.features.jobs.requests import STATES, data_of, path_of
-from app.kernel.jobs import Match
+from app.features.jobs.changes import LIVE
+from app.http.parameters import whole
+from app.kernel.jobs import MAX_PATH, MAX_VALUE, Datum, Match
+from app.kernel.model import MAX_GROUP, MAX_JOB_KEY, MAX_TAG_BYTES
+from app.kernel.topics.settings import MAX_TENANT, TEN_YEARS_MS
 
+STATES: Final = ("ready", "scheduled", "blocked", "leased", "failed", "expired", "cancelled")
+MAX_NODE: Final = 128
+MAX_ERROR_PART: Final = 1_024
+MAX_DATA: Final = 4  # of a filter
+MAX_KEYS: Final = 16  # of a path
+_LONGEST: Final = {
+    "tenant": MAX_TENANT,
+    "tag": MAX_TAG_BYTES,
+    "key": MAX_JOB_KEY,
+    "group": MAX_GROUP,
+    "node": MAX_NODE,
+    "error": MAX_ERROR_PART,
+}
+_DATUM: Final = re.compile(r"(?P<path>(?:\\.|[^\\=])+)=(?P<value>.*)\Z", re.DOTALL)
+_PATH_KEY: Final = re.compile(r"((?:\\.|[^\\.])+)(?:\.(?!\Z)|\Z)", re.DOTALL)
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
+_TO_ESCAPE: Final = re.compile(r'[\\.=:"\s]')
 WORDS: Final = ("state", "priority", "tenant", "tag", "key", "group", "node", "error", "older")
 DATA: Final = "data."  # how words begin that are about payloads; a path follows
-MOST: Final = 1_000  # characters
+MOST_CHARACTERS: Final = 1_000  # of a filter
 _WORD: Final = re.compile(
     r'\s*(?P<name>(?:\\.|[^\s:="\\])*)(?P<colon>\s+=\s+|[:=]?)(?P<value>"(?:[^"\\]|\\.)*"|[^\s"]*)(?=\s|\Z)', re.DOTALL
 )
 _PLAIN: Final = re.compile(r'[^\s"]+\Z')
 
 
+def match_of(given: Mapping[str, str], data: Sequence[str] = ()) -> Match:
+    """Which jobs are meant, by state, priority, tenant, tag, key, group, node, error and older_than_ms, as far as they
+    are given, and by what is in their payloads. Raises InvalidRequest."""
+    state = given.get("state")
+    if state is not None and state not in STATES:
+        raise InvalidRequest(f"state must be one of {', '.join(STATES)}.")
+    for name, most in _LONGEST.items():
+        if len(given.get(name, "")) > most:
+            raise InvalidRequest(f"{name} is longer than {most} characters.")
+        if "\0" in given.get(name, ""):
+            raise InvalidRequest(f"{name} can't have a NUL.")
+    older = whole(given, "older_than_ms", 0) if "older_than_ms" in given else None
+    if older is not None and not 0 <= older <= TEN_YEARS_MS:
+        raise InvalidRequest(f"older_than_ms must be 0 to {TEN_YEARS_MS}.")
+    priority = whole(given, "priority", 0) if "priority" in given else None
+    if priority is not None and not -32_768 <= priority <= 32_767:
+        raise InvalidRequest("priority must be -32768 to 32767.")
+    return Match(
+        states=None if state is None else [state],
+        tenant=given.get("tenant"),
+        tag=given.get("tag"),
+        key=given.get("key"),
+        group=given.get("group"),
+        older_than_ms=older,
+        priority=priority,
+        node=given.get("node"),
+        error=given.get("error"),
+        data=data_of(data),
+    )
+
+
+def data_of(given: Sequence[str]) -> tuple[Datum, ...]:
+    """What is to be in payloads: each `path=value`. A path is keys, and places in lists, with dots between; a backslash
+    takes the next character as it is. Raises InvalidRequest."""
+    if len(given) > MAX_DATA:
+        raise InvalidRequest(f"data is there more than {MAX_DATA} times.")
+    return tuple(map(_datum, given))
+
+
+def _datum(given: str) -> Datum:
+    said = _DATUM.match(given)
+    path, value = (said["path"], said["value"]) if said else ("", "")
+    keys: list[str] = []
+    at = 0
+    while at < len(path) and (key := _PATH_KEY.match(path, at)):
+        keys.append(_ESCAPED.sub(r"\1", key[1]))
+        at = key.end()
+    if not keys or at < len(path):
+        raise InvalidRequest(f"data is path=value, with keys of JSON and dots between as the path: {given[:80]!r}.")
+    if len(path) > MAX_PATH or len(keys) > MAX_KEYS or len(value) > MAX_VALUE:
+        raise InvalidRequest(
+            f"data is too long: a path has {MAX_KEYS} keys and {MAX_PATH} characters, a value {MAX_VALUE}, at most."
+        )
+    if "\0" in given:
+        raise InvalidRequest("data can't have a NUL.")
+    return Datum(tuple(keys), value)
+
+
+def path_of(keys: Sequence[str]) -> str:
+    """The path that leads there, as filters have it."""
+    return ".".join(_TO_ESCAPE.sub(lambda one: f"\\{one[0]}", key) for key in keys)
+
+
+def must_be_live(match: Match) -> Match:
+    """The filter of a cancel: it is not for all jobs, nor for those that are over. Raises InvalidRequest."""
+    if match.is_all:
+        raise InvalidRequest("filter needs at least one field; older_than_ms: 0 is all jobs.")
+    if not set(match.states or ()) <= set(LIVE):
+        raise InvalidRequest(f"state must be one of {', '.join(LIVE)}: what is over can't be cancelled.")
+    return match
+
+
 def parse(text: str) -> dict[str, str]:
     """The values of the words that it has. Raises InvalidRequest, which names what can't be understood."""
-    if len(text) > MOST:
-        raise InvalidRequest(f"A filter has {MOST} characters at most.")
+    if len(text) > MOST_CHARACTERS:
+        raise InvalidRequest(f"A filter has {MOST_CHARACTERS} characters at most.")
     found: dict[str, str] = {}
     at = 0
     while text[at:].strip():

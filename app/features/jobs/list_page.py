@@ -15,12 +15,12 @@ from starlette.responses import RedirectResponse, Response
 
 from app.base.outages import TOO_SLOW
 from app.errors import InvalidRequest
-from app.features.jobs import filter_language as language
+from app.features.jobs import filters
 from app.features.jobs import operation_page as operation
 from app.features.jobs.changes import LIVE
+from app.features.jobs.filters import STATES, match_of, path_of
 from app.features.jobs.operations import Operation
 from app.features.jobs.redrives import Redrives
-from app.features.jobs.requests import STATES, match_of, path_of
 from app.features.saved_views import page as saved
 from app.http.context import Context, context_of
 from app.http.parameters import whole
@@ -82,7 +82,7 @@ class Asked(msgspec.Struct, frozen=True):
     def address(self, values: dict[str, str] | None = None, *, oldest: bool | None = None, after: int = 0) -> str:
         """Of the same list with another filter, in another order, or from another place on."""
         query = {
-            "q": self.text if values is None else language.text_of(values),
+            "q": self.text if values is None else filters.text_of(values),
             "order": "oldest" if (self.oldest_first if oldest is None else oldest) else "",
             "after": str(after) if after else "",
         }
@@ -137,7 +137,7 @@ async def show(request: Request) -> Response:
         operations=await _cancels(context, name),
         kept=await saved.of(request, asked.address(), worth=not asked.match.is_all and not asked.wrong),
         any=not asked.match.is_all,
-        completions=language.completions(asked.text, _seen([as_seen(key, name, job) for job in jobs[:SEEN]])),
+        completions=filters.completions(asked.text, _seen([as_seen(key, name, job) for job in jobs[:SEEN]])),
         choices=_choices(asked, holding),
         rows=None if found is None else [_row(asked, one) for one in found.jobs],
         columns=[name for name in _NARROWING if any(getattr(job, name) for job in jobs)],
@@ -169,8 +169,8 @@ def _asked(given: Mapping[str, str], name: str) -> Asked:
     if text.isascii() and text.isdigit():
         return Asked(name, text, {}, Match(), order == "oldest", after)
     try:
-        values = language.parse(text)
-        match = match_of(*language.parameters(values))
+        values = filters.parse(text)
+        match = match_of(*filters.parameters(values))
     except InvalidRequest as error:
         return Asked(name, text, {}, Match(), order == "oldest", after, error.message)
     return Asked(name, text, values, match, order == "oldest", after)
@@ -190,7 +190,7 @@ async def _listed(context: Context, policy: Policy, asked: Asked) -> Listed | No
 
 def _seen(jobs: Sequence[Shown]) -> list[str]:
     """Words that these jobs would have."""
-    nodes = {f"node:{language.quoted(job.node)}": 0 for job in jobs if job.state == "leased" and job.node}
+    nodes = {f"node:{filters.quoted(job.node)}": 0 for job in jobs if job.state == "leased" and job.node}
     paths: dict[str, int] = {}
     for job in jobs:
         if len(job.payload) <= _SMALL and forms.form_of(job.content_type) is forms.Form.JSON:
@@ -198,7 +198,7 @@ def _seen(jobs: Sequence[Shown]) -> list[str]:
                 data = msgspec.json.decode(job.payload)
                 fields = data if isinstance(data, dict) else {}
                 plain = [key for key, value in fields.items() if key and not isinstance(value, dict | list)]
-                paths |= {f"{language.DATA}{path_of([key])}:": 0 for key in plain}
+                paths |= {f"{filters.DATA}{path_of([key])}:": 0 for key in plain}
     return [*nodes, *list(paths)[:_PATHS]]
 
 

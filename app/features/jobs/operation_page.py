@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from app.errors import NotFound
-from app.features.jobs import filter_language as language
+from app.features.jobs import filters
 from app.features.jobs.operation_requests import find_operation
 from app.features.jobs.operations import Operation, State
 from app.features.jobs.redrives import Redrives
@@ -42,7 +42,7 @@ async def show(request: Request) -> Response:
         topic=name,
         tabs=tabs(request, name),
         here=address(found),
-        matches="" if found.wanted.cancels is None else language.words_of(found.wanted.cancels),
+        matches="" if found.wanted.cancels is None else filters.words_of(found.wanted.cancels),
         one=found,
         said=SAID[found.state],
         over=found.ended_at is not None,

@@ -2,108 +2,26 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, assert_never
+from collections.abc import Sequence
+from typing import NamedTuple, assert_never
 
 import msgspec
 from starlette.requests import Request
 
-from app.errors import InvalidRequest, KeyConflict, TopicNotFound
-from app.features.jobs.changes import LIVE, Changes, Counted
+from app.errors import KeyConflict, TopicNotFound
+from app.features.jobs.changes import Changes, Counted
+from app.features.jobs.filters import must_be_live
 from app.features.jobs.operations import Wanted
 from app.features.jobs.redrive_rows import First, Outcome
 from app.features.jobs.redrives import Redrives
 from app.features.jobs.releases import Releases
 from app.http.context import Context, context_of
-from app.http.parameters import whole
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Action
-from app.kernel.jobs import MAX_PATH, MAX_VALUE, Datum, Match
-from app.kernel.model import MAX_GROUP, MAX_JOB_KEY, MAX_TAG_BYTES, Held, Seq
+from app.kernel.jobs import Match
+from app.kernel.model import Held, Seq
 from app.kernel.topics.policy import Policy
-from app.kernel.topics.settings import BIGINT_MAX, MAX_TENANT, TEN_YEARS_MS
-
-STATES: Final = ("ready", "scheduled", "blocked", "leased", "failed", "expired", "cancelled")
-MAX_NODE: Final = 128
-MAX_ERROR_PART: Final = 1_024
-MAX_DATA: Final = 4  # of a filter
-MAX_KEYS: Final = 16  # of a path
-_LONGEST: Final = {
-    "tenant": MAX_TENANT,
-    "tag": MAX_TAG_BYTES,
-    "key": MAX_JOB_KEY,
-    "group": MAX_GROUP,
-    "node": MAX_NODE,
-    "error": MAX_ERROR_PART,
-}
-_DATUM: Final = re.compile(r"(?P<path>(?:\\.|[^\\=])+)=(?P<value>.*)\Z", re.DOTALL)
-_PATH_KEY: Final = re.compile(r"((?:\\.|[^\\.])+)(?:\.(?!\Z)|\Z)", re.DOTALL)
-_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
-_TO_ESCAPE: Final = re.compile(r'[\\.=:"\s]')
-
-
-def match_of(given: Mapping[str, str], data: Sequence[str] = ()) -> Match:
-    """Which jobs are meant, by state, priority, tenant, tag, key, group, node, error and older_than_ms, as far as they
-    are given, and by what is in their payloads. Raises InvalidRequest."""
-    state = given.get("state")
-    if state is not None and state not in STATES:
-        raise InvalidRequest(f"state must be one of {', '.join(STATES)}.")
-    for name, most in _LONGEST.items():
-        if len(given.get(name, "")) > most:
-            raise InvalidRequest(f"{name} is longer than {most} characters.")
-        if "\0" in given.get(name, ""):
-            raise InvalidRequest(f"{name} can't have a NUL.")
-    older = whole(given, "older_than_ms", 0) if "older_than_ms" in given else None
-    if older is not None and not 0 <= older <= TEN_YEARS_MS:
-        raise InvalidRequest(f"older_than_ms must be 0 to {TEN_YEARS_MS}.")
-    priority = whole(given, "priority", 0) if "priority" in given else None
-    if priority is not None and not -32_768 <= priority <= 32_767:
-        raise InvalidRequest("priority must be -32768 to 32767.")
-    return Match(
-        states=None if state is None else [state],
-        tenant=given.get("tenant"),
-        tag=given.get("tag"),
-        key=given.get("key"),
-        group=given.get("group"),
-        older_than_ms=older,
-        priority=priority,
-        node=given.get("node"),
-        error=given.get("error"),
-        data=data_of(data),
-    )
-
-
-def data_of(given: Sequence[str]) -> tuple[Datum, ...]:
-    """What is to be in payloads: each `path=value`. A path is keys, and places in lists, with dots between; a backslash
-    takes the next character as it is. Raises InvalidRequest."""
-    if len(given) > MAX_DATA:
-        raise InvalidRequest(f"data is there more than {MAX_DATA} times.")
-    return tuple(map(_datum, given))
-
-
-def _datum(given: str) -> Datum:
-    said = _DATUM.match(given)
-    path, value = (said["path"], said["value"]) if said else ("", "")
-    keys: list[str] = []
-    at = 0
-    while at < len(path) and (key := _PATH_KEY.match(path, at)):
-        keys.append(_ESCAPED.sub(r"\1", key[1]))
-        at = key.end()
-    if not keys or at < len(path):
-        raise InvalidRequest(f"data is path=value, with keys of JSON and dots between as the path: {given[:80]!r}.")
-    if len(path) > MAX_PATH or len(keys) > MAX_KEYS or len(value) > MAX_VALUE:
-        raise InvalidRequest(
-            f"data is too long: a path has {MAX_KEYS} keys and {MAX_PATH} characters, a value {MAX_VALUE}, at most."
-        )
-    if "\0" in given:
-        raise InvalidRequest("data can't have a NUL.")
-    return Datum(tuple(keys), value)
-
-
-def path_of(keys: Sequence[str]) -> str:
-    """The path that leads there, as filters have it."""
-    return ".".join(_TO_ESCAPE.sub(lambda one: f"\\{one[0]}", key) for key in keys)
+from app.kernel.topics.settings import BIGINT_MAX
 
 
 async def cancel_matching(request: Request, policy: Policy, match: Match) -> Counted:
@@ -120,15 +38,6 @@ def cancels(policy: Policy, match: Match, rate: int = 0) -> Wanted:
     """A cancel of what matches, as an operation: `rate` jobs a second, 0 for as fast as it goes. Raises
     InvalidRequest."""
     return Wanted((policy.topic.name, policy.topic.id), rate=rate, cancels=must_be_live(match))
-
-
-def must_be_live(match: Match) -> Match:
-    """The filter of a cancel: it is not for all jobs, nor for those that are over. Raises InvalidRequest."""
-    if match.is_all:
-        raise InvalidRequest("filter needs at least one field; older_than_ms: 0 is all jobs.")
-    if not set(match.states or ()) <= set(LIVE):
-        raise InvalidRequest(f"state must be one of {', '.join(LIVE)}: what is over can't be cancelled.")
-    return match
 
 
 class Leases(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from app.errors import InvalidRequest
 from app.features.jobs.changes import Changes
-from app.features.jobs.requests import MAX_DATA, MAX_ERROR_PART, MAX_NODE, STATES, match_of
+from app.features.jobs.filters import MAX_DATA, MAX_ERROR_PART, MAX_NODE, STATES, match_of
 from app.http.bounds import DATUM, about
 from app.http.openapi import query
 from app.http.paging import CURSOR, cursor_of, cursor_to, foreign_cursor
