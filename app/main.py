@@ -280,7 +280,7 @@ def _relay(settings: Settings, slot: int, folder: Path | None, counted: Metrics)
 def _connect(hints: Hints, relay: Relay | None, policies: Policies, engine: Engine, directory: Directory) -> None:
     """Tell hints who wants to hear what, and who says it; then they come."""
     hints.topic_changed.subscribe(policies.forget)
-    hints.work_made.subscribe(engine.heard_of_work)
+    hints.work_made.subscribe(engine.hear_of_work)
     hints.user_told.subscribe(engine.users.heard)
     hints.keys_changed.subscribe(directory.refresh)
     hints.missed.subscribe(policies.forget_all)

@@ -10,25 +10,14 @@ from app.base.metrics import MOST_TOPICS, Labels, Metrics, catalogue
 from app.base.metrics.catalogue import Family
 from app.base.signals import Signal
 from app.kernel.claim.claims import Claims
-from app.kernel.claim.fairness import Fairness
-from app.kernel.claim.limits import Buckets, Throttle
-from app.kernel.claim.marks import Marks
-from app.kernel.claim.ordering import Lanes
+from app.kernel.claim.limits import Buckets
 from app.kernel.claim.streams import Streams
-from app.kernel.claim.waiters import Waiters
 from app.kernel.claim.walk import MAX_CLAIM
-from app.kernel.counts.counters import Counters
-from app.kernel.enqueue.byte_limit import Room
 from app.kernel.enqueue.enqueues import Enqueues
-from app.kernel.groups.groups import Groups
 from app.kernel.logs.logs import Logs
-from app.kernel.logs.readers import Readers
-from app.kernel.schemas.checks import Checks
 from app.kernel.settle.exits import Exits
 from app.kernel.settle.settlements import Settlements
-from app.kernel.shared import Shared
-from app.kernel.topics.last_used import Uses
-from app.kernel.user_events.users import Users
+from app.kernel.state import EngineState
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pools
@@ -44,7 +33,6 @@ class Core:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._shared = engine.shared
 
     def stop(self) -> None:
         """The service is stopping: send away who waits, and begin nothing more."""
@@ -56,7 +44,7 @@ class Core:
 T = TypeVar("T", bound=Core)
 
 
-class Engine:
+class Engine(EngineState):
     """What the edges call. Each part documents its own verbs."""
 
     def __init__(
@@ -73,50 +61,24 @@ class Engine:
         processes: int = 1,
         buckets: Buckets | None = None,
     ) -> None:
-        self.pools = pools
-        self.most_topics = most_topics
-        self.processes = processes
-        self.metrics = metrics or Metrics(most_topics=most_topics)
-        self.policies = policies
-        self.to_files = to_files  # days of events, results and the archive stay until they are kept as files
-        self.lanes = Lanes()
-        self.fairness = Fairness()
-        self.marks = Marks(pools, self.fairness)
-        self.counters = Counters(pools, self.marks)
-        self.waiters = Waiters(pools, self.marks)
-        self.waiters.claimable.subscribe(self.fairness.heard)
-        self.readers = Readers(pools)
-        self.throttle = Throttle(pools, self.waiters.wake, buckets)
-        self.groups = Groups(pools, policies, self.marks, self.counters, self.waiters)
-        self.checks = Checks(pools.rest, policies, self.metrics)
-        self.users = Users(pools, self.metrics, max_waiting)
-        self.uses = Uses(pools)
-        self.reads = self.uses.reads
-        self.shared = shared = Shared(
+        super().__init__(
             pools,
             policies,
-            self.lanes,
-            self.marks,
-            self.counters,
-            self.waiters,
-            self.readers,
-            self.throttle,
-            max_waiting,
-            self.metrics,
-            Room(pools, max_total_bytes),
-            self.checks,
-            self.groups,
-            self.users,
-            self.fairness,
-            self.uses.writes,
-            signs,
+            max_waiting=max_waiting,
+            metrics=metrics,
+            most_topics=most_topics,
+            max_total_bytes=max_total_bytes,
+            signs=signs,
+            buckets=buckets,
         )
-        self.exits = Exits(shared)
-        self.enqueues = Enqueues(shared)
-        self.logs = Logs(shared)
-        self.settlements = Settlements(shared, self.exits)
-        self.claims = Claims(shared, self.exits, self.settlements)
-        self.streams = Streams(shared, self.claims, self.settlements)
+        self.processes = processes
+        self.to_files = to_files  # days of events, results and the archive stay until they are kept as files
+        self.exits = Exits(self)
+        self.enqueues = Enqueues(self)
+        self.logs = Logs(self)
+        self.settlements = Settlements(self, self.exits)
+        self.claims = Claims(self, self.exits, self.settlements)
+        self.streams = Streams(self, self.claims, self.settlements)
         # What one page has asked for, others show too, for half a minute.
         self.kept: Fresh[Hashable, Any] = Fresh(KEPT_SECONDS, most=100, at_once=2)
         self._cores: dict[type[Core], Core] = {}
@@ -130,12 +92,12 @@ class Engine:
             core = self._cores[kind] = kind(self)
         return cast(T, core)
 
-    def moved(self, topic_id: int) -> tuple[int, float]:
-        """What this process knows of a topic's motion: other than before once its jobs have moved here, or others have
-        said that there are more. Costs two looks into memory."""
+    def motion(self, topic_id: int) -> tuple[int, float]:
+        """Differs from before once a topic's jobs have moved in this process, or others have said that there are more.
+        Costs two looks into memory."""
         return self.waiters.mark(topic_id), self.marks.last_used(topic_id)
 
-    def heard_of_work(self, topic_id: int, jobs: int) -> None:
+    def hear_of_work(self, topic_id: int, jobs: int) -> None:
         """Another process has made so many jobs claimable, perhaps in a lane that is new; or has appended records."""
         self.readers.wake(topic_id)
         if self.waiters.wanted(topic_id):
@@ -143,8 +105,8 @@ class Engine:
         self.fairness.heard(topic_id)
         self.waiters.wake(topic_id, jobs)
 
-    def resumed(self, topic_id: int) -> None:
-        """A topic is held up no longer: whoever waits for its jobs looks again."""
+    def wake_all_of(self, topic_id: int) -> None:
+        """A topic was resumed: all callers that wait for its jobs look again."""
         self.fairness.heard(topic_id)
         self.waiters.wake(topic_id, MAX_CLAIM * self.waiters.count())
 

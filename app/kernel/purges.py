@@ -32,7 +32,7 @@ class Purges(Core):
 
         In batches: other verbs come in between, and a purge that breaks off has done a part.
         """
-        topic, db = policy.topic, self._shared.verbs(policy)
+        topic, db = policy.topic, self._engine.verbs(policy)
         drawn = (await inspector.draws(db, [topic])).get(topic.id)
         if drawn is None:
             return 0
@@ -43,9 +43,9 @@ class Purges(Core):
             done = await tried_again(
                 partial(shown.purge, db, topic, statuses, after=after, upto=drawn.drawn, limit=AT_ONCE)
             )
-            self._shared.moved(topic, ready=-done.ready, in_flight=-done.in_flight)
+            self._engine.note_move(topic, ready=-done.ready, in_flight=-done.in_flight)
             count, after = count + done.count, done.last_seq
-        await self._shared.groups.left(policy)
+        await self._engine.groups.left(policy)
         return count
 
     async def delete_topic(self, policy: Policy, *, if_empty: bool, by: Actor) -> bool:
@@ -62,8 +62,8 @@ class Purges(Core):
                     await self._engine.logs.delete(policy, None, Match())
                 else:
                     gone = await self.purge(policy, tuple(Status))
-        name, db = policy.topic.name, self._shared.pools.rest
+        name, db = policy.topic.name, self._engine.pools.rest
         deleted = await store.delete(db, name, if_empty=if_empty, by=by, gone=gone)
-        self._shared.policies.changed(name)
+        self._engine.policies.changed(name)
         self._engine.drop(policy.topic)
         return deleted

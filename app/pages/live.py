@@ -134,4 +134,4 @@ async def _moved(context: Context, request: Request) -> Callable[[], Hashable]:
     """What says that something has moved on the page: of one about a topic, its jobs; else nothing does."""
     name = request.path_params.get("topic")
     policy = None if name is None else await context.policies.for_anybody(name)
-    return (lambda: 0) if policy is None else functools.partial(context.engine.moved, policy.topic.id)
+    return (lambda: 0) if policy is None else functools.partial(context.engine.motion, policy.topic.id)

@@ -49,7 +49,7 @@ class Replays(Core):
             raise Draining(policy.topic.name)
         if not config.replayable:
             raise NotReplayable(policy.topic.name)
-        db = self._shared.verbs(policy)
+        db = self._engine.verbs(policy)
         begun = await archive.begin(db, policy.topic, from_time, config.replay_window_ms)
         if begun is None:
             raise OutsideWindow(policy.topic.name, config.replay_window_ms)
@@ -59,7 +59,7 @@ class Replays(Core):
         while not run.done:
             if self._stopping:
                 raise ShuttingDown("The service is stopping. Ask again: the replay goes on where it is.")
-            if (await self._shared.policies.queue(policy.topic.name)).control.draining:
+            if (await self._engine.policies.queue(policy.topic.name)).control.draining:
                 raise Draining(policy.topic.name)
             run = await self._next(policy, run)
         return run
@@ -69,13 +69,13 @@ class Replays(Core):
         self._stopping = True
 
     async def _next(self, policy: Policy, run: Replay) -> Replay:
-        db = self._shared.verbs(policy)
+        db = self._engine.verbs(policy)
         for attempt in range(RETRIES + 1):
             try:
                 moved = await self._batch(policy, run)
                 break
             except asyncpg.InternalServerError:  # what a missing sequence raises
-                self._shared.policies.forget(policy.topic.name)
+                self._engine.policies.forget(policy.topic.name)
                 raise TopicNotFound(policy.topic.name) from None
             except LOST_RACE:
                 if attempt == RETRIES:
@@ -85,12 +85,12 @@ class Replays(Core):
             return await archive.look(db, policy.topic, run) or replace(run, done=True)
         if moved.jobs:
             self._added(policy, moved.jobs)
-            await self._shared.groups.left(policy)
+            await self._engine.groups.left(policy)
         return moved.run
 
     async def _batch(self, policy: Policy, run: Replay) -> archive.Batch | None:
         """The next batch, as far as all topics together have room for it: what it weighs is known once it is there."""
-        pool, room = self._shared.verbs(policy), self._shared.room
+        pool, room = self._engine.verbs(policy), self._engine.room
         if not room.most:
             return await archive.replay(pool, policy.topic, run, self.most, policy.config.ttl_ms)
         async with pool.acquire() as db, db.transaction():
@@ -101,8 +101,8 @@ class Replays(Core):
 
     def _added(self, policy: Policy, count: int) -> None:
         topic = policy.topic
-        self._shared.metrics.topic(topic.name).enqueued.add(count)
-        self._shared.lanes.forget(topic.id)
-        self._shared.writes.note(topic.id)
-        self._shared.moved(topic, ready=count)
-        self._shared.waiters.added(topic.id, count)
+        self._engine.metrics.topic(topic.name).enqueued.add(count)
+        self._engine.lanes.forget(topic.id)
+        self._engine.writes.note(topic.id)
+        self._engine.note_move(topic, ready=count)
+        self._engine.waiters.added(topic.id, count)

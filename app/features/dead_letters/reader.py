@@ -29,7 +29,7 @@ class FailureReader(Core):
         """The `limit` largest clusters of what is out, with `since` of what went out from then on."""
         dead = await self._dead_letter(policy)
         name = None if dead is None else dead.topic.name
-        return await failures.read(self._shared.pools.rest, policy.topic.name, name, since, limit)
+        return await failures.read(self._engine.pools.rest, policy.topic.name, name, since, limit)
 
     async def purge(self, policy: Policy, cluster: str, by: Actor) -> int:
         """Delete the jobs of a cluster that are out by now, for good: how many. A lease on one is lost. The audit trail
@@ -37,7 +37,7 @@ class FailureReader(Core):
 
         In batches: other verbs come in between, and a purge that breaks off has done a part.
         """
-        rest, topic = self._shared.pools.rest, policy.topic.name
+        rest, topic = self._engine.pools.rest, policy.topic.name
         await trail.record(rest, by, Action.CLUSTER_PURGED, topic, {"cluster": cluster})
         dead = await self._dead_letter(policy)
         name = None if dead is None else dead.topic.name
@@ -50,14 +50,14 @@ class FailureReader(Core):
 
     async def _purge(self, holder: Policy, place: Place, cluster: str, until: datetime) -> int:
         topic: Topic = holder.topic
-        db, count = self._shared.verbs(holder), 0
+        db, count = self._engine.verbs(holder), 0
         after: tuple[datetime, int] | None = (failures.THE_BEGINNING, 0)
         while after is not None:
             run = partial(failures.purge, db, place, cluster, after=after, until=until, limit=AT_ONCE)
             done = await tried_again(run)
-            self._shared.moved(topic, ready=-done.ready, in_flight=-done.in_flight)
+            self._engine.note_move(topic, ready=-done.ready, in_flight=-done.in_flight)
             count, after = count + done.count, done.last
-        await self._shared.groups.left(holder)
+        await self._engine.groups.left(holder)
         return count
 
     async def _dead_letter(self, policy: Policy) -> Policy | None:
@@ -65,7 +65,7 @@ class FailureReader(Core):
         if policy.config.dead_letter is None:
             return None
         try:
-            dead = await self._shared.policies.get(policy.config.dead_letter)
+            dead = await self._engine.policies.get(policy.config.dead_letter)
         except TopicNotFound:
             return None
         return dead if dead.config.type is TopicType.QUEUE else None

@@ -51,7 +51,7 @@ class Explain(Core):
     ) -> Explained | None:
         """Why a job is not running; None if nothing is known of it. Where it is as a dead letter is told if `covers`
         that topic. `last`: its events, the newest first, for who has read them already; one is enough."""
-        db = self._shared.pools.rest
+        db = self._engine.pools.rest
         row = await store.job(db, policy.topic, policy.budget, seq)
         if row is None:
             return await self._gone(policy, seq, covers, last)
@@ -65,8 +65,8 @@ class Explain(Core):
 
     async def topic(self, policy: Policy) -> tuple[Waiting, Verdict]:
         """Why a queue's jobs are not running."""
-        db, topic = self._shared.pools.rest, policy.topic
-        lows = self._shared.marks.lows(topic.id)
+        db, topic = self._engine.pools.rest, policy.topic
+        lows = self._engine.marks.lows(topic.id)
         counts = await inspector.count(db, topic, policy.budget, COUNTED, lows)
         waiting = Waiting(counts.ready, counts.looked >= COUNTED, counts.scheduled, counts.blocked, counts.in_flight)
         stuck = Stuck()
@@ -78,14 +78,14 @@ class Explain(Core):
         self, policy: Policy, tenant: str, group: str, *, covers: Callable[[str], bool]
     ) -> tuple[Head, Verdict]:
         """What is out of a group, how many wait behind it, and why the first is not running; see `job`."""
-        head = await store.head(self._shared.pools.rest, policy.topic, tenant, group)
+        head = await store.head(self._engine.pools.rest, policy.topic, tenant, group)
         out = None if head.seq is None else await self.job(policy, head.seq, covers=covers)
         return head, reasons.of_group(head, None if out is None else out.verdict)
 
     async def _gone(
         self, policy: Policy, seq: int, covers: Callable[[str], bool], events: Sequence[Event] | None
     ) -> Explained | None:
-        db, topic = self._shared.pools.rest, policy.topic
+        db, topic = self._engine.pools.rest, policy.topic
         for place in (await jobs.letters(db, [(topic.id, seq)])).values():
             for letter in await jobs.show(db, [place]):
                 where = (letter.topic, letter.seq) if covers(letter.topic) else None
@@ -106,9 +106,9 @@ class Explain(Core):
     async def _ahead(self, policy: Policy, row: Row) -> Ahead:
         """How many jobs come before one: of its tenant those that do, and of each other tenant that is not paused as
         many as fair turns give it meanwhile."""
-        config, lows = policy.config, self._shared.marks.lows(policy.topic.id)
+        config, lows = policy.config, self._engine.marks.lows(policy.topic.id)
         back = config.retry_order == "back"
-        lanes = await store.claimable(self._shared.pools.rest, policy.topic, lows, row, by_time=back)
+        lanes = await store.claimable(self._engine.pools.rest, policy.topic, lows, row, by_time=back)
         sign = 1 if config.priority_order == "highest_first" else -1
         own, others, at_least = 0, dict[str, int](), False
         for lane, n in lanes.items():
@@ -131,7 +131,7 @@ class Explain(Core):
         not; see ordering.py: of OVERTAKE_SHARE jobs, one is from a lane that overtakes."""
         known = {reach.lane: reach for reach in lows.lanes}
         own = [known.get(lane, Reach(lane)) for lane in {**lanes, row.lane: 0} if lane.tenant == row.tenant]
-        heads = await inspector.heads(self._shared.pools.rest, [(policy.topic.name, reach) for reach in own])
+        heads = await inspector.heads(self._engine.pools.rest, [(policy.topic.name, reach) for reach in own])
         overtaking = {
             reach.lane for reach in ordering.overtaking_lanes(policy.config, list(zip(own, heads, strict=True)))
         }
@@ -144,15 +144,15 @@ class Explain(Core):
         limit = policy.config.tenant_limits.get(tenant)
         if limit is None:
             return None
-        held = await limits.in_flight(self._shared.pools.rest, policy.topic, {tenant: limit})
+        held = await limits.in_flight(self._engine.pools.rest, policy.topic, {tenant: limit})
         return Room(tenant, limit, held[tenant])
 
     async def _pace(self, policy: Policy) -> Pace:
         topic, limit = policy.topic, policy.config.throughput_limit
         # First: a look at the ledger may take longer than a token does to come.
-        refill_ms = round(await self._shared.throttle.refill(policy) * 1000) if limit else 0
+        refill_ms = round(await self._engine.throttle.refill(policy) * 1000) if limit else 0
         recent, seconds = await self._recent(topic)
-        waiting = self._shared.waiters.parked(topic.name)
+        waiting = self._engine.waiters.parked(topic.name)
         if not limit:
             return Pace(recent, seconds, waiting)
         # Under a steady load, a token may just have come.
@@ -162,7 +162,7 @@ class Explain(Core):
     async def _recent(self, topic: Topic) -> tuple[Recent, float]:
         recent, seconds, end = _NOTHING, 0.0, time.monotonic() + PATIENCE_SECONDS
         with contextlib.suppress(*TOO_SLOW):
-            async with self._shared.pools.rest.acquire() as db, db.transaction(readonly=True):
+            async with self._engine.pools.rest.acquire() as db, db.transaction(readonly=True):
                 for window in WINDOWS:
                     left_ms = (end - time.monotonic()) * 1000
                     if left_ms < 1:

@@ -21,7 +21,7 @@ from app.kernel.model import Topic
 if TYPE_CHECKING:
     from app.kernel.jobs import Match
     from app.kernel.model import Connection
-    from app.kernel.shared import Shared
+    from app.kernel.state import EngineState
 
 LAST: Final = 9  # the stage behind all others
 SECONDS: Final = 1.0  # that a count may go on to its next page
@@ -61,12 +61,12 @@ async def batch(db: Connection, run: Operation, limit: int) -> tuple[Step, Cance
     return step, done
 
 
-async def told(shared: Shared, topic: tuple[str, int], done: Cancelled) -> None:
+async def told(state: EngineState, topic: tuple[str, int], done: Cancelled) -> None:
     """Tell whom it concerns, once it is committed."""
     with contextlib.suppress(TopicNotFound, NotAQueue, *UNREACHABLE):
-        policy = await shared.policies.queue(topic[0])
+        policy = await state.policies.queue(topic[0])
         if policy.topic.id == topic[1]:
-            await changes.told(shared, policy, done)
+            await changes.told(state, policy, done)
 
 
 async def _find(

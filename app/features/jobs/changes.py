@@ -26,7 +26,7 @@ from app.kernel.topics.policy import Policy
 
 if TYPE_CHECKING:
     from app.kernel.engine import Core
-    from app.kernel.shared import Shared
+    from app.kernel.state import EngineState
 
 BATCH: Final = 1_000
 LIVE: Final = ("ready", "scheduled", "blocked", "leased")
@@ -44,14 +44,14 @@ class Changes(Core):
 
     async def cancel(self, policy: Policy, seqs: Sequence[Seq]) -> Cancelled:
         """Cancel jobs: what waits is gone, what is leased is marked, and ends however its lease ends, but by an ack."""
-        done = await tried_again(partial(changes.cancel, self._shared.verbs(policy), policy.topic, sorted(set(seqs))))
-        await told(self._shared, policy, done)
+        done = await tried_again(partial(changes.cancel, self._engine.verbs(policy), policy.topic, sorted(set(seqs))))
+        await told(self._engine, policy, done)
         return done
 
     async def cancel_matching(self, policy: Policy, match: Match) -> Counted:
         """Cancel the jobs that match at this moment, the oldest first, in batches: other verbs come in between, and
         what breaks off has done a part."""
-        db = self._shared.pools.rest
+        db = self._engine.pools.rest
         drawn = (await inspector.draws(db, [policy.topic])).get(policy.topic.id)
         gone = marked = 0
         behind: int | None = 0
@@ -69,14 +69,14 @@ class Changes(Core):
     async def change(self, policy: Policy, seq: Seq, to: Change) -> Shown:
         """Change a job that waits: the job as it is then. Raises NotFound, NotPending, KeyConflict,
         SchemaViolation."""
-        topic, db = policy.topic, self._shared.verbs(policy)
+        topic, db = policy.topic, self._engine.verbs(policy)
         if to.payload is not None and policy.schema_version is not None:
-            await self._shared.checks.must_fit(policy, [to.payload.body], [to.payload.content_type])
+            await self._engine.checks.must_fit(policy, [to.payload.body], [to.payload.content_type])
         if to.priority is not None:
             job = await self.show(policy, seq)
             tenant = "" if job.original_topic is not None else job.tenant  # dead letters have a lane together
             lane = Batch(payloads=[b""], tenants=[tenant], priorities=[to.priority])
-            await self._shared.lanes.ensure(db, topic, lane)
+            await self._engine.lanes.ensure(db, topic, lane)
         began = time.monotonic()
         try:
             done = await tried_again(partial(changes.change, db, topic, seq, to))
@@ -86,22 +86,22 @@ class Changes(Core):
             raise no_job(policy, seq)
         if done.status != "pending":
             raise NotPending(topic.name, seq, done.status)
-        self._shared.moved(topic, ready=done.ready - (done.was == "ready"))
+        self._engine.note_move(topic, ready=done.ready - (done.was == "ready"))
         # A claim may have passed it over meanwhile, for it was locked.
-        self._shared.marks.note_change(topic.id, began)
+        self._engine.marks.note_change(topic.id, began)
         if done.due:
-            self._shared.marks.look_at_due(topic.id)
+            self._engine.marks.look_at_due(topic.id)
         job = await self.show(policy, seq)
         if done.ready or done.due:
-            self._shared.waiters.added(topic.id, 1, None if job.original_topic is not None else {job.tenant})
+            self._engine.waiters.added(topic.id, 1, None if job.original_topic is not None else {job.tenant})
         if job.state == "scheduled":
-            self._shared.waiters.due_in(topic.id, max(job.visible_ms / 1000 - time.time(), 0))
+            self._engine.waiters.due_in(topic.id, max(job.visible_ms / 1000 - time.time(), 0))
         return job
 
     async def show(self, policy: Policy, seq: Seq) -> Shown:
         """A job. Raises NotFound."""
         place = Place(policy.topic.name, policy.topic.id, seq)
-        for job in await shown.show(self._shared.pools.rest, [place]):
+        for job in await shown.show(self._engine.pools.rest, [place]):
             return job
         raise no_job(policy, seq)
 
@@ -111,12 +111,12 @@ def live(match: Match) -> Match:
     return match if match.states is not None else replace(match, states=LIVE)
 
 
-async def told(shared: Shared, policy: Policy, done: Cancelled) -> None:
+async def told(state: EngineState, policy: Policy, done: Cancelled) -> None:
     """Count what was cancelled, and see to who waits behind it."""
-    shared.moved(policy.topic, ready=-done.ready)
-    shared.metrics.topic(policy.topic.name).cancelled.add(len(done.gone))
+    state.note_move(policy.topic, ready=-done.ready)
+    state.metrics.topic(policy.topic.name).cancelled.add(len(done.gone))
     if done.gone or done.marked:
-        await shared.groups.left(policy)
+        await state.groups.left(policy)
 
 
 def no_job(policy: Policy, seq: int) -> NotFound:

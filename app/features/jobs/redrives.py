@@ -80,8 +80,8 @@ class Redrives(Core):
     async def requeue(self, topic: tuple[str, int], seqs: Sequence[int], starts: Sequence[str] = ()) -> list[Requeued]:
         """Requeue jobs of a topic that are out, ascending by seq, all in one transaction; what is not out is left out
         of the answer. Raises what the database raises."""
-        ttl_ms = self._shared.policies.defaults.ttl_ms
-        db = self._shared.pools.rest
+        ttl_ms = self._engine.policies.defaults.ttl_ms
+        db = self._engine.pools.rest
 
         async def run() -> list[Requeued]:
             return await redrive.requeue(db, topic, seqs, ttl_ms=ttl_ms, starts=starts)
@@ -107,7 +107,7 @@ class Redrives(Core):
         for stage, search in enumerate(searches[behind.stage :], behind.stage):
             if len(found) == limit:
                 return found, Behind(stage)
-            part = await redrive.find(self._shared.pools.rest, search, at, looks=LISTED, limit=limit - len(found))
+            part = await redrive.find(self._engine.pools.rest, search, at, looks=LISTED, limit=limit - len(found))
             found += [shown.Place(*search.topic, Seq(seq)) for seq in part.seqs]
             if part.more:
                 return found, Behind(stage, part.last or at)
@@ -116,19 +116,19 @@ class Redrives(Core):
 
     async def holds_letters(self, topic: tuple[str, int]) -> bool:
         """Whether a queue has others' dead letters: one, among the SAMPLE that died first, that nobody holds."""
-        db = self._shared.pools.rest
+        db = self._engine.pools.rest
         search = Search(topic, await redrive.until_time(db, 0), redrive.Filter())
         return bool((await redrive.find(db, search, Place(), looks=SAMPLE, limit=1)).seqs)
 
     async def of_topic(self, topic: str, limit: int) -> list[Operation]:
         """A topic's operations, in whichever process, those under way before others, the newest first."""
-        return await operations.of_topic(self._shared.pools.rest, topic, limit)
+        return await operations.of_topic(self._engine.pools.rest, topic, limit)
 
     async def begin(self, wanted: Wanted, by: Actor) -> tuple[UUID, Matched]:
         """Begin an operation on what is out at this moment: its id, and how many jobs match. It goes on by itself."""
         new = uuid4()
         actor = (by.id, by.name, by.address)
-        db = self._shared.pools.rest
+        db = self._engine.pools.rest
         until = await self._until(wanted)
         matched = await self._count(wanted, until)
         async with db.acquire() as one, one.transaction():
@@ -140,11 +140,11 @@ class Redrives(Core):
 
     async def read(self, which: UUID) -> Operation | None:
         """An operation as it is, in whichever process; None if there is none."""
-        return await operations.read(self._shared.pools.rest, which)
+        return await operations.read(self._engine.pools.rest, which)
 
     async def cancel(self, which: UUID, by: Actor) -> Operation | None:
         """Ask an operation to end after the batch that it is at: how it is; None if there is none."""
-        async with self._shared.pools.rest.acquire() as db, db.transaction():
+        async with self._engine.pools.rest.acquire() as db, db.transaction():
             asked = await operations.cancel(db, which)
             found = await operations.read(db, which)
             if asked and found is not None:
@@ -157,7 +157,7 @@ class Redrives(Core):
         if self._stopping:
             return 0
         dead = timedelta(seconds=self.tempo.dead)
-        found = await operations.adopt(self._shared.pools.rest, self._owner, dead, ADOPTED)
+        found = await operations.adopt(self._engine.pools.rest, self._owner, dead, ADOPTED)
         for which in found:
             if which not in self._tasks:
                 self._start(which)
@@ -198,7 +198,7 @@ class Redrives(Core):
                     pause = self.tempo.tick  # a topic was deleted meanwhile, which is seen the next time
         except asyncio.CancelledError:
             with contextlib.suppress(*UNREACHABLE):
-                await asyncio.shield(operations.leave(self._shared.pools.rest, which, self._owner))
+                await asyncio.shield(operations.leave(self._engine.pools.rest, which, self._owner))
             raise
         except Exception as error:
             log.exception("operation %s failed", which)
@@ -209,7 +209,7 @@ class Redrives(Core):
         """One transaction of it: after how many seconds the next one is due; None: there is none."""
         done: list[Requeued] = []
         ended = Cancelled()
-        async with self._shared.pools.rest.acquire() as db, db.transaction():
+        async with self._engine.pools.rest.acquire() as db, db.transaction():
             run = await operations.hold(db, which, self._owner)
             if run is None:
                 return None
@@ -234,7 +234,7 @@ class Redrives(Core):
                 pause = None
         await self._told(done)
         if run.wanted.cancels is not None:
-            await cancels.told(self._shared, run.wanted.topic, ended)
+            await cancels.told(self._engine, run.wanted.topic, ended)
         return pause
 
     def _limit(self, run: Operation) -> int:
@@ -247,7 +247,7 @@ class Redrives(Core):
         canary = wanted.canary if run.state is State.CANARY else None
         if canary is not None:
             limit = min(limit, canary.first - len(run.first))
-        ask = partial(redrive.requeue, db, ttl_ms=self._shared.policies.defaults.ttl_ms, starts=wanted.starts)
+        ask = partial(redrive.requeue, db, ttl_ms=self._engine.policies.defaults.ttl_ms, starts=wanted.starts)
         done: list[Requeued] = []
         stage, at, missing = run.stage, run.at, 0
         if wanted.seqs is not None:
@@ -305,7 +305,7 @@ class Redrives(Core):
         return 0.0 if state is State.RUNNING else self.tempo.look
 
     async def _failed(self, which: UUID, error: Exception) -> None:
-        async with self._shared.pools.rest.acquire() as db, db.transaction():
+        async with self._engine.pools.rest.acquire() as db, db.transaction():
             run = await operations.hold(db, which, self._owner)
             if run is not None:
                 await _end(
@@ -314,10 +314,10 @@ class Redrives(Core):
 
     async def _until(self, wanted: Wanted) -> datetime:
         older = wanted.match.older_than_ms if wanted.cancels is None else wanted.cancels.older_than_ms or 0
-        return await redrive.until_time(self._shared.pools.rest, older)
+        return await redrive.until_time(self._engine.pools.rest, older)
 
     async def _count(self, wanted: Wanted, until: datetime) -> Matched:
-        db = self._shared.pools.rest
+        db = self._engine.pools.rest
         if wanted.cancels is not None:
             return await cancels.count(db, wanted.topic, wanted.cancels, until, COUNTED)
         if wanted.seqs is not None:
@@ -338,14 +338,14 @@ class Redrives(Core):
                 counts[place] = counts.get(place, 0) + 1
         for (name, topic_id), count in counts.items():
             with contextlib.suppress(TopicNotFound, *UNREACHABLE):
-                policy = await self._shared.policies.get(name)
+                policy = await self._engine.policies.get(name)
                 if policy.topic.id == topic_id:
-                    self._shared.moved(policy.topic, ready=count)
-                    await self._shared.groups.left(policy)
-            self._shared.lanes.forget(topic_id)
-            self._shared.marks.look_at_due(topic_id)
-            self._shared.writes.note(topic_id)
-            self._shared.waiters.added(topic_id, count)
+                    self._engine.note_move(policy.topic, ready=count)
+                    await self._engine.groups.left(policy)
+            self._engine.lanes.forget(topic_id)
+            self._engine.marks.look_at_due(topic_id)
+            self._engine.writes.note(topic_id)
+            self._engine.waiters.added(topic_id, count)
 
 
 def _searches(wanted: Wanted, until: datetime) -> list[Search]:

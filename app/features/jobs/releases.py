@@ -34,7 +34,7 @@ class Releases(Core):
 
         `until_ms`, one each: a lease with another deadline by now is left."""
         if until_ms:
-            found = await consumer.leases(self._shared.pools.rest, policy.topic, held)
+            found = await consumer.leases(self._engine.pools.rest, policy.topic, held)
             same = [i for i, lease in found.items() if lease.until_ms == until_ms[i]]
             named = [Held(held[i].seq, found[i].lease, held[i].node) for i in same]
             done, ended = await self.release(policy, named, refund=refund)
@@ -49,7 +49,7 @@ class Releases(Core):
     ) -> tuple[int, int]:
         """Take back the lease of a group's job, if `node` holds it (None: any worker): how many leases, 0 or 1, and
         how many jobs ended."""
-        held = await holders.lease_of_group(self._shared.pools.rest, policy.topic, tenant, group)
+        held = await holders.lease_of_group(self._engine.pools.rest, policy.topic, tenant, group)
         if held is None or node not in {None, held.node}:
             return 0, 0
         done, ended = await self.release(policy, [held], refund=refund)
@@ -58,7 +58,7 @@ class Releases(Core):
     async def release_node(self, policy: Policy, node: str, *, refund: bool) -> tuple[int, int]:
         """Take back what a worker holds of a topic at this moment, in batches: how many leases, and how many jobs
         ended."""
-        db, count, ends = self._shared.pools.rest, 0, 0
+        db, count, ends = self._engine.pools.rest, 0, 0
         lanes = await ordering.read_lanes(db, policy.topic)
         async for found in holders.leases_of_node(db, policy.topic, lanes, node):
             for first in range(0, len(found), BATCH):

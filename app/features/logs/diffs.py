@@ -37,7 +37,7 @@ class Diffs(Core):
 
     async def read(self, policy: Policy, ask: Ask, seconds: float = 0.0) -> Diff:
         """What comes after the cursor; if there is nothing, wait up to so long for it. Raises TopicNotFound."""
-        readers, until, more = self._shared.readers, time.monotonic() + seconds, True
+        readers, until, more = self._engine.readers, time.monotonic() + seconds, True
         while more:
             mark = readers.mark()
             diff = await self.once(policy, ask)
@@ -56,7 +56,7 @@ class Diffs(Core):
         """
         match policy.config.type:
             case TopicType.LOG:
-                found = await log.read(self._shared.pools.hot, policy.topic, ask, policy.config.ttl_ms)
+                found = await log.read(self._engine.pools.hot, policy.topic, ask, policy.config.ttl_ms)
                 if found is None:
                     raise await self._gone(policy)
                 diff = Diff(*found)
@@ -64,13 +64,13 @@ class Diffs(Core):
                 diff = await self._jobs(policy, ask, proof_seconds)
         read = len(diff.records.seqs)
         self._sizes.observe(read)
-        self._shared.metrics.topic(policy.topic.name).read.add(read)
+        self._engine.metrics.topic(policy.topic.name).read.add(read)
         return diff
 
     async def _jobs(self, policy: Policy, ask: Ask, proof_seconds: float) -> Diff:
         """Seqs of jobs are drawn before they commit. So: how far is the sequence? Then, who holds a lock on it? When
         those have ended, no job up to there can turn up any more, and a look sees every one."""
-        topic, db = policy.topic, self._shared.pools.hot
+        topic, db = policy.topic, self._engine.pools.hot
         drawn = (await inspector.draws(db, [topic])).get(topic.id)
         if drawn is None:
             raise await self._gone(policy)
@@ -105,7 +105,7 @@ class Diffs(Core):
 
     async def _prove(self, policy: Policy, drawn: int, seconds: float) -> None:
         """Wait until nobody can commit a job up to this seq, or give up: then what was proven before holds."""
-        db, until = self._shared.pools.hot, time.monotonic() + seconds
+        db, until = self._engine.pools.hot, time.monotonic() + seconds
         writers = await inspector.drawers(db, policy.topic)
         while writers and time.monotonic() < until:
             await asyncio.sleep(PROOF_STEP_SECONDS)
@@ -117,7 +117,7 @@ class Diffs(Core):
         self._proven.pop(topic_id, None)
 
     async def _gone(self, policy: Policy) -> TopicNotFound:
-        self._shared.policies.forget(policy.topic.name)
+        self._engine.policies.forget(policy.topic.name)
         self._dropped(policy.topic.id)
         return TopicNotFound(policy.topic.name)
 

@@ -124,7 +124,7 @@ class Watches(Core):
     async def extents(self, names: Sequence[str]) -> dict[str, tuple[int, Extent]]:
         """Of those topics that exist: their ids, and how far they go."""
         found: dict[str, tuple[int, Extent]] = {}
-        policies, db = self._shared.policies, self._shared.pools.hot
+        policies, db = self._engine.policies, self._engine.pools.hot
         left = list(names)
         for _ in range(2):  # what this process knows of a topic can be of one that was deleted elsewhere
             got = await asyncio.gather(*(policies.get(name) for name in left), return_exceptions=True)
@@ -175,7 +175,7 @@ class Watches(Core):
 
         Raises Unavailable, after which it may be called again.
         """
-        until, readers = time.monotonic() + seconds, self._shared.readers
+        until, readers = time.monotonic() + seconds, self._engine.readers
         while watch.pending or (left := until - time.monotonic()) > 0:
             if watch.pending:
                 try:
@@ -280,7 +280,7 @@ class Watches(Core):
 
     async def _policy(self, name: str, topic_id: int) -> Policy:
         """The policy of the topic with this id. Raises TopicNotFound, also where it was made anew."""
-        policies = self._shared.policies
+        policies = self._engine.policies
         policy = await policies.get(name)
         if policy.topic.id != topic_id:
             policies.forget(name)  # which of the two is the older one only PostgreSQL knows
@@ -298,7 +298,7 @@ class Watches(Core):
     @property
     def _rows(self) -> Pool:
         # Not flushed: what a crash takes is a watch that its client makes anew.
-        return self._shared.pools.verbs(durable=False)
+        return self._engine.pools.verbs(durable=False)
 
 
 def _ask(options: Options, policy: Policy, after: int) -> Ask:

@@ -120,7 +120,7 @@ class Outcomes(Core):
     async def _look(
         self, policy: Policy, seq: int, covers: Callable[[str], bool], last: Sequence[Event] | None = None
     ) -> Outcome | None:
-        db, topic = self._shared.pools.rest, policy.topic
+        db, topic = self._engine.pools.rest, policy.topic
         row = await store.job(db, topic, policy.budget, seq)
         if row is not None and row.state in {"failed", "expired", "cancelled"}:
             ends = {"failed": row.updated_ms, "expired": row.expires_ms, "cancelled": row.visible_ms}
@@ -169,7 +169,7 @@ class Outcomes(Core):
 
     async def _poll_some(self, places: Sequence[tuple[int, int]]) -> None:
         known = [(place, self._waited[place][0]) for place in places if place in self._waited]
-        live = await results.unended(self._shared.pools.rest, [(topic, place[1]) for place, topic in known])
+        live = await results.unended(self._engine.pools.rest, [(topic, place[1]) for place, topic in known])
         self._wake([place for i, (place, _) in enumerate(known) if i not in live and place in self._waited])
 
 

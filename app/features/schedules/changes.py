@@ -57,7 +57,7 @@ class Schedules(Core):
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._enqueues = engine.enqueues
-        self.fires = Fires(engine.shared, engine.enqueues)
+        self.fires = Fires(engine, engine.enqueues)
         self.loop = Loop("fire schedules", self._fire, RETRY_SECONDS)
 
     async def put(
@@ -74,8 +74,8 @@ class Schedules(Core):
 
         Raises TopicNotFound, NotAQueue; AlreadyExists for one that the caller may not change; Throttled above MOST.
         """
-        await self._shared.policies.queue(wanted.topic)
-        async with self._shared.pools.rest.acquire() as db, db.transaction():
+        await self._engine.policies.queue(wanted.topic)
+        async with self._engine.pools.rest.acquire() as db, db.transaction():
             before = await store.lock(db, name)
             if before is None:
                 held = await store.count(db)
@@ -96,18 +96,18 @@ class Schedules(Core):
 
     async def get(self, name: str, covers: Covers = everything) -> Schedule:
         """A schedule. Raises NotFound."""
-        return _must_be(name, await store.read(self._shared.pools.rest, name), covers)
+        return _must_be(name, await store.read(self._engine.pools.rest, name), covers)
 
     async def page(self, prefix: str, after: str, limit: int, allowed: Sequence[str] = ()) -> list[Schedule]:
         """As store.page."""
-        return await store.page(self._shared.pools.rest, prefix, after, limit, allowed)
+        return await store.page(self._engine.pools.rest, prefix, after, limit, allowed)
 
     async def pause(
         self, name: str, by: Actor = trail.SERVICE, covers: Covers = everything, *, paused: bool
     ) -> Schedule:
         """Pause it, or let it go on from now on: as it is then. Times that go by while it is paused are not missed.
         Raises NotFound."""
-        async with self._shared.pools.rest.acquire() as db, db.transaction():
+        async with self._engine.pools.rest.acquire() as db, db.transaction():
             before = _must_be(name, await store.lock(db, name), covers)
             if before.paused == paused:
                 return before
@@ -118,7 +118,7 @@ class Schedules(Core):
 
     async def delete(self, name: str, by: Actor = trail.SERVICE, covers: Covers = everything) -> None:
         """Delete it. What it has put in stays. Raises NotFound."""
-        async with self._shared.pools.rest.acquire() as db, db.transaction():
+        async with self._engine.pools.rest.acquire() as db, db.transaction():
             before = _must_be(name, await store.lock(db, name), covers)
             await store.delete(db, name)
             await trail.record(db, by, Action.CRON_DELETED, name, _detail(before))
@@ -126,7 +126,7 @@ class Schedules(Core):
     async def run(self, name: str, by: Actor = trail.SERVICE, covers: Covers = everything) -> Run:
         """Make its job now, paused or not; its times stay as they are. Raises NotFound, what an enqueue raises,
         and then nothing has changed."""
-        policies = self._shared.policies
+        policies = self._engine.policies
         made = None
         while made is None:
             policy = await policies.queue((await self.get(name, covers)).topic)
@@ -140,14 +140,14 @@ class Schedules(Core):
 
     async def _run(self, policy: Policy, name: str, by: Actor, covers: Covers) -> Run | None:
         """None: it is another topic's by now."""
-        async with self._shared.verbs(policy).acquire() as db, db.transaction():
+        async with self._engine.verbs(policy).acquire() as db, db.transaction():
             one = _must_be(name, await store.lock(db, name), covers)
             if one.topic != policy.topic.name:
                 return None
             time = await store.clock(db)
             batch = store.job(one, time, has_id=one.topic.endswith(FIFO))
             await self._enqueues.admit(policy, batch, len(one.payload))
-            await self._shared.lanes.ensure(self._shared.pools.rest, policy.topic, batch)
+            await self._engine.lanes.ensure(self._engine.pools.rest, policy.topic, batch)
             done = await self._enqueues.put(db, policy, [batch])
             [share] = done.shares
             if isinstance(share, BaseException):

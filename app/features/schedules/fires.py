@@ -28,7 +28,7 @@ from app.kernel.topics.policy import FIFO
 
 if TYPE_CHECKING:
     from app.kernel.enqueue.enqueues import Enqueues, Put
-    from app.kernel.shared import Shared
+    from app.kernel.state import EngineState
     from app.kernel.topics.policy import Policy
 
 LISTED: Final = 200  # schedules of one look
@@ -65,10 +65,10 @@ class _Owed(msgspec.Struct):
 class Fires:
     """One process's looks at what is due."""
 
-    def __init__(self, shared: Shared, enqueues: Enqueues) -> None:
-        self._shared = shared
+    def __init__(self, state: EngineState, enqueues: Enqueues) -> None:
+        self._state = state
         self._enqueues = enqueues
-        numbers = shared.metrics
+        numbers = state.metrics
         self._fired, self._refused = (
             numbers.counter(catalogue.SCHEDULE_FIRES, outcome) for outcome in ("fired", "refused")
         )
@@ -77,7 +77,7 @@ class Fires:
     async def run_once(self, at: datetime | None = None) -> Looked:
         """Fire what is due, up to LISTED schedules. `at`: what time it is, for tests; the database's clock says it
         otherwise. Raises asyncpg's errors of a database that is away."""
-        listed = await store.due(self._shared.pools.rest, at, LISTED)
+        listed = await store.due(self._state.pools.rest, at, LISTED)
         late = [one for one in listed if one.seconds <= 0]
         if not late:
             return Looked(0, min(LONGEST_WAIT, listed[0].seconds) if listed else LONGEST_WAIT)
@@ -113,7 +113,7 @@ class Fires:
                 return await self._fire_each(topic, names, at)
             return await self._fire(topic, policy, None, names, at)
 
-        policies = self._shared.policies
+        policies = self._state.policies
         try:
             return await policies.again_if(Gone, await policies.queue(topic), fire, policies.queue)
         except (TopicNotFound, NotAQueue) as refusal:
@@ -123,7 +123,7 @@ class Fires:
         self, topic: str, policy: Policy | None, error: HoldfastError | None, names: Sequence[str], at: datetime | None
     ) -> tuple[int, int]:
         """Fire them; with an `error`, for lack of a policy or else, note that instead."""
-        pool = self._shared.pools.rest if policy is None else self._shared.verbs(policy)
+        pool = self._state.pools.rest if policy is None else self._state.verbs(policy)
         async with pool.acquire() as db, db.transaction():
             taken, now = await store.take(db, topic, names, at)
             if now is None:
@@ -131,7 +131,7 @@ class Fires:
             owed, batches = await self._admit(policy, error, taken, now)
             done = NOTHING
             if batches and policy is not None:
-                await self._shared.lanes.ensure(self._shared.pools.rest, policy.topic, merge(batches))
+                await self._state.lanes.ensure(self._state.pools.rest, policy.topic, merge(batches))
                 done = await self._enqueues.put(db, policy, batches)
             outcomes = [_settled(one, done, now) for one in owed]
             await store.settle(db, outcomes)

@@ -101,7 +101,7 @@ async def hold(request: Request, name: str, change: Callable[[Control], Control]
     control = await store.control(context.pools.rest, check_name(name), change, action, by)
     context.policies.changed(name)
     if action is Action.TOPIC_RESUMED:
-        context.engine.resumed((await context.policies.queue(name)).topic.id)
+        context.engine.wake_all_of((await context.policies.queue(name)).topic.id)
     return control
 
 
@@ -124,18 +124,18 @@ class Drains(Core):
     async def wait(self, name: str, seconds: float) -> Left:
         """What is left of a queue, once that is nothing or after so many seconds. Raises TopicNotFound."""
         until = time.monotonic() + seconds
-        left = await self._look(await self._shared.policies.queue(name))
+        left = await self._look(await self._engine.policies.queue(name))
         while not left.empty and time.monotonic() + LOOK_SECONDS <= until:
             await asyncio.sleep(LOOK_SECONDS)
-            left = await self._look(await self._shared.policies.queue(name))
+            left = await self._look(await self._engine.policies.queue(name))
         return left
 
     async def _look(self, policy: Policy) -> Left:
-        db = self._shared.pools.rest
+        db = self._engine.pools.rest
         closing = await store.closing(db, policy.topic.name, self.close_seconds)
         # Whoever has put something in by SQL, and not committed yet. Asked before the count: it may be seen by then.
         writing = await inspector.drawers(db, policy.topic)
-        counts = await self._shared.counters.read(policy)
+        counts = await self._engine.counters.read(policy)
         jobs = counts.ready + counts.scheduled + counts.blocked + counts.in_flight
         if closing is None:  # resumed meanwhile
             return Left(jobs, 0, empty=False)

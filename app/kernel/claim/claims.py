@@ -23,7 +23,7 @@ from app.kernel.topics.policy import Policy
 if TYPE_CHECKING:
     from app.kernel.settle.exits import Exits
     from app.kernel.settle.settlements import Settlements
-    from app.kernel.shared import Shared
+    from app.kernel.state import EngineState
 
 MOST_SETS: Final = 100  # of tags; one more forgets the one that was used least lately
 
@@ -36,11 +36,11 @@ Answer: TypeAlias = "list[Job] | None"
 class Claims:
     """One cohort in flight for each topic, and for each set of tenants and tags that is named."""
 
-    def __init__(self, shared: Shared, exits: Exits, settlements: Settlements) -> None:
-        self._shared = shared
+    def __init__(self, state: EngineState, exits: Exits, settlements: Settlements) -> None:
+        self._state = state
         self._settlements = settlements
-        self._walks = Walks(shared, exits, shared.marks, shared.fairness)
-        self._tagged = Tagged(shared, exits)
+        self._walks = Walks(state, exits, state.marks, state.fairness)
+        self._tagged = Tagged(state, exits)
         self._stopping = False
         # Without a window the first come takes what it asked for, and a statement has as many slots as one caller
         # may ask for; with one, the whole cohort shares, however much it asks for.
@@ -50,7 +50,7 @@ class Claims:
     def _group(self, *, window: int) -> GroupCommit[Claimer, Answer]:
         return GroupCommit(
             self._commit,
-            max_waiting=self._shared.max_waiting,
+            max_waiting=self._state.max_waiting,
             most=MAX_SLOTS if window else MAX_CLAIM,
             weight=lambda claimer: 1 if window else claimer.max,
             left=self._give_back,
@@ -95,7 +95,7 @@ class Claims:
     async def _ask(self, claimer: Claimer, *, waits: bool) -> tuple[int, list[Job]]:
         """Claim once: the mark for `Waiters.park`, and the jobs. A caller that waits anyway is not asked for where
         nothing has come since somebody found nothing."""
-        waiters, topic = self._shared.waiters, claimer.policy.topic
+        waiters, topic = self._state.waiters, claimer.policy.topic
         group = self._even if claimer.policy.config.claim_jitter_ms > 0 else self._greedy
         share: list[Job] | None = None
         while share is None:
@@ -109,7 +109,7 @@ class Claims:
                 claimer = await self._renew(claimer)
         # Where it was tokens that lacked, there may be jobs; nor do jobs of some tenants or tags tell of all.
         of_all = claimer.tenants is None and claimer.tags is None
-        if not share and of_all and not self._shared.throttle.sends_away(topic.id):
+        if not share and of_all and not self._state.throttle.sends_away(topic.id):
             waiters.found_nothing(topic.id, mark)
         return mark, share
 
@@ -143,7 +143,7 @@ class Claims:
         """A claimer that has waited, with its topic's policy as it is known now: the topic may be paused by now."""
         policy = claimer.policy
         try:
-            latest = await self._shared.policies.get(policy.topic.name)
+            latest = await self._state.policies.get(policy.topic.name)
         except TopicNotFound:
             return claimer
         if latest is policy or latest.topic.id != policy.topic.id or latest.version < policy.version:
@@ -151,7 +151,7 @@ class Claims:
         return replace(claimer, policy=latest)
 
     async def _park(self, claimer: Claimer, mark: int, seconds: float) -> bool:
-        return await self._shared.waiters.park(
+        return await self._state.waiters.park(
             claimer.policy.topic,
             claimer.max,
             mark,
@@ -164,7 +164,7 @@ class Claims:
 
     def _pass_on(self, claimers: Iterable[Claimer]) -> None:
         for claimer in claimers:
-            self._shared.waiters.wake(claimer.policy.topic.id, claimer.max)
+            self._state.waiters.wake(claimer.policy.topic.id, claimer.max)
 
     async def _park_at_all(self, claimers: Sequence[Claimer], marks: Sequence[int], seconds: float) -> list[int]:
         """Wait until some of the topics may have work: their places. None after so many seconds."""
@@ -204,7 +204,7 @@ class Claims:
     def stop(self) -> None:
         """Send those who wait away empty-handed, and let nobody wait any more."""
         self._stopping = True
-        self._shared.waiters.wake_all()
+        self._state.waiters.wake_all()
 
     async def drain(self) -> None:
         """Wait for claims under way. What callers who left give back waits with the settlements."""
@@ -218,8 +218,8 @@ class Claims:
         policy = (await self._renew(last) if last.policy.config.claim_jitter_ms else last).policy
         walks = self._walks if tags is None else self._tagged.walks(tags)
         shares: list[list[Job]] = [[] for _ in cohort]
-        lanes: Sequence[Lane] = await self._shared.lanes.of(self._shared.verbs(policy), policy.topic)
-        lanes = self._shared.lanes.running(policy, lanes)
+        lanes: Sequence[Lane] = await self._state.lanes.of(self._state.verbs(policy), policy.topic)
+        lanes = self._state.lanes.running(policy, lanes)
         if not lanes:
             walks.numbers.shared([0] * len(cohort))
             return list(shares)
@@ -239,7 +239,7 @@ class Claims:
     ) -> Outcome:
         """Claim for the cohort as far as there are tokens. The outcome is the walk's."""
         wanted = min(sum(claimer.max for claimer in cohort), MAX_SLOTS)
-        tokens = await self._shared.throttle.take(policy, wanted)
+        tokens = await self._state.throttle.take(policy, wanted)
         outcome = Outcome.DONE
         try:
             if tokens:
@@ -248,10 +248,10 @@ class Claims:
                 walks.numbers.shared([0] * len(cohort))
         finally:
             claimed = sum(map(len, shares))
-            await self._shared.throttle.put_back(policy, tokens - claimed)
+            await self._state.throttle.put_back(policy, tokens - claimed)
         if claimed == tokens < wanted:
             short = sum(len(share) < claimer.max for claimer, share in zip(cohort, shares, strict=True))
-            self._shared.metrics.topic(policy.topic.name).throttled.add(short)
+            self._state.metrics.topic(policy.topic.name).throttled.add(short)
         return outcome
 
 
@@ -262,8 +262,8 @@ class Tagged:
     skip, nor about whose turn it is there. Each set of tags has marks and turns of its own, as long as it is in use.
     """
 
-    def __init__(self, shared: Shared, exits: Exits) -> None:
-        self._shared = shared
+    def __init__(self, state: EngineState, exits: Exits) -> None:
+        self._state = state
         self._exits = exits
         self._sets: OrderedDict[frozenset[str], tuple[Walks, Marks]] = OrderedDict()
 
@@ -283,12 +283,12 @@ class Tagged:
             await marks.drain()
 
     def _make(self, tags: frozenset[str]) -> tuple[Walks, Marks]:
-        fairness = self._shared.fairness.followers[tags] = Fairness()
-        marks = self._shared.marks.followers[tags] = Marks(self._shared.pools, fairness)
-        return Walks(self._shared, self._exits, marks, fairness, sorted(tags)), marks
+        fairness = self._state.fairness.followers[tags] = Fairness()
+        marks = self._state.marks.followers[tags] = Marks(self._state.pools, fairness)
+        return Walks(self._state, self._exits, marks, fairness, sorted(tags)), marks
 
     def _forget(self, tags: frozenset[str]) -> None:
-        del self._sets[tags], self._shared.marks.followers[tags], self._shared.fairness.followers[tags]
+        del self._sets[tags], self._state.marks.followers[tags], self._state.fairness.followers[tags]
 
 
 def _woken(parked: Sequence[asyncio.Task[bool]]) -> list[int]:

@@ -20,7 +20,7 @@ from app.kernel.model import Job
 if TYPE_CHECKING:
     from app.kernel.claim.claims import Claims
     from app.kernel.settle.settlements import Settlements
-    from app.kernel.shared import Shared
+    from app.kernel.state import EngineState
 
 CHECK_SECONDS: Final = 1.0  # how soon a full stream learns that a lease ended elsewhere
 RENEW_SECONDS: Final = 5.0  # how soon an idle stream learns that its topic changed elsewhere
@@ -51,8 +51,8 @@ class Stream:
 class Streams:
     """All open work streams of the process, and who was given what."""
 
-    def __init__(self, shared: Shared, claims: Claims, settlements: Settlements) -> None:
-        self._shared = shared
+    def __init__(self, state: EngineState, claims: Claims, settlements: Settlements) -> None:
+        self._state = state
         self._claims = claims
         self._settlements = settlements
         self._open: set[Stream] = set()
@@ -60,7 +60,7 @@ class Streams:
         self._stopping = False
         settlements.settled.subscribe(self._settled)
         self.sent = {
-            event: shared.metrics.counter(catalogue.STREAM_FRAMES, event) for event in ("job", "error", "heartbeat")
+            event: state.metrics.counter(catalogue.STREAM_FRAMES, event) for event in ("job", "error", "heartbeat")
         }
 
     def open(self, claimer: Claimer) -> Stream:
@@ -103,7 +103,7 @@ class Streams:
                 await self._room(stream)
                 continue
             try:
-                policy = await self._shared.policies.queue(topic.name)
+                policy = await self._state.policies.queue(topic.name)
             except (TopicNotFound, NotAQueue):
                 policy = None
             if policy is None or policy.topic.id != topic.id:
@@ -139,7 +139,7 @@ class Streams:
             jobs = list(stream.leased.values())
             try:
                 held = await consumer.still_held(
-                    self._shared.pools.hot, topic, [(job.seq, UUID(job.lease)) for job in jobs]
+                    self._state.pools.hot, topic, [(job.seq, UUID(job.lease)) for job in jobs]
                 )
             except UNREACHABLE as error:
                 log.warning("can't look at leases at the moment: %r", error)

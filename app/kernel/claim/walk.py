@@ -29,7 +29,7 @@ from app.kernel.claim.marks import Marks
 from app.kernel.claim.ordering import Overtaking
 from app.kernel.model import Connection, Job, Lane
 from app.kernel.settle.exits import Exits
-from app.kernel.shared import Shared
+from app.kernel.state import EngineState
 from app.kernel.topics.policy import Policy
 
 MAX_CLAIM: Final = 1_000  # jobs that one caller may ask for
@@ -70,20 +70,20 @@ class Walks:
     are theirs alone. Neither aging_ms nor retry_order count for claims by tag."""
 
     def __init__(
-        self, shared: Shared, exits: Exits, marks: Marks, fairness: Fairness, tags: Sequence[str] | None = None
+        self, state: EngineState, exits: Exits, marks: Marks, fairness: Fairness, tags: Sequence[str] | None = None
     ) -> None:
-        self.shared = shared
+        self.state = state
         self.exits = exits
         self.marks = marks
         self.fairness = fairness
         self.tags = tags
-        self.numbers = Verb(shared.metrics, "claim")
+        self.numbers = Verb(state.metrics, "claim")
         # By whether the pass was a sweep, and whether it took all seats.
         self.passes = [
-            [shared.metrics.counter(catalogue.PASSES, begin, full) for full in ("no", "yes")]
+            [state.metrics.counter(catalogue.PASSES, begin, full) for full in ("no", "yes")]
             for begin in ("cursor", "mark")
         ]
-        self.seconds = [shared.metrics.counter(catalogue.PASS_SECONDS, begin) for begin in ("cursor", "mark")]
+        self.seconds = [state.metrics.counter(catalogue.PASS_SECONDS, begin) for begin in ("cursor", "mark")]
 
 
 class Walk:
@@ -100,7 +100,7 @@ class Walk:
         most: int,
     ) -> None:
         self._walks = walks
-        self._shared = walks.shared
+        self._state = walks.state
         self._policy = policy
         self._topic = policy.topic
         self._cohort = cohort
@@ -150,13 +150,13 @@ class Walk:
         self._walks.numbers.shared([len(share) for share in self._shares])
         if any(self._shares):
             soonest = min(claimer.lease_ms for claimer in self._cohort)
-            self._shared.waiters.due_in(self._topic.id, soonest / 1000)
+            self._state.waiters.due_in(self._topic.id, soonest / 1000)
 
     async def _let_overtake(self) -> None:
         """Claim jobs that have waited for so long that they come before those of better lanes of their tenants."""
         several = self._tenants.several() if self._by_tenant() else [self._lanes]
         overtaking = await ordering.look_at_ages(
-            self._shared.pools.hot,
+            self._state.pools.hot,
             self._topic,
             self._policy.config,
             self._cursor.ages,
@@ -187,7 +187,7 @@ class Walk:
         if by_tenant:
             return await self._claim_by_tenant(slots)
         plan = self._cursor.plan(self._lanes)
-        return await self._take(slots, *await self._state_claim(self._shared.verbs(self._policy), plan, slots))
+        return await self._take(slots, *await self._state_claim(self._state.verbs(self._policy), plan, slots))
 
     async def _claim_by_tenant(self, slots: Slots) -> Outcome:
         """Claim from the tenants whose turn it is."""
@@ -278,10 +278,10 @@ class Walk:
         if claimed.count:
             self._count(claimed)
         if claimed.met:
-            self._shared.moved(topic, ready=-claimed.count, in_flight=claimed.count)
+            self._state.note_move(topic, ready=-claimed.count, in_flight=claimed.count)
         if claimed.met == wanted:
             # There may be more, for those who were not woken yet: not for who waits for some tenants.
-            self._shared.waiters.wake(topic.id, 1, ())
+            self._state.waiters.wake(topic.id, 1, ())
         gone = 0
         if claimed.exhausted:
             # A batch, however few seats there are, and of all lanes that were asked.
@@ -301,19 +301,19 @@ class Walk:
         return Outcome.OUTRUN if claimed.exhausted or claimed.expired or claimed.taken else Outcome.DONE
 
     def _count(self, claimed: Claimed) -> None:
-        numbers = self._shared.metrics.topic(self._topic.name)
+        numbers = self._state.metrics.topic(self._topic.name)
         numbers.claimed.add(claimed.count)
         numbers.crashes.add(claimed.crashes)
         numbers.suspected.add(claimed.suspects)
         numbers.wait_us.observe_all(claimed.waits_us)
         if any(job.group is not None for jobs in claimed.jobs for job in jobs):
-            self._shared.groups.met(self._topic.id)
+            self._state.groups.met(self._topic.id)
 
     @asynccontextmanager
     async def _limited(self, tenants: Sequence[str]) -> AsyncIterator[tuple[Connection, Mapping[str, int]]]:
         """A connection for a claim, and how many jobs tenants with a limit may be given. Where there are such, it is a
         transaction, and no other claim gives them any before its end."""
-        pool, most = self._shared.verbs(self._policy), self._policy.config.tenant_limits
+        pool, most = self._state.verbs(self._policy), self._policy.config.tenant_limits
         limited = {name: most[name] for name in tenants if name in most}
         if not limited:
             yield pool, {}

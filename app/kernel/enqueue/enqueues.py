@@ -25,7 +25,7 @@ from app.kernel.topics.policy import Policy, check_groups
 if TYPE_CHECKING:
     from app.kernel.enqueue.bounds import Bounds
     from app.kernel.model import Connection, Session
-    from app.kernel.shared import Shared
+    from app.kernel.state import EngineState
 
 MOST_BYTES: Final = 8 * 1024 * 1024  # of payloads that callers share a statement for
 Gone = asyncpg.InternalServerError  # what a missing sequence raises, and more
@@ -57,18 +57,18 @@ class Enqueues:
     """One statement in flight for each topic; one for jobs with keys or groups; and one for what may have been enqueued
     before. These two wait for others of the same keys, groups and ids."""
 
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
-        self._numbers = Verb(shared.metrics, "enqueue")
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+        self._numbers = Verb(state.metrics, "enqueue")
         self.group: GroupCommit[_Call, list[Seq]] = GroupCommit(
-            self._commit, max_waiting=shared.max_waiting, most=MOST_BYTES, weight=lambda call: call.size
+            self._commit, max_waiting=state.max_waiting, most=MOST_BYTES, weight=lambda call: call.size
         )
-        self._upserts = Upserts(shared, self._added)
+        self._upserts = Upserts(state, self._added)
         self.keyed: GroupCommit[_Call, Placed] = GroupCommit(
-            self._commit_placed, max_waiting=shared.max_waiting, most=MOST_BYTES, weight=lambda call: call.size
+            self._commit_placed, max_waiting=state.max_waiting, most=MOST_BYTES, weight=lambda call: call.size
         )
         self.deduped: GroupCommit[_Call, Placed] = GroupCommit(
-            self._commit_placed, max_waiting=shared.max_waiting, most=MOST_BYTES, weight=lambda call: call.size
+            self._commit_placed, max_waiting=state.max_waiting, most=MOST_BYTES, weight=lambda call: call.size
         )
 
     async def enqueue(self, policy: Policy, batch: Batch, size: int) -> list[Seq]:
@@ -85,7 +85,7 @@ class Enqueues:
     async def place(self, policy: Policy, batch: Batch, size: int, key: str | None = None) -> list[Seq] | Placed:
         """The same; of a batch with keys, groups, dedupe ids or an idempotency key of its own, what became of each
         record. docs/semantics.md, sections 6 to 8."""
-        return (await self.place_as_found(policy, batch, size, key, self._shared.policies.queue))[1]
+        return (await self.place_as_found(policy, batch, size, key, self._state.policies.queue))[1]
 
     async def place_as_found(
         self, policy: Policy, batch: Batch, size: int, key: str | None, find: Callable[[str], Awaitable[Policy]]
@@ -96,7 +96,7 @@ class Enqueues:
         async def put(policy: Policy) -> tuple[Policy, list[Seq] | Placed]:
             return policy, await self._place(policy, _write(policy, batch, key), size)
 
-        return await self._shared.policies.again_if(Gone, policy, put, find)
+        return await self._state.policies.again_if(Gone, policy, put, find)
 
     async def _place(self, policy: Policy, write: Write, size: int) -> list[Seq] | Placed:
         batch = write.batch
@@ -117,11 +117,11 @@ class Enqueues:
             raise Draining(policy.topic.name)
         check_groups(policy.topic.name, batch)
         if batch.webhooks or webhooks.is_own(policy.topic.name):
-            webhooks.check(policy, batch, signs=self._shared.signs)
+            webhooks.check(policy, batch, signs=self._state.signs)
         if policy.schema_version is not None:
-            await self._shared.checks.must_fit(policy, batch.payloads, batch.content_types)
-        if self._shared.room.most:
-            await self._shared.room.take(size)
+            await self._state.checks.must_fit(policy, batch.payloads, batch.content_types)
+        if self._state.room.most:
+            await self._state.room.take(size)
 
     async def put(self, db: Session, policy: Policy, batches: Sequence[Batch]) -> Put:
         """Put batches into their queue within the caller's transaction, each whole or not at all. They were admitted,
@@ -162,8 +162,8 @@ class Enqueues:
         policy = calls[-1].policy
         topic = policy.topic
         batch = merge([call.batch for call in calls])
-        db = self._shared.verbs(policy)
-        await self._shared.lanes.ensure(db, topic, batch)
+        db = self._state.verbs(policy)
+        await self._state.lanes.ensure(db, topic, batch)
         if policy.bounds is not None:
             return await self._commit_within(policy, policy.bounds, calls)
         seqs = await producer.enqueue(db, topic, batch, ttl_ms=policy.config.ttl_ms)
@@ -179,7 +179,7 @@ class Enqueues:
     async def _commit_within(
         self, policy: Policy, limits: Bounds, calls: Sequence[_Call]
     ) -> list[list[Seq] | BaseException]:
-        async with self._shared.verbs(policy).acquire() as db, db.transaction():
+        async with self._state.verbs(policy).acquire() as db, db.transaction():
             shares = await self._within(db, policy, limits, [call.batch for call in calls])
         taken = [call.batch for call, share in zip(calls, shares, strict=True) if isinstance(share, list)]
         if taken:
@@ -193,14 +193,14 @@ class Enqueues:
     ) -> list[list[Seq] | BaseException]:
         """Enqueue what there is room for: of each batch the seqs, or the error for its caller."""
         topic = policy.topic
-        lows = self._shared.marks.lows(topic.id)
+        lows = self._state.marks.lows(topic.id)
         taken, room = await bounds.enqueue(
             db, topic, policy.budget, batches, limits, ttl_ms=policy.config.ttl_ms, lows=lows
         )
-        numbers = self._shared.metrics.topic(topic.name)
+        numbers = self._state.metrics.topic(topic.name)
         numbers.expired.add(room.expired)
         numbers.evicted.add(room.evicted)
-        self._shared.moved(topic, ready=-room.evicted)
+        self._state.note_move(topic, ready=-room.evicted)
         shares: list[list[Seq] | BaseException] = []
         for batch, share in zip(batches, taken, strict=True):
             if isinstance(share, Refusal):
@@ -213,9 +213,9 @@ class Enqueues:
     async def _commit_placed(self, calls: Sequence[_Call]) -> list[Placed | BaseException]:
         policy = calls[-1].policy
         writes = [call.write for call in calls]
-        pool = self._shared.verbs(policy)
+        pool = self._state.verbs(policy)
         for write in writes:
-            await self._shared.lanes.ensure(pool, policy.topic, write.batch)
+            await self._state.lanes.ensure(pool, policy.topic, write.batch)
         began = time.monotonic()
         if policy.bounds is None and not any(write.batch.webhooks for write in writes):
             placed = await self._upserts.place(pool, policy, writes)
@@ -229,17 +229,17 @@ class Enqueues:
     def _added(self, policy: Policy, batch: Batch, new: int, ready: int) -> None:
         topic, topic_id = policy.topic, policy.topic.id
         if batch.groups:
-            self._shared.groups.met(topic_id)
+            self._state.groups.met(topic_id)
         delays = [delay for delay in batch.delays_ms if delay]
-        self._shared.metrics.topic(topic.name).enqueued.add(new)
+        self._state.metrics.topic(topic.name).enqueued.add(new)
         if new:
-            self._shared.writes.note(topic_id)
-        self._shared.moved(topic, ready=ready)
-        self._shared.waiters.added(topic_id, ready, batch.owners(), batch.tags)
-        self._shared.readers.wake(topic_id)
+            self._state.writes.note(topic_id)
+        self._state.note_move(topic, ready=ready)
+        self._state.waiters.added(topic_id, ready, batch.owners(), batch.tags)
+        self._state.readers.wake(topic_id)
         if delays:
-            self._shared.waiters.due_in(topic_id, min(delays) / 1000)
-            self._shared.fairness.delayed(topic_id, batch)
+            self._state.waiters.due_in(topic_id, min(delays) / 1000)
+            self._state.fairness.delayed(topic_id, batch)
 
 
 def _write(policy: Policy, batch: Batch, key: str | None) -> Write:

@@ -23,7 +23,7 @@ from app.kernel.topics.policy import FIFO, Policy
 if TYPE_CHECKING:
     from app.base.db.pool import Pool
     from app.kernel.model import Session
-    from app.kernel.shared import Shared
+    from app.kernel.state import EngineState
 
 
 def with_ids(policy: Policy, batch: Batch) -> Batch:
@@ -77,8 +77,8 @@ class Upserts:
     """The statements, and who hears of them. `added`: told of a batch, of how many of its records are new, and of how
     many jobs became claimable by it."""
 
-    def __init__(self, shared: Shared, added: Callable[[Policy, Batch, int, int], None]) -> None:
-        self._shared = shared
+    def __init__(self, state: EngineState, added: Callable[[Policy, Batch, int, int], None]) -> None:
+        self._state = state
         self._added = added
 
     async def place(self, db: Pool | Session, policy: Policy, writes: Sequence[Write]) -> Placements:
@@ -104,30 +104,30 @@ class Upserts:
             policy.bounds,
             makes_room=len(writes) == 1,
             budget=policy.budget,
-            lows=self._shared.marks.lows(policy.topic.id),
+            lows=self._state.marks.lows(policy.topic.id),
         )
         if not isinstance(found, Refusal):
             return replace(found, room=room)
         if len(writes) > 1:
             raise Apart
-        self._shared.metrics.topic(policy.topic.name).refused.add(len(writes[0].batch))
+        self._state.metrics.topic(policy.topic.name).refused.add(len(writes[0].batch))
         return Placements([refused(policy, found)], [], room)
 
     def announce(self, policy: Policy, placements: Placements, began: float) -> None:
         """Tell who waits of what is committed. `began`: when it was sent, by the monotonic clock."""
         topic = policy.topic
-        numbers, room = self._shared.metrics.topic(topic.name), placements.room
+        numbers, room = self._state.metrics.topic(topic.name), placements.room
         numbers.expired.add(room.expired)
         numbers.evicted.add(room.evicted)
-        self._shared.moved(topic, ready=-room.evicted)
+        self._state.note_move(topic, ready=-room.evicted)
         for batch, placed in placements.written:
             numbers.duplicates.add(sum(placed.duplicate))
             self._added(policy, batch, placed.new, placed.ready + placed.due)
             if placed.due:
-                self._shared.marks.look_at_due(topic.id)
+                self._state.marks.look_at_due(topic.id)
             if placed.touched:
-                self._shared.marks.note_change(topic.id, began)
-                self._shared.waiters.added(topic.id, placed.touched)
+                self._state.marks.note_change(topic.id, began)
+                self._state.waiters.added(topic.id, placed.touched)
 
 
 async def _written(db: Pool | Session, policy: Policy, writes: Sequence[Write]) -> Placements:

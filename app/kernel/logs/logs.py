@@ -21,7 +21,7 @@ from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import TopicType
 
 if TYPE_CHECKING:
-    from app.kernel.shared import Shared
+    from app.kernel.state import EngineState
 
 DELETED_AT_ONCE: Final = 5_000
 
@@ -35,12 +35,12 @@ class _Call(msgspec.Struct, frozen=True):
 class Logs:
     """One append in flight for each log."""
 
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
-        self._numbers = Verb(shared.metrics, "append")
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+        self._numbers = Verb(state.metrics, "append")
         self.group: GroupCommit[_Call, Appended] = GroupCommit(
             self._commit,
-            max_waiting=shared.max_waiting,
+            max_waiting=state.max_waiting,
             most=MOST_BYTES,
             weight=lambda call: call.part.bytes + BYTES_OF_A_RECORD * call.part.records,
         )
@@ -52,15 +52,15 @@ class Logs:
         appended), Unavailable (it may have happened; with a key it is safe to repeat), Throttled, TopicNotFound.
         """
         await self._check(policy, batch)
-        if self._shared.room.most:
-            await self._shared.room.take(size)
+        if self._state.room.most:
+            await self._state.room.take(size)
         part = Part(len(batch), size, key)
         try:
             appended = await self.group.submit(policy.topic.id, _Call(policy, batch, part))
         except log.Gone:
             # The topic was deleted, and perhaps made anew, through another process.
-            self._shared.policies.forget(policy.topic.name)
-            policy = await self._shared.policies.get(policy.topic.name)
+            self._state.policies.forget(policy.topic.name)
+            policy = await self._state.policies.get(policy.topic.name)
             if policy.config.type is not TopicType.LOG:
                 raise TopicNotFound(policy.topic.name) from None
             await self._check(policy, batch)
@@ -81,7 +81,7 @@ class Logs:
     async def _check(self, policy: Policy, batch: Batch) -> None:
         """Before a batch joins others. Raises SchemaViolation."""
         if policy.schema_version is not None:
-            await self._shared.checks.must_fit(policy, batch.payloads, batch.content_types)
+            await self._state.checks.must_fit(policy, batch.payloads, batch.content_types)
 
     async def delete(self, policy: Policy, before: int | None, match: Match) -> int:
         """Delete what matches and is below `before` (None: any), as of now, for good: how many.
@@ -89,7 +89,7 @@ class Logs:
         In batches: appends and readers come in between, and a long deletion that breaks off has done a part. Raises
         TopicNotFound.
         """
-        topic, db = policy.topic, self._shared.pools.rest
+        topic, db = policy.topic, self._state.pools.rest
         state = (await log.states(db, [(topic, 0)])).get(topic.name)
         if state is None:
             raise TopicNotFound(topic.name)
@@ -111,7 +111,7 @@ class Logs:
     async def delete_jobs(self, policy: Policy, before: int | None, match: Match) -> tuple[int, int]:
         """Cancel a queue's jobs that match, as of now: how many waited and are deleted for good, and how many are
         leased and were marked, as a cancel does."""
-        topic, db = policy.topic, self._shared.verbs(policy)
+        topic, db = policy.topic, self._state.verbs(policy)
         drawn = (await inspector.draws(db, [topic])).get(topic.id)
         if drawn is None:
             raise TopicNotFound(topic.name)
@@ -123,21 +123,21 @@ class Logs:
             done = await tried_again(
                 partial(exits.delete, db, topic, match, after=after, upto=upto, limit=DELETED_AT_ONCE)
             )
-            self._shared.moved(topic, ready=-done.ready)
+            self._state.note_move(topic, ready=-done.ready)
             count, marked, after = count + done.count, marked + done.marked, done.last_seq
-        await self._shared.groups.left(policy)
+        await self._state.groups.left(policy)
         return count, marked
 
     async def _commit(self, calls: Sequence[_Call]) -> list[Appended | BaseException]:
         policy = calls[-1].policy
         batch = merge([call.batch for call in calls])
         parts = [call.part for call in calls]
-        shares = await log.append(self._shared.verbs(policy), policy.topic, batch, parts, policy.log_limits)
+        shares = await log.append(self._state.verbs(policy), policy.topic, batch, parts, policy.log_limits)
         written = sum(
             part.records for part, share in zip(parts, shares, strict=True) if share.outcome is Outcome.WRITTEN
         )
         self._numbers.shared([part.records for part in parts])
         if written:
-            self._shared.metrics.topic(policy.topic.name).appended.add(written)
-            self._shared.readers.appended(policy.topic.id, written)
+            self._state.metrics.topic(policy.topic.name).appended.add(written)
+            self._state.readers.appended(policy.topic.id, written)
         return list(shares)

@@ -21,7 +21,7 @@ from app.kernel.topics.webhooks import covers_all_jobs
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pool
-    from app.kernel.shared import Shared
+    from app.kernel.state import EngineState
 
 BATCH: Final = 1_000
 
@@ -29,8 +29,8 @@ BATCH: Final = 1_000
 class Exits:
     """Knows where a topic's spent jobs go."""
 
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
 
     async def retire(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
         """Take out jobs that have no delivery left, or whose holder gives them up: the places in `spent` (ascending by
@@ -46,7 +46,7 @@ class Exits:
             # process, and is made anew now.
             if policy.config.dead_letter is None:
                 raise
-            self._shared.policies.forget(policy.config.dead_letter)
+            self._state.policies.forget(policy.config.dead_letter)
             return await self._retire(policy, spent)
 
     async def _retire(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
@@ -55,19 +55,19 @@ class Exits:
         # Also what was cancelled since it was looked at, which is left then.
         left = [i for i, job in enumerate(spent) if i not in gone and job.lease is not None]
         if left:
-            ended = await exits.cancel_held(self._shared.verbs(policy), policy.topic, [spent[i] for i in left])
-            self._shared.metrics.topic(policy.topic.name).cancelled.add(len(ended))
+            ended = await exits.cancel_held(self._state.verbs(policy), policy.topic, [spent[i] for i in left])
+            self._state.metrics.topic(policy.topic.name).cancelled.add(len(ended))
             gone |= {left[i] for i in ended}
         if gone:
-            await self._shared.groups.left(policy)
+            await self._state.groups.left(policy)
         return gone
 
     async def _give_up(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
         """Take them out, and let their users hear of it."""
-        whose = await self._shared.users.whose(policy, [job.seq for job in spent])
+        whose = await self._state.users.whose(policy, [job.seq for job in spent])
         buried, failed = await self._take_out(policy, spent)
         for event, places in (("dead_lettered", buried), ("failed", failed)):
-            self._shared.users.tell(policy, event, [spent[i].seq for i in sorted(places)], whose)
+            self._state.users.tell(policy, event, [spent[i].seq for i in sorted(places)], whose)
         return buried | failed
 
     async def _take_out(self, policy: Policy, spent: Sequence[Spent]) -> tuple[set[int], set[int]]:
@@ -77,27 +77,27 @@ class Exits:
             return set(), await self._fail(policy, spent)
         if target.config.type is TopicType.LOG:
             return await self._inter(policy, spent, target)
-        db = self._shared.verbs(policy)
-        seen, numbers = exits.Seen(), self._shared.metrics.topic(policy.topic.name)
+        db = self._state.verbs(policy)
+        seen, numbers = exits.Seen(), self._state.metrics.topic(policy.topic.name)
         done = await exits.bury(
             db, policy.topic, policy.budget, spent, target.topic, seen=seen, told=covers_all_jobs(policy)
         )
         numbers.dead_lettered.add(len(done))
         numbers.suspected.add(seen.suspects)
         if done:
-            self._shared.writes.note(target.topic.id)
-        self._shared.moved(target.topic, ready=len(done))
-        self._shared.lanes.forget(target.topic.id)
-        self._shared.waiters.added(target.topic.id, len(done))
+            self._state.writes.note(target.topic.id)
+        self._state.note_move(target.topic, ready=len(done))
+        self._state.lanes.forget(target.topic.id)
+        self._state.waiters.added(target.topic.id, len(done))
         return done, set()
 
     async def _inter(self, policy: Policy, spent: Sequence[Spent], target: Policy) -> tuple[set[int], set[int]]:
         """As many transactions as their bytes need."""
-        numbers = self._shared.metrics.topic(policy.topic.name)
+        numbers = self._state.metrics.topic(policy.topic.name)
         recorded: set[int] = set()
         failed: set[int] = set()
         while left := sorted(set(range(len(spent))) - recorded - failed):
-            async with self._shared.verbs(policy).acquire() as db, db.transaction():
+            async with self._state.verbs(policy).acquire() as db, db.transaction():
                 part = await exits.inter(
                     db,
                     policy.topic,
@@ -115,29 +115,29 @@ class Exits:
             numbers.failed.add(len(part.failed))
             numbers.suspected.add(part.suspects)
             if part.recorded:
-                self._shared.readers.appended(target.topic.id, len(part.recorded))
+                self._state.readers.appended(target.topic.id, len(part.recorded))
         return recorded, failed
 
     async def exhaust(self, policy: Policy, lanes: Sequence[Lane]) -> int:
         """Take out a batch of these lanes' jobs whose last delivery ended in silence: how many."""
-        spent = await exits.exhausted(self._shared.pools.hot, policy.topic, policy.budget, lanes, BATCH)
+        spent = await exits.exhausted(self._state.pools.hot, policy.topic, policy.budget, lanes, BATCH)
         return len(await self.retire(policy, spent)) if spent else 0
 
     async def exhaust_all(self, policy: Policy) -> int:
         """Take out a batch of all lanes' jobs whose last delivery ended in silence: how many."""
-        return await self.exhaust(policy, await ordering.read_lanes(self._shared.pools.rest, policy.topic))
+        return await self.exhaust(policy, await ordering.read_lanes(self._state.pools.rest, policy.topic))
 
     async def expire(self, policy: Policy, db: Pool | None = None, limit: int = BATCH) -> int:
         """Mark up to `limit` jobs whose time to live has passed, and end those that were cancelled, once nobody holds
         them: how many. `db`: by another pool than the topic's."""
         seen = exits.Seen()
-        count = await exits.expire(db or self._shared.verbs(policy), policy.topic.name, limit, seen=seen)
+        count = await exits.expire(db or self._state.verbs(policy), policy.topic.name, limit, seen=seen)
         if count:
-            numbers = self._shared.metrics.topic(policy.topic.name)
+            numbers = self._state.metrics.topic(policy.topic.name)
             numbers.expired.add(count - seen.cancelled)
             numbers.cancelled.add(seen.cancelled)
             numbers.suspected.add(seen.suspects)
-            await self._shared.groups.left(policy)
+            await self._state.groups.left(policy)
         return count
 
     async def supersede(self, policy: Policy) -> int:
@@ -145,28 +145,28 @@ class Exits:
         count = 0
         after: exits.Lease | None = exits.Lease()
         while after is not None:
-            ended, after = await exits.supersede(self._shared.verbs(policy), policy.topic, policy.budget, after, BATCH)
+            ended, after = await exits.supersede(self._state.verbs(policy), policy.topic, policy.budget, after, BATCH)
             count += ended
             if ended:
-                await self._shared.groups.left(policy)
+                await self._state.groups.left(policy)
         return count
 
     async def delete_key(self, policy: Policy, tenant: str, key: str) -> int:
         """Delete all jobs of a tenant and key, for good, whatever their state: how many. In batches."""
-        topic, db = policy.topic, self._shared.verbs(policy)
+        topic, db = policy.topic, self._state.verbs(policy)
         count, more = 0, True
         while more:
             gone = await tried_again(lambda: exits.delete_key(db, topic, tenant, key, BATCH))
-            self._shared.moved(topic, ready=-gone.ready, in_flight=-gone.leased)
-            self._shared.freed(policy, gone.leased)
+            self._state.note_move(topic, ready=-gone.ready, in_flight=-gone.leased)
+            self._state.make_room(policy, gone.leased)
             count, more = count + gone.count, gone.more
-        await self._shared.groups.left(policy)
+        await self._state.groups.left(policy)
         return count
 
     async def _fail(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
-        seen, numbers = exits.Seen(), self._shared.metrics.topic(policy.topic.name)
+        seen, numbers = exits.Seen(), self._state.metrics.topic(policy.topic.name)
         done = await exits.fail(
-            self._shared.verbs(policy), policy.topic, policy.budget, spent, seen=seen, told=covers_all_jobs(policy)
+            self._state.verbs(policy), policy.topic, policy.budget, spent, seen=seen, told=covers_all_jobs(policy)
         )
         numbers.failed.add(len(done))
         numbers.suspected.add(seen.suspects)
@@ -178,7 +178,7 @@ class Exits:
         name, target = policy.config.dead_letter, None
         while target is None:
             try:
-                target = await self._shared.policies.get(name)
+                target = await self._state.policies.get(name)
             except TopicNotFound:
                 config = Config(
                     type=TopicType.QUEUE,
@@ -186,6 +186,6 @@ class Exits:
                     dead_ttl_ms=policy.config.dead_ttl_ms,
                     configured=False,
                 )
-                await store.put(self._shared.pools.rest, name, config)
-                self._shared.policies.changed(name)
+                await store.put(self._state.pools.rest, name, config)
+                self._state.policies.changed(name)
         return target

@@ -25,7 +25,7 @@ from app.kernel.topics.webhooks import covers_all_jobs
 
 if TYPE_CHECKING:
     from app.kernel.settle.exits import Exits
-    from app.kernel.shared import Shared
+    from app.kernel.state import EngineState
 
 log = logging.getLogger(__name__)
 
@@ -56,23 +56,21 @@ class Settlements:
     """One statement in flight for each verb and topic. Each answer is by place in the caller's list: what is missing
     was not its holder's any more, and nothing was changed there."""
 
-    def __init__(self, shared: Shared, exits: Exits) -> None:
-        self._shared = shared
+    def __init__(self, state: EngineState, exits: Exits) -> None:
+        self._state = state
         self._exits = exits
         self._acked, self._nacked, self._failed, self._extended = (
-            Verb(shared.metrics, verb) for verb in ("ack", "nack", "fail", "extend")
+            Verb(state.metrics, verb) for verb in ("ack", "nack", "fail", "extend")
         )
         # Topic id, and seqs that are leased no more, by their holder's own doing.
         self.settled: Signal[int, Sequence[int]] = Signal()
         self._returns: set[asyncio.Task[None]] = set()
         size: Callable[[_Call], int] = lambda call: len(call.held)  # noqa: E731
-        self._acks: GroupCommit[_Call, set[int]] = GroupCommit(
-            self._ack, max_waiting=shared.max_waiting, weight=_weight
-        )
-        self._nacks: GroupCommit[_Call, set[int]] = GroupCommit(self._nack, max_waiting=shared.max_waiting, weight=size)
-        self._fails: GroupCommit[_Call, set[int]] = GroupCommit(self._fail, max_waiting=shared.max_waiting, weight=size)
+        self._acks: GroupCommit[_Call, set[int]] = GroupCommit(self._ack, max_waiting=state.max_waiting, weight=_weight)
+        self._nacks: GroupCommit[_Call, set[int]] = GroupCommit(self._nack, max_waiting=state.max_waiting, weight=size)
+        self._fails: GroupCommit[_Call, set[int]] = GroupCommit(self._fail, max_waiting=state.max_waiting, weight=size)
         self._extends: GroupCommit[_Call, dict[int, int]] = GroupCommit(
-            self._extend, max_waiting=shared.max_waiting, weight=size
+            self._extend, max_waiting=state.max_waiting, weight=size
         )
 
     async def ack(self, policy: Policy, held: Sequence[Held], results: Sequence[str | None] = ()) -> set[int]:
@@ -140,7 +138,7 @@ class Settlements:
         try:
             returned = await self.nack(policy, held, [Return(refunds=None if refund else 0)] * len(held))
             if refund:  # nobody was handed these
-                await self._shared.throttle.put_back(policy, len(returned))
+                await self._state.throttle.put_back(policy, len(returned))
         except Exception as error:
             log.warning("%d leases of %s wait for their deadline: %r", len(jobs), policy.topic.name, error)
 
@@ -157,23 +155,23 @@ class Settlements:
 
     async def _ack(self, calls: Sequence[_Call]) -> list[set[int] | BaseException]:
         policy, entries = calls[-1].policy, _sorted(calls)
-        held, ended, db = [entry.held for entry in entries], Ended(), self._shared.verbs(policy)
-        whose = await self._shared.users.whose(policy, (one.seq for one in held))
+        held, ended, db = [entry.held for entry in entries], Ended(), self._state.verbs(policy)
+        whose = await self._state.users.whose(policy, (one.seq for one in held))
         results = _column(entries, [call.results for call in calls])
         keep = Keep(policy.config.result_ttl_ms, policy.config.replayable, covers_all_jobs(policy))
         done = await consumer.ack(db, policy.topic, held, ended, results=results, keep=keep)
         again = await self._completed_before(policy, held, results, done) if results else set()
         self._acked.shared([len(call.held) for call in calls])
-        topic = self._shared.metrics.topic(policy.topic.name)
+        topic = self._state.metrics.topic(policy.topic.name)
         topic.acked.add(len(done))
         topic.deliveries.observe_all(ended.deliveries)
         topic.processing_ms.observe_all(ended.ages_ms)
-        self._shared.fairness.measured(policy.topic.id, ended.tenants, ended.ages_ms)
+        self._state.fairness.measured(policy.topic.id, ended.tenants, ended.ages_ms)
         self._settled(policy, entries, done, ended.tenants)
         if whose:
-            self._shared.users.tell(policy, "completed", [held[i].seq for i in sorted(done)], whose)
+            self._state.users.tell(policy, "completed", [held[i].seq for i in sorted(done)], whose)
         if done:
-            await self._shared.groups.left(policy)
+            await self._state.groups.left(policy)
         return _shares(calls, entries, done | again)
 
     async def _completed_before(
@@ -188,7 +186,7 @@ class Settlements:
         if not leases:
             return set()
         places = list(leases)
-        found = await handed_in.completed(self._shared.verbs(policy), policy.topic, list(leases.values()))
+        found = await handed_in.completed(self._state.verbs(policy), policy.topic, list(leases.values()))
         return {places[i] for i in found}
 
     async def _nack(self, calls: Sequence[_Call]) -> list[set[int] | BaseException]:
@@ -196,7 +194,7 @@ class Settlements:
         held = [entry.held for entry in entries]
         returns = [calls[entry.call].returns[entry.place] for entry in entries]
         result = await consumer.nack(
-            self._shared.verbs(policy), policy.topic, policy.budget, held, returns, backoff=policy.config.backoff
+            self._state.verbs(policy), policy.topic, policy.budget, held, returns, backoff=policy.config.backoff
         )
         # What follows is for some jobs alone, and the others are returned by then: its errors are for their callers.
         out, error_out = await self._retire(policy, entries, returns, result.spent) if result.spent else (set(), None)
@@ -204,19 +202,19 @@ class Settlements:
         more, error_keyed = await self._return_keyed(policy, keyed, entries, returns) if keyed else (_NONE, None)
         done = result.done | out | more.done
         if more.ended:
-            await self._shared.groups.left(policy)
+            await self._state.groups.left(policy)
         self._settled(policy, entries, done)
         self._nacked.shared([len(call.held) for call in calls])
         refunded, delays = result.refunded | more.refunded, result.delays_ms + more.delays_ms
-        topic = self._shared.metrics.topic(policy.topic.name)
+        topic = self._state.metrics.topic(policy.topic.name)
         topic.nacked.add(len(done))
         topic.refunded.add(len(refunded))
-        self._shared.marks.look_at_due(policy.topic.id)
+        self._state.marks.look_at_due(policy.topic.id)
         now = delays.count(0)
-        self._shared.moved(policy.topic, ready=now)
-        self._shared.waiters.added(policy.topic.id, now)
+        self._state.note_move(policy.topic, ready=now)
+        self._state.waiters.added(policy.topic.id, now)
         if now < len(delays):
-            self._shared.waiters.due_in(policy.topic.id, min(delay for delay in delays if delay) / 1000)
+            self._state.waiters.due_in(policy.topic.id, min(delay for delay in delays if delay) / 1000)
         for i in refunded:
             calls[entries[i].call].refunded.add(entries[i].place)
         for i in out | more.ended:
@@ -233,7 +231,7 @@ class Settlements:
     ) -> tuple[ReturnedKeyed, BaseException | None]:
         """Return jobs with keys: what became of them, and an error if it failed."""
         jobs, how = [entries[i].held for i in keyed], [returns[i] for i in keyed]
-        db = self._shared.verbs(policy)
+        db = self._state.verbs(policy)
         try:
             back = await tried_again(
                 lambda: consumer.nack_keyed(db, policy.topic, jobs, how, backoff=policy.config.backoff)
@@ -251,7 +249,7 @@ class Settlements:
         places that went, and an error if that failed."""
         if not left:
             return set(), None
-        jobs, db = [entries[i].held for i in left], self._shared.verbs(policy)
+        jobs, db = [entries[i].held for i in left], self._state.verbs(policy)
         try:
             leases = await tried_again(lambda: consumer.leases(db, policy.topic, jobs))
         except Exception as error:
@@ -263,7 +261,7 @@ class Settlements:
         policy, entries = calls[-1].policy, _sorted(calls)
         returns = [calls[entry.call].returns[entry.place] for entry in entries]
         held = [entry.held for entry in entries]
-        leases = await consumer.leases(self._shared.verbs(policy), policy.topic, held)
+        leases = await consumer.leases(self._state.verbs(policy), policy.topic, held)
         done, error = await self._retire(policy, entries, returns, leases)
         self._settled(policy, entries, done)
         self._failed.shared([len(call.held) for call in calls])
@@ -296,14 +294,14 @@ class Settlements:
     async def _extend(self, calls: Sequence[_Call]) -> list[dict[int, int] | BaseException]:
         policy, entries = calls[-1].policy, _sorted(calls)
         cancelled: set[int] = set()
-        held, db = [entry.held for entry in entries], self._shared.verbs(policy)
+        held, db = [entry.held for entry in entries], self._state.verbs(policy)
         leases_ms = [calls[entry.call].leases_ms[entry.place] for entry in entries]
         progress = _column(entries, [call.progress for call in calls])
         done = await consumer.extend(db, policy.topic, held, leases_ms, cancelled, progress=progress)
         for i in cancelled:
             calls[entries[i].call].cancelled.add(entries[i].place)
         self._extended.shared([len(call.held) for call in calls])
-        self._shared.metrics.topic(policy.topic.name).extended.add(len(done))
+        self._state.metrics.topic(policy.topic.name).extended.add(len(done))
         shares: list[dict[int, int] | BaseException] = []
         parts: list[dict[int, int]] = [{} for _ in calls]
         for i, deadline in done.items():
@@ -312,8 +310,8 @@ class Settlements:
         return shares
 
     def _settled(self, policy: Policy, entries: Sequence[_Entry], done: set[int], tenants: Sequence[str] = ()) -> None:
-        self._shared.moved(policy.topic, in_flight=-len(done))
-        self._shared.freed(policy, len(done), tenants)
+        self._state.note_move(policy.topic, in_flight=-len(done))
+        self._state.make_room(policy, len(done), tenants)
         seqs = [entries[i].held.seq for i in done]
         self.settled.emit(policy.topic.id, seqs)
 

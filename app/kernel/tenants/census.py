@@ -30,11 +30,11 @@ class Census(Core):
 
         def count() -> Awaitable[list[Stats]]:
             return tenants.stats(
-                self._shared.pools.rest,
+                self._engine.pools.rest,
                 policy.topic,
                 policy.budget,
                 policy.config.dead_letter,
-                self._shared.marks.lows(policy.topic.id).lanes,
+                self._engine.marks.lows(policy.topic.id).lanes,
                 begin=begin,
                 limit=limit,
                 only=only,

@@ -1,0 +1,79 @@
+"""What the verbs of one engine share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from app.base.db.pool import Pool, Pools
+from app.base.metrics import MOST_TOPICS, Metrics
+from app.kernel.claim.fairness import Fairness
+from app.kernel.claim.limits import Buckets, Throttle
+from app.kernel.claim.marks import Marks
+from app.kernel.claim.ordering import Lanes
+from app.kernel.claim.waiters import Waiters
+from app.kernel.counts.counters import Counters
+from app.kernel.enqueue.byte_limit import Room
+from app.kernel.groups.groups import Groups
+from app.kernel.logs.readers import Readers
+from app.kernel.model import Topic
+from app.kernel.schemas.checks import Checks
+from app.kernel.topics.cache import Policies
+from app.kernel.topics.last_used import Uses
+from app.kernel.topics.policy import Policy
+from app.kernel.user_events.users import Users
+
+
+class EngineState:
+    """The database, and what this process remembers of it.
+
+    max_waiting: calls that may wait for one verb of one topic.
+    signs: whether the service has a secret for webhooks.
+    """
+
+    def __init__(
+        self,
+        pools: Pools,
+        policies: Policies,
+        *,
+        max_waiting: int,
+        metrics: Metrics | None = None,
+        most_topics: int = MOST_TOPICS,
+        max_total_bytes: int = 0,
+        signs: bool = False,
+        buckets: Buckets | None = None,
+    ) -> None:
+        self.pools = pools
+        self.policies = policies
+        self.max_waiting = max_waiting
+        self.most_topics = most_topics
+        self.metrics = metrics or Metrics(most_topics=most_topics)
+        self.signs = signs
+        self.lanes = Lanes()
+        self.fairness = Fairness()
+        self.marks = Marks(pools, self.fairness)
+        self.counters = Counters(pools, self.marks)
+        self.waiters = Waiters(pools, self.marks)
+        self.waiters.claimable.subscribe(self.fairness.heard)
+        self.readers = Readers(pools)
+        self.throttle = Throttle(pools, self.waiters.wake, buckets)
+        self.room = Room(pools, max_total_bytes)
+        self.groups = Groups(pools, policies, self.marks, self.counters, self.waiters)
+        self.checks = Checks(pools.rest, policies, self.metrics)
+        self.users = Users(pools, self.metrics, max_waiting)
+        self.uses = Uses(pools)
+        self.reads, self.writes = self.uses.reads, self.uses.writes
+
+    def note_move(self, topic: Topic, *, ready: int = 0, in_flight: int = 0) -> None:
+        """This process has moved jobs of a topic, and so changed its counts."""
+        self.marks.note_move(topic)
+        self.counters.moved(topic.id, ready=ready, in_flight=in_flight)
+
+    def make_room(self, policy: Policy, jobs: int, tenants: Iterable[str] = ()) -> None:
+        """So many jobs of a topic, of these tenants as far as that is known, are not under lease any more: a tenant
+        that was at its limit may have others."""
+        if jobs and policy.config.tenant_limits:
+            self.waiters.added(policy.topic.id, jobs, self.fairness.freed(policy.topic.id).union(tenants))
+
+    def verbs(self, policy: Policy) -> Pool:
+        """The pool for a topic's verbs: the topic chooses whether they wait for the flush."""
+        return self.pools.verbs(durable=policy.config.durable)
