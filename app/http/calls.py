@@ -23,10 +23,6 @@ _VERB: Final = "holdfast.verb"
 # By module of the routes that do not say by themselves what they are counted as: dialect, and name.
 _NAMED: Final = {
     "app.http.direct": ("none", "direct"),
-    "app.features.stats.v0_overview": ("v0", "overview"),
-    "app.features.stats.v0_scale": ("v0", "scale"),
-    "app.features.stats.v0": ("v0", "stats"),
-    "app.features.stats.v0_history": ("v0", "stats_history"),
 }
 _UNTIMED: Final = {"watch", "work", "user_events_listen", "live_stream"}  # as long as their clients like
 

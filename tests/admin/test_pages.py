@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.features.explain.reasons import Code, Reason
-from app.features.stats.rows import Held, Step
+from app.features.stats.rows import DepthStep, Durations, StatsStep
 from app.features.topics.page import curves, depth
 from app.pages import assets
 from tests.api.test_health import Link
@@ -111,8 +111,8 @@ async def test_without_its_database_the_page_says_so(serve: Serve, database_url:
 
 
 def test_curves_show_deliveries_and_those_that_were_not_the_first() -> None:
-    nothing = dict.fromkeys(Step.__struct_fields__, 0)
-    chart, *_ = curves([60, 120], {60: Step(**{**nothing, "retried": 3, "wait_count": 5})}, 60)
+    step = StatsStep(60_000, 0, 0, 0, 3, 0, 0, 0, Durations(5, 0, 0, 0), Durations(0, None, None, None))
+    chart, *_ = curves([60, 120], {60: step}, 60)
     lines: Any = chart.data["lines"]
     assert {line["name"]: line["y"] for line in lines} == {
         "enqueued": [0, 0],
@@ -124,7 +124,7 @@ def test_curves_show_deliveries_and_those_that_were_not_the_first() -> None:
 
 
 def test_a_step_of_which_nothing_is_known_is_a_gap_in_the_depth() -> None:
-    chart = depth([60, 120, 180], {60: Held(60_000, 4, 0, 1, 0), 180: Held(180_000, 0, 2, 0, 0)})
+    chart = depth([60, 120, 180], {60: DepthStep(60_000, 4, 0, 1, 0), 180: DepthStep(180_000, 0, 2, 0, 0)})
     lines: Any = chart.data["lines"]
     assert {line["name"]: line["y"] for line in lines} == {
         "ready": [4, None, 0],

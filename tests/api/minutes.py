@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from app.base.db.pool import Pools
-from app.features.stats import depths
-from app.features.stats import sweep as stats
+from app.features.stats import sweeps
 from tests.engine.machines import new_machine
 
 HELD: Final = ("depths", "depth_looks")
@@ -21,13 +20,13 @@ async def tell(pools: Pools, since: int = 5) -> None:
         "marked_at = now() + interval '2 min', mark = pg_snapshot_xmax(pg_current_snapshot())",
         since,
     )
-    await stats.fill(machine.pools, machine.engine)
+    await sweeps.fill_minutes(machine.pools, machine.engine)
 
 
 async def look(pools: Pools) -> None:
     """Look at what queues hold, as is done once a minute."""
     machine = new_machine(pools)
-    await depths.look(machine.pools, machine.engine)
+    await sweeps.write_depths(machine.pools, machine.engine)
 
 
 async def looked_before(pools: Pools, by: int = 1) -> None:

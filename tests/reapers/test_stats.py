@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from app.base.db.pool import Pools
-from app.features.stats import sweep as stats
+from app.features.stats import sweeps as stats
 from app.features.upkeep import sweeps
 from app.kernel.claim.consumer import Return
 from app.kernel.model import Batch
@@ -45,9 +45,9 @@ async def later(own: Pools) -> None:
 async def told(own: Pools) -> int:
     """What has happened by now is told: two runs, with minutes between them."""
     machine = new_machine(own)
-    await stats.fill(machine.pools, machine.engine)
+    await stats.fill_minutes(machine.pools, machine.engine)
     await later(own)
-    return await stats.fill(machine.pools, machine.engine)
+    return await stats.fill_minutes(machine.pools, machine.engine)
 
 
 async def rows(own: Pools, policy: Policy) -> list[dict[str, Any]]:
@@ -178,7 +178,7 @@ async def test_a_minute_waits_for_transactions_that_may_still_write_in_it(
         assert await told(own) == 0  # it is open: nothing is told
         assert await rows(own, queue) == []
         await transaction.commit()
-        assert await stats.fill(machine.pools, machine.engine) > 0
+        assert await stats.fill_minutes(machine.pools, machine.engine) > 0
         assert await sums(own, queue) == {"enqueued": 2}
     finally:
         slow.terminate()
@@ -196,11 +196,11 @@ async def test_what_stays_open_for_long_is_told_as_it_is_and_corrected(
         await slow.execute("INSERT INTO holdfast.inbox (topic, payload_text) VALUES ('q', '1')")
         await told(own)
         monkeypatch.setattr(stats, "GUESS_AFTER", timedelta(minutes=-2))  # the time has come already
-        assert await stats.fill(machine.pools, machine.engine) > 0
+        assert await stats.fill_minutes(machine.pools, machine.engine) > 0
         assert await sums(own, queue) == {"enqueued": 1}
-        assert await stats.fill(machine.pools, machine.engine) == 0, "a guess is made once"
+        assert await stats.fill_minutes(machine.pools, machine.engine) == 0, "a guess is made once"
         await transaction.commit()
-        await stats.fill(machine.pools, machine.engine)
+        await stats.fill_minutes(machine.pools, machine.engine)
         assert await sums(own, queue) == {"enqueued": 2}
     finally:
         slow.terminate()
@@ -211,15 +211,15 @@ async def test_four_at_once_tell_each_minute_once(machine: Machine, make: Make, 
     await machine.enqueue(queue, 300)
     while jobs := await machine.claim(queue, 100):
         await machine.engine.settlements.ack(queue, [held(job) for job in jobs])
-    await stats.fill(machine.pools, machine.engine)
+    await stats.fill_minutes(machine.pools, machine.engine)
     await later(own)
     machines = [new_machine(own) for _ in range(4)]
-    moved = await asyncio.gather(*(stats.fill(one.pools, one.engine) for one in machines))
+    moved = await asyncio.gather(*(stats.fill_minutes(one.pools, one.engine) for one in machines))
     since = "date_trunc('minute', now()) - interval '5 min'"
     assert sum(moved) == await own.rest.fetchval(f"SELECT count(*) FROM holdfast.topic_stats WHERE minute >= {since}")
     assert await sums(own, queue) == {"enqueued": 300, "completed": 300, "wait_count": 300, "processing_count": 300}
     await own.rest.execute("UPDATE holdfast.topic_stats_progress SET filled_to = filled_to - interval '5 min'")
-    await stats.fill(machine.pools, machine.engine)  # the same again changes nothing
+    await stats.fill_minutes(machine.pools, machine.engine)  # the same again changes nothing
     assert await sums(own, queue) == {"enqueued": 300, "completed": 300, "wait_count": 300, "processing_count": 300}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.base.db.pool import Pools
-from app.features.stats import sweep as stats
+from app.features.stats import sweeps as stats
 from tests.engine.machines import new_machine
 
 
@@ -16,4 +16,4 @@ async def tell(pools: Pools, since: str = "5 min") -> None:
         since,
     )
     machine = new_machine(pools)
-    await stats.fill(machine.pools, machine.engine)
+    await stats.fill_minutes(machine.pools, machine.engine)

@@ -2,22 +2,58 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
+from app.base.keys import Scope
 from app.features.feature import Feature, Sweep
-from app.features.stats import depths, home_page, sweep, v0, v0_history, v0_overview, v0_scale
+from app.features.stats import page, sweeps, v0, v0_history
+from app.features.stats.overview import Overview
+from app.http.route import Route
+from app.http.v0.dialect import V0
 from app.pages.frame import Page
 from app.pages.permissions import SEE
 
+_v0 = partial(Route, dialect=V0, scope=Scope.READ)
+_of_topic = partial(_v0, refuses=frozenset({409}))
+_STATS: Final = "/v0/topics/{topic}/stats"
+
 FEATURE: Final = Feature(
     "stats",
+    cores=[Overview],
     sweeps=[
-        Sweep("stats", sweep.fill, 20, 4.0, "counts what became of jobs, minute by minute"),
-        Sweep("depths", depths.look, 60, 4.0, "writes down what queues hold, where it changes"),
-        Sweep("old_stats", sweep.forget, 3600, 4.0, "forgets minutes and depths after 31 days"),
+        Sweep("stats", sweeps.fill_minutes, 20, 4.0, "counts what became of jobs, minute by minute"),
+        Sweep("depths", sweeps.write_depths, 60, 4.0, "writes down what queues hold, where it changes"),
+        Sweep("old_stats", sweeps.forget, 3600, 4.0, "forgets minutes and depths after 31 days"),
     ],
-    routers=[v0.router, v0_scale.router, v0_history.router, v0_overview.router],
-    pages=[
-        Page("GET", "/", SEE, home_page.show),
+    routes=[
+        _of_topic(
+            "GET",
+            _STATS,
+            v0.stats,
+            {200: v0.TenantStatsAnswer},
+            confines=True,
+            parameters=v0.STATS_PARAMETERS,
+            verb="stats",
+        ),
+        _of_topic("GET", "/v0/topics/{topic}/scale", v0.scale, {200: v0.ScaleAnswer}, verb="scale"),
+        _of_topic(
+            "GET",
+            f"{_STATS}/history",
+            v0_history.history,
+            {200: v0_history.StatsHistoryAnswer},
+            confines=True,
+            parameters=v0_history.PARAMETERS,
+            verb="stats_history_history",
+        ),
+        _v0(
+            "GET",
+            "/v0/overview",
+            v0.overview,
+            {200: v0.OverviewAnswer},
+            parameters=v0.OVERVIEW_PARAMETERS,
+            verb="overview",
+        ),
     ],
+    pages=[Page("GET", "/", SEE, page.show)],
 )

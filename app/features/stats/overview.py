@@ -14,7 +14,7 @@ import msgspec
 
 from app.base.fresh import Fresh
 from app.base.outages import TOO_SLOW, UNREACHABLE
-from app.features.stats import rows as stats
+from app.features.stats import rows
 from app.kernel.counts import triage
 from app.kernel.counts.levels import Levels
 from app.kernel.counts.triage import RECENT, Holds, Lately, Trouble
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 MINUTES: Final = 60
 FRESH_SECONDS: Final = 5.0
-SHARE: Final = 20  # what takes s seconds is repeated no sooner than SHARE * s later
+SHARE: Final = 20  # a look that took s seconds is repeated SHARE * s later at the earliest
 PATIENCE_SECONDS: Final = 2.0
-MOST_UNTOLD: Final = 10  # minutes; where more are not told, what became of jobs lately is not known
+MOST_UNTOLD: Final = 10  # minutes; if more are not counted yet, it is not known what became of jobs lately
 
 log = logging.getLogger(__name__)
 
 
 class Minutes(msgspec.Struct, frozen=True):
-    """What became of a topic's jobs, minute by minute: MINUTES numbers each, the last of the minute that runs. Minutes
-    are told 20 to 60 s after their end (docs/stats.md): the last one or two are 0 until then."""
+    """What became of jobs, minute by minute: 60 numbers each, the last of the minute that runs. A minute is 0 until it
+    is told, 20 to 60 s after its end."""
 
     enqueued: list[int]
     claimed: list[int]
@@ -47,8 +47,8 @@ class Minutes(msgspec.Struct, frozen=True):
     dead_lettered: list[int]
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """A topic as it was seen. `minutes` is None where what became of its jobs is not known, or it is a log."""
+class TopicOverview(msgspec.Struct, frozen=True):
+    """A topic in a snapshot. `minutes` is None for a log, and where it is not known what became of the jobs."""
 
     policy: Policy
     looked: Looked
@@ -76,16 +76,16 @@ class Sort(StrEnum):
     DEAD = "dead"
 
 
-def page(seen: Sequence[Seen], sort: Sort, after: str, limit: int) -> tuple[list[Seen], bool]:
-    """Up to `limit` topics behind the one named `after`, "" for the first ones, and whether there are more. If it has
-    moved meanwhile, that is from where it is now; if it is gone, where it was by name."""
+def page(seen: Sequence[TopicOverview], sort: Sort, after: str, limit: int) -> tuple[list[TopicOverview], bool]:
+    """Up to `limit` topics behind the one named `after` ("": from the first), and whether there are more. A topic that
+    has moved meanwhile counts where it is now; one that is gone, where its name would be."""
     ordered = sorted(seen, key=lambda one: _key(one, sort))
     names = [one.name for one in ordered]
     begin = names.index(after) + 1 if after in names else sum(name <= after for name in names) if after else 0
     return ordered[begin : begin + limit], len(ordered) > begin + limit
 
 
-def _key(one: Seen, sort: Sort) -> tuple[float | str, ...]:
+def _key(one: TopicOverview, sort: Sort) -> tuple[float | str, ...]:
     match sort:
         case Sort.NAME:
             return (one.name,)
@@ -101,18 +101,21 @@ def _key(one: Seen, sort: Sort) -> tuple[float | str, ...]:
             assert_never(sort)
 
 
-class View(msgspec.Struct, frozen=True):
-    """Topics as they were seen, by name, of `total` that there are. `looked`: when, on the monotonic clock; None for
-    never. `told`: what became of jobs lately is known of all queues that were seen."""
+class Snapshot(msgspec.Struct, frozen=True):
+    """The topics that were looked at, by name.
 
-    topics: list[Seen]
+    total: how many there are. looked: when, on the monotonic clock; None for never.
+    told: whether it is known of all these queues what became of their jobs lately.
+    """
+
+    topics: list[TopicOverview]
     total: int
     looked: float | None
     told: bool
 
     @property
     def age(self) -> float | None:
-        """How many seconds ago was looked; None: never yet."""
+        """How many seconds ago the topics were looked at; None for never."""
         return None if self.looked is None else time.monotonic() - self.looked
 
     @property
@@ -122,27 +125,28 @@ class View(msgspec.Struct, frozen=True):
 
 
 class _Flows(msgspec.Struct, frozen=True):
-    """What became of jobs in the last hour, and how many of its last minutes are not told yet."""
+    """What became of jobs in the last hour, and how many of its last minutes are not counted yet."""
 
     untold: int
     by_topic: dict[int, Flow]
 
 
 class Overview(Core):
-    """All topics that a scrape shows one by one, looked at no more often than a scrape does, for all who ask."""
+    """All topics that a scrape shows one by one. All callers share one snapshot, which is renewed as often as a scrape
+    is."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._pools = engine.pools
         self._levels = engine.core(Levels)
-        self._view = View([], 0, None, told=False)
+        self._view = Snapshot([], 0, None, told=False)
         self._views: Fresh[int, None] = Fresh(FRESH_SECONDS, share=SHARE, most=2)  # by the look that they are of
         self._flows: Fresh[None, _Flows | None] = Fresh(FRESH_SECONDS, share=SHARE)
 
-    async def read(self) -> View:
-        """How they are. Raises nothing: what can't be had in time is not known."""
+    async def read(self) -> Snapshot:
+        """The snapshot as of now. Raises nothing: what can't be read in time is left unknown."""
         await self._levels.refresh()
-        # Reading has a limit, unless the network has none.
+        # The statement has a time limit of its own; this one is for a network that does not answer.
         await self._views.within(self._levels.looks, self._make, 2 * PATIENCE_SECONDS)
         return self._view
 
@@ -157,9 +161,9 @@ class Overview(Core):
             queues = [policy.topic for policy, held in found if held.is_queue]
             flows = await self._flows.get(None, partial(self._read_flows, queues))
             # Not on the event loop: thousands of topics take their time.
-            seen = await asyncio.to_thread(lambda: [_seen(policy, held, flows) for policy, held in found])
+            seen = await asyncio.to_thread(lambda: [_overview_of(policy, held, flows) for policy, held in found])
             told = not queues or (flows is not None and flows.untold <= MOST_UNTOLD)
-            self._view = View(seen, total, looked, told)
+            self._view = Snapshot(seen, total, looked, told)
         except Exception:
             log.exception("can't tell how topics are")
 
@@ -171,15 +175,15 @@ class Overview(Core):
                 db.transaction(readonly=True),
             ):
                 await db.execute(f"SET LOCAL statement_timeout = '{PATIENCE_SECONDS}s'")
-                return _Flows(await stats.untold(db), await stats.flows(db, queues, MINUTES))
+                return _Flows(await rows.count_untold(db), await rows.read_flows(db, queues, MINUTES))
         except (*UNREACHABLE, *TOO_SLOW) as error:
             log.warning("can't tell what became of jobs lately: %r", error)
             return None
 
 
-def _seen(policy: Policy, looked: Looked, flows: _Flows | None) -> Seen:
+def _overview_of(policy: Policy, looked: Looked, flows: _Flows | None) -> TopicOverview:
     if not looked.is_queue:
-        return Seen(policy, looked, None, [])
+        return TopicOverview(policy, looked, None, [])
     minutes = None if flows is None else _minutes(flows.by_topic.get(policy.topic.id))
     control = policy.control
     holds = Holds(
@@ -202,7 +206,7 @@ def _seen(policy: Policy, looked: Looked, flows: _Flows | None) -> Seen:
         told = slice(MINUTES - flows.untold - RECENT, MINUTES - flows.untold)
         counts = (minutes.claimed, minutes.completed, minutes.failed, minutes.dead_lettered)
         lately = Lately(*(sum(one[told]) for one in counts))
-    return Seen(policy, looked, minutes, triage.troubles(holds, lately))
+    return TopicOverview(policy, looked, minutes, triage.troubles(holds, lately))
 
 
 def _minutes(flow: Flow | None) -> Minutes:

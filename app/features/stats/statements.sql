@@ -154,9 +154,9 @@ SELECT count(*) FROM gone
 -- name: topic_depths
 -- What a queue held, step by step.   $1 topic id  $2 from when on  $3 how many steps  $4 the step, an interval
 -- $5 an interval: where nobody looked for so long, nothing is known
--- One row a step of which it is known, by time: `at_ms` since 1970, and what was held at its end, or is now.
+-- One row a step of which it is known, by time: `at`, in ms since 1970, and what was held at its end, or is now.
 -- Costs two looks a step.   Indexes: primary keys.
-SELECT (date_part('epoch', s.at) * 1000)::bigint AS at_ms, d.ready, d.in_flight, d.scheduled, d.blocked
+SELECT (date_part('epoch', s.at) * 1000)::bigint AS at, d.ready, d.in_flight, d.scheduled, d.blocked
 FROM (
     SELECT $2::timestamptz + n * $4::interval AS at,
            least($2::timestamptz + (n + 1) * $4::interval, now()) AS before
@@ -172,7 +172,7 @@ ORDER BY s.at
 -- name: topic_stats
 -- What became of a topic's jobs, step by step.   $1 topic id  $2 from  $3 to, not included  $4 the step, an interval:
 -- steps begin at $2   $5 only this tenant, or NULL for all
--- One row a step in which anything was, by time: `at_ms` since 1970, counts, and of waiting and processing how many and
+-- One row a step in which anything was, by time: `at`, in ms since 1970, counts, and of waiting and processing how many and
 -- the percentiles by nearest rank in ms (NULL: none): exact where a step is one row, else the top of the bucket that has
 -- them, which is up to an eighth too high and never too low.
 -- Costs a row a minute and tenant.   Index: primary key.   Buckets: app/features/stats/functions/stats.sql.
@@ -205,7 +205,7 @@ WITH picked AS MATERIALIZED (
            holdfast.bucket_top(min(r.bucket) FILTER (WHERE r.upto * 100 >= r.total * 99))
     FROM ranked r GROUP BY r.at, r.kind
 )
-SELECT (date_part('epoch', o.at) * 1000)::bigint AS at_ms, max(o.enqueued)::bigint AS enqueued,
+SELECT (date_part('epoch', o.at) * 1000)::bigint AS at, max(o.enqueued)::bigint AS enqueued,
        max(o.completed)::bigint AS completed, max(o.failed)::bigint AS failed, max(o.retried)::bigint AS retried,
        max(o.dead_lettered)::bigint AS dead_lettered, max(o.expired)::bigint AS expired,
        max(o.cancelled)::bigint AS cancelled,

@@ -1,40 +1,54 @@
-"""GET /v0/topics/:topic/stats."""
+"""/v0/topics/:topic/stats and /scale, and /v0/overview: what topics hold, and what is wrong with them."""
 
 from __future__ import annotations
 
-import time
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from starlette.requests import Request
-from starlette.responses import Response
 
-from app.base.keys import Scope
+from app.base.keys import covers
 from app.errors import InvalidRequest
-from app.http import direct
+from app.features.stats.overview import Minutes, Overview, Sort, TopicOverview, page
 from app.http.bounds import about
-from app.http.context import context_of
-from app.http.fields import encode, known_parameters, topic_in
-from app.http.openapi import TOPIC, operation, query
-from app.http.paging import CURSOR, cursor_of, cursor_to, foreign_cursor, page_size
-from app.http.v0.bodies import Performance
-from app.http.v0.fields import answer
+from app.http.fields import flag
+from app.http.openapi import query
+from app.http.paging import CURSOR, cursor_of, cursor_to, foreign_cursor, page_size, prefix, prefix_in
+from app.http.route import Call
 from app.kernel.counts.levels import Levels, Looked
 from app.kernel.tenants.census import Census
 from app.kernel.tenants.tenants import Stats
-from app.kernel.topics.policy import check_name
 
-router = direct.router("topics")
-
-MOST = 100  # tenants of a page
-
-
-DEAD: Final = about(
-    "Failed jobs: those kept in the topic, and those in its dead-letter topic that came from it, if that is a queue."
+MOST: Final = 100  # tenants, or topics, of a page
+STATS_PARAMETERS: Final = (
+    query("by", "By what.", {"type": "string", "enum": ["tenant"]}, required=True),
+    query("page_size", f"1 to {MOST}, clamped.", {"type": "integer", "default": MOST}),
+    CURSOR,
 )
-EXACT: Final = about("false: more than 10,000 jobs are due, and there may be more of each state.")
-BLOCKED_AGE: Final = about("Of jobs behind the heads of their groups. null: none waits.")
-DEAD_EXACT: Final = about("false: there may be more failed jobs: 10,000 in the dead-letter topic are counted.")
+OVERVIEW_PARAMETERS: Final = (
+    prefix("topics"),
+    query("troubled", "Only topics with which something is wrong.", {"type": "boolean", "default": False}),
+    query(
+        "sort",
+        "By name, or what hurts most, waits longest, or has most ready or dead jobs first.",
+        {"type": "string", "enum": [one.value for one in Sort], "default": Sort.NAME.value},
+    ),
+    query("page_size", f"1 to {MOST}, clamped.", {"type": "integer", "default": MOST}),
+    CURSOR,
+)
+
+Dead = Annotated[
+    int,
+    about(
+        "Failed jobs: those kept in the topic, "
+        "and those in its dead-letter topic that came from it, if that is a queue."
+    ),
+]
+Exact = Annotated[bool, about("false: more than 10,000 jobs are due, and there may be more of each state.")]
+DeadExact = Annotated[bool, about("false: there may be more failed jobs: 10,000 in the dead-letter topic are counted.")]
+ClaimableAge = Annotated[int | None, about("null: nothing can be claimed.")]
+BlockedAge = Annotated[int | None, about("Of jobs behind the heads of their groups. null: none waits.")]
 
 
 class TenantStats(msgspec.Struct):
@@ -45,9 +59,9 @@ class TenantStats(msgspec.Struct):
     scheduled: int
     in_flight: int
     blocked: int
-    dead: Annotated[int, DEAD]
+    dead: Dead
     at_least: Annotated[bool, about("Whether there may be more: counts end at 10000 of a priority.")]
-    oldest_claimable_age_ms: Annotated[int | None, about("null: nothing can be claimed.")]
+    oldest_claimable_age_ms: ClaimableAge
 
 
 class TopicStats(msgspec.Struct):
@@ -57,11 +71,11 @@ class TopicStats(msgspec.Struct):
     scheduled: int
     in_flight: int
     blocked: int
-    dead: Annotated[int, DEAD]
-    exact: Annotated[bool, EXACT]
-    dead_exact: Annotated[bool, DEAD_EXACT]
-    oldest_claimable_age_ms: Annotated[int | None, about("null: nothing can be claimed.")]
-    oldest_blocked_age_ms: Annotated[int | None, BLOCKED_AGE]
+    dead: Dead
+    exact: Exact
+    dead_exact: DeadExact
+    oldest_claimable_age_ms: ClaimableAge
+    oldest_blocked_age_ms: BlockedAge
 
 
 class TenantStatsAnswer(msgspec.Struct):
@@ -69,34 +83,81 @@ class TenantStatsAnswer(msgspec.Struct):
 
     topic: str
     tenants: list[TenantStats]
-    performance: Performance
-    total: Annotated[
-        TopicStats | msgspec.UnsetType, about("On the first page, and not for a key that is for one tenant.")
-    ] = msgspec.UNSET
-    next_cursor: str | msgspec.UnsetType = msgspec.UNSET
+    total: Annotated[TopicStats | UnsetType, about("On the first page, and not for a key that is for one tenant.")] = (
+        UNSET
+    )
+    next_cursor: str | UnsetType = UNSET
 
 
-@router.get(
-    "/v0/topics/{topic}/stats",
-    response_class=Response,
-    openapi_extra=operation(
-        parameters=[
-            TOPIC,
-            query("by", "By what.", {"type": "string", "enum": ["tenant"]}, required=True),
-            query("page_size", "1 to 100, clamped.", {"type": "integer", "default": MOST}),
-            CURSOR,
-        ],
-        answers={200: TenantStatsAnswer},
-        errors=[400, 401, 403, 404, 409, 503],
-    ),
-)
-async def stats(request: Request) -> Response:
+class ScaleAnswer(msgspec.Struct):
+    """What workers of a queue have to do. Numbers only, as scalers take no null. Of a paused topic, what is ready does
+    not count: more workers would get none of it."""
+
+    topic: str
+    depth: Annotated[int, about("Jobs that workers have or could have: ready, unless it is paused, and in flight.")]
+    ready: int
+    in_flight: int
+    scheduled: int
+    oldest_claimable_age_ms: Annotated[int, about("0: nothing can be claimed, or it is paused.")]
+    paused: bool
+
+
+class TroubleShown(msgspec.Struct):
+    """Something that is wrong. bad hurts now, watch will if it stays, note is somebody's intention."""
+
+    code: Literal[
+        "nobody_claims",
+        "waiting",
+        "dead_letters",
+        "failing",
+        "stuck_groups",
+        "long_leases",
+        "throttled",
+        "paused",
+        "draining",
+    ]
+    level: Literal["bad", "watch", "note"]
+    text: str
+
+
+class TopicSeen(msgspec.Struct):
+    """What a topic holds, and what is wrong with it, the worst first; of a log only its records and bytes are told."""
+
+    topic: str
+    type: Literal["queue", "log"]
+    count: Annotated[int, about("Jobs that are not finished; a log's records.")]
+    bytes: int
+    ready: int
+    in_flight: int
+    scheduled: int
+    blocked: int
+    dead: Dead
+    exact: Exact
+    dead_exact: DeadExact
+    oldest_claimable_age_ms: ClaimableAge
+    oldest_blocked_age_ms: BlockedAge
+    wait_goal_ms: Annotated[int | None, about("From what age on it is late; 0: from none. null: it is a log.")]
+    paused: bool
+    paused_tenants: Annotated[int, about("How many of its tenants are.")]
+    draining: bool
+    minutes: Annotated[Minutes | None, about("null: it is a log, or PostgreSQL did not tell in time.")]
+    troubles: list[TroubleShown]
+
+
+class OverviewAnswer(msgspec.Struct):
+    """A page of topics; `next_cursor` is absent on the last one. Of more topics than HOLDFAST_METRICS_TOPICS not all
+    are looked at."""
+
+    topics: list[TopicSeen]
+    topics_total: Annotated[int, about("How many there are, whether or not the caller may see them.")]
+    truncated: Annotated[bool, about("Not all of them were looked at.")]
+    age_ms: Annotated[int | None, about("How long ago they were looked at; null: never yet.")]
+    next_cursor: str | UnsetType = UNSET
+
+
+async def stats(call: Call) -> TenantStatsAnswer:
     """Counts of jobs: of each tenant of a queue, and of the whole queue."""
-    began = time.perf_counter()
-    context = context_of(request)
-    name = topic_in(request)
-    key = context.access.check(request, Scope.READ, name, confines=True)
-    known_parameters(request, ("by", "page_size", "cursor"))
+    request, context = call.request, call.context
     if request.query_params.get("by") != "tenant":
         raise InvalidRequest("by must be tenant.")
     size = min(page_size(request), MOST)
@@ -104,25 +165,74 @@ async def stats(request: Request) -> Response:
     begin = "" if place is None else place.get("from")
     if begin is None or "\0" in begin:
         raise foreign_cursor()
-    policy = await context.policies.queue(check_name(name))
-    found = await context.core(Census).read(
-        policy, begin=begin, limit=size + 1, only=None if key is None else key.tenant
+    policy, only = await call.queue(), None if call.key is None else call.key.tenant
+    found = await context.core(Census).read(policy, begin=begin, limit=size + 1, only=only)
+    first_of_all = place is None and only is None
+    return TenantStatsAnswer(
+        call.topic,
+        [_tenant_stats(one) for one in found[:size]],
+        _topic_stats(await context.core(Levels).look_at(policy)) if first_of_all else UNSET,
+        cursor_to({"from": found[size].tenant}) if len(found) > size else UNSET,
     )
-    fields: dict[str, object] = {"topic": name, "tenants": [_shown(one) for one in found[:size]]}
-    if place is None and (key is None or key.tenant is None):
-        fields["total"] = _total(await context.core(Levels).look_at(policy))
-    if len(found) > size:
-        fields["next_cursor"] = cursor_to({"from": found[size].tenant})
-    return answer(encode(fields)[1:-1], began)
 
 
-def _shown(one: Stats) -> TenantStats:
+async def scale(call: Call) -> ScaleAnswer:
+    """How much there is to do for workers of a queue, for whoever decides how many of them run."""
+    policy = await call.queue()
+    depth = (await call.context.core(Levels).depths([policy]))[call.topic]
+    paused = policy.control.paused
+    return ScaleAnswer(
+        topic=call.topic,
+        depth=depth.in_flight + (0 if paused else depth.ready),
+        ready=depth.ready,
+        in_flight=depth.in_flight,
+        scheduled=depth.scheduled,
+        oldest_claimable_age_ms=0 if paused else max(depth.oldest_ms or 0, 0),
+        paused=paused,
+    )
+
+
+async def overview(call: Call) -> OverviewAnswer:
+    """How topics are: what they hold, what became of their jobs within the hour, and what is wrong."""
+    request = call.request
+    starts, troubled = prefix_in(request), flag(request, "troubled", default=False)
+    size, sort, after = min(page_size(request, MOST), MOST), _sort_in(request), _after(request)
+    view = await call.context.core(Overview).read()
+    may_see = covers(call.key)
+    chosen = [one for one in view.topics if one.name.startswith(starts) and may_see(one.name)]
+    listed, more = page([one for one in chosen if one.troubles or not troubled], sort, after, size)
+    return OverviewAnswer(
+        [_topic_seen(one) for one in listed],
+        view.total,
+        truncated=view.unseen > 0,
+        age_ms=None if view.age is None else round(view.age * 1000),
+        next_cursor=cursor_to({"after": listed[-1].name}) if more else UNSET,
+    )
+
+
+def _sort_in(request: Request) -> Sort:
+    try:
+        return Sort(request.query_params.get("sort", Sort.NAME.value))
+    except ValueError:
+        raise InvalidRequest(f"sort must be one of {', '.join(Sort)}.") from None
+
+
+def _after(request: Request) -> str:
+    place = cursor_of(request, dict[str, str])
+    if place is None:
+        return ""
+    if "after" not in place:
+        raise foreign_cursor()
+    return place["after"]
+
+
+def _tenant_stats(one: Stats) -> TenantStats:
     return TenantStats(
         one.tenant, one.ready, one.scheduled, one.in_flight, one.blocked, one.dead, one.at_least, one.oldest_ms
     )
 
 
-def _total(looked: Looked) -> TopicStats:
+def _topic_stats(looked: Looked) -> TopicStats:
     return TopicStats(
         ready=looked.ready,
         scheduled=looked.scheduled,
@@ -133,4 +243,29 @@ def _total(looked: Looked) -> TopicStats:
         dead_exact=looked.dead_exact,
         oldest_claimable_age_ms=looked.oldest_ms,
         oldest_blocked_age_ms=looked.stuck.oldest_ms,
+    )
+
+
+def _topic_seen(one: TopicOverview) -> TopicSeen:
+    looked, control = one.looked, one.policy.control
+    return TopicSeen(
+        topic=one.name,
+        type="queue" if looked.is_queue else "log",
+        count=looked.count,
+        bytes=looked.bytes,
+        ready=looked.ready,
+        in_flight=looked.in_flight,
+        scheduled=looked.scheduled,
+        blocked=looked.blocked,
+        dead=looked.dead,
+        exact=looked.exact,
+        dead_exact=looked.dead_exact,
+        oldest_claimable_age_ms=looked.oldest_ms,
+        oldest_blocked_age_ms=looked.stuck.oldest_ms,
+        wait_goal_ms=one.policy.config.wait_goal_ms if looked.is_queue else None,
+        paused=control.paused,
+        paused_tenants=len(control.paused_tenants),
+        draining=control.draining,
+        minutes=one.minutes,
+        troubles=msgspec.convert(msgspec.to_builtins(one.troubles), list[TroubleShown]),
     )

@@ -14,7 +14,7 @@ from app.errors import InvalidRequest
 from app.features.jobs import links as again
 from app.features.saved_views import page as saved
 from app.features.stats import overview
-from app.features.stats.overview import Overview, Seen, Sort
+from app.features.stats.overview import Overview, Sort, TopicOverview
 from app.http.context import context_of
 from app.kernel.topics import store
 from app.pages.frame import side
@@ -30,7 +30,7 @@ _UNTOLD: Final = 2  # minutes at the end of which not all is known yet
 class Row(msgspec.Struct, frozen=True):
     """A topic as the list shows it; rates are jobs a minute, None where they are not known."""
 
-    seen: Seen
+    seen: TopicOverview
     came: float | None
     went: float | None
 
@@ -93,7 +93,7 @@ async def find(request: Request) -> Response:
     )
 
 
-def _row(seen: Seen) -> Row:
+def _row(seen: TopicOverview) -> Row:
     if seen.minutes is None:
         return Row(seen, None, None)
     told = slice(-RATE_MINUTES - _UNTOLD, -_UNTOLD)

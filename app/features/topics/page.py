@@ -23,7 +23,7 @@ from app.features.jobs.requests import Leases, release
 from app.features.schedules.changes import Schedules
 from app.features.schedules.page import Row, row
 from app.features.stats import rows as stats
-from app.features.stats.rows import Held, Step
+from app.features.stats.rows import DepthStep, StatsStep
 from app.features.topics.changes import hold
 from app.http.context import Context, context_of
 from app.kernel.audit.trail import Action
@@ -248,47 +248,47 @@ async def _charts(context: Context, policy: Policy, over: str) -> list[Chart] | 
 
 
 async def _read_charts(db: Connection, policy: Policy, span: Span) -> list[Chart]:
-    told_to, now = await stats.told(db)
+    told_to, now = await stats.read_progress(db)
     before = now + (EPOCH - now) % span.step
     since = before - span.steps * span.step
-    found = await stats.read(db, policy.topic, (since, before), span.step)
-    held = await stats.depths(db, policy.topic, (since, before), span.step)
+    found = await stats.read_steps(db, policy.topic, (since, before), span.step)
+    held = await stats.read_depths(db, policy.topic, (since, before), span.step)
     seconds = int(span.step.total_seconds())
     times = range(int(since.timestamp()), int(before.timestamp()), seconds)
     # A step of which minutes are not told yet would look like a fall.
     told = [at for at in times if (at + seconds) * 1000 <= told_to]
-    charts = curves(told, {step.at_ms // 1000: step for step in found}, seconds)
-    return [*charts, depth(times, {one.at_ms // 1000: one for one in held})]
+    charts = curves(told, {step.at // 1000: step for step in found}, seconds)
+    return [*charts, depth(times, {one.at // 1000: one for one in held})]
 
 
-def curves(times: Sequence[int], steps: dict[int, Step], seconds: int) -> list[Chart]:
+def curves(times: Sequence[int], steps: dict[int, StatsStep], seconds: int) -> list[Chart]:
     """The curves of what became of jobs, by when steps begin."""
 
-    def rate(value: Callable[[Step], int]) -> list[float]:
+    def rate(value: Callable[[StatsStep], int]) -> list[float]:
         return [round(value(steps[at]) * 60 / seconds, 2) if at in steps else 0 for at in times]
 
-    def percentile(value: Callable[[Step], int | None]) -> list[int | None]:
+    def percentile(value: Callable[[StatsStep], int | None]) -> list[int | None]:
         return [value(steps[at]) if at in steps else None for at in times]
 
     flow = [
         _line("enqueued", "ready", rate(lambda step: step.enqueued)),
-        _line("claimed", "claimed", rate(lambda step: step.wait_count)),
+        _line("claimed", "claimed", rate(lambda step: step.wait.count)),
         _line("completed", "in-flight", rate(lambda step: step.completed)),
         _line("retried", "scheduled", rate(lambda step: step.retried)),
         _line("failed", "dead", rate(lambda step: step.failed)),
     ]
     waits = [
-        _line("p50", "flow", percentile(lambda step: step.wait_p50_ms)),
-        _line("p95", "ready", percentile(lambda step: step.wait_p95_ms)),
-        _line("p99", "blocked", percentile(lambda step: step.wait_p99_ms)),
+        _line("p50", "flow", percentile(lambda step: step.wait.p50_ms)),
+        _line("p95", "ready", percentile(lambda step: step.wait.p95_ms)),
+        _line("p99", "blocked", percentile(lambda step: step.wait.p99_ms)),
     ]
     works = [
-        _line("p50", "flow", percentile(lambda step: step.processing_p50_ms)),
-        _line("p95", "in-flight", percentile(lambda step: step.processing_p95_ms)),
-        _line("p99", "blocked", percentile(lambda step: step.processing_p99_ms)),
+        _line("p50", "flow", percentile(lambda step: step.processing.p50_ms)),
+        _line("p95", "in-flight", percentile(lambda step: step.processing.p95_ms)),
+        _line("p99", "blocked", percentile(lambda step: step.processing.p99_ms)),
     ]
-    claims = any(step.wait_count for step in steps.values())
-    acks = any(step.processing_count for step in steps.values())
+    claims = any(step.wait.count for step in steps.values())
+    acks = any(step.processing.count for step in steps.values())
     return [
         Chart("Jobs a minute", _data(times, "jobs", flow)),
         Chart("Wait until a claim", _data(times, "ms", waits), "" if claims else "Nothing was claimed in this time."),
@@ -296,10 +296,10 @@ def curves(times: Sequence[int], steps: dict[int, Step], seconds: int) -> list[C
     ]
 
 
-def depth(times: Sequence[int], held: dict[int, Held]) -> Chart:
+def depth(times: Sequence[int], held: dict[int, DepthStep]) -> Chart:
     """The curves of what the queue held, by when steps begin; it is as it was at their end."""
 
-    def count(value: Callable[[Held], int]) -> list[int | None]:
+    def count(value: Callable[[DepthStep], int]) -> list[int | None]:
         return [value(held[at]) if at in held else None for at in times]
 
     lines = [

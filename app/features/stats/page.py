@@ -17,9 +17,9 @@ from app.base.times import duration
 from app.errors import HoldfastError
 from app.features.dead_letters.failures import SILENCE
 from app.features.dead_letters.largest import largest_failures
-from app.features.jobs import links as again
+from app.features.jobs import links
 from app.features.stats import overview
-from app.features.stats.overview import Overview, Seen, Sort, View
+from app.features.stats.overview import Overview, Snapshot, Sort, TopicOverview
 from app.http.context import Context, context_of
 from app.kernel.counts.levels import Levels
 from app.kernel.counts.triage import Code, Level
@@ -37,7 +37,7 @@ class Hurt(msgspec.Struct, frozen=True):
     """A topic that is not well. `error`: what most of what failed within the hour has in common, "" for not known, and
     `cluster`, the kind that it is."""
 
-    seen: Seen
+    seen: TopicOverview
     level: str
     error: str
     cluster: str
@@ -75,7 +75,7 @@ async def show(request: Request) -> Response:
         well=not levels & {Level.BAD.value, Level.WATCH.value},
         unknown=_unknown(view),
         topics=len(seen),
-        first_job=again.first(request),
+        first_job=links.first(request),
         guarded=context.access.directory.guarded,
         age_ms=None if view.age is None else round(view.age * 1000),
         jobs=sum(one.looked.count for one in seen if one.looked.is_queue),
@@ -83,7 +83,7 @@ async def show(request: Request) -> Response:
     )
 
 
-def _unknown(view: View) -> list[str]:
+def _unknown(view: Snapshot) -> list[str]:
     """What would have to be known to say that all is well."""
     found = []
     if view.age is None:
@@ -98,7 +98,7 @@ def _unknown(view: View) -> list[str]:
     return found
 
 
-async def _hurt(context: Context, request: Request, seen: Seen, explain: bool) -> Hurt:
+async def _hurt(context: Context, request: Request, seen: TopicOverview, explain: bool) -> Hurt:
     error = cluster = ""
     policy, dead = seen.policy, seen.policy.config.dead_letter
     if explain and any(one.code in _FAILS for one in seen.troubles) and (dead is None or allows(request, SEE, dead)):

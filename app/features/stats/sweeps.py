@@ -1,26 +1,32 @@
-"""What became of each topic's jobs, minute by minute, from the ledger; ADR 0038."""
+"""Counts what became of each topic's jobs, minute by minute, from the ledger (ADR 0038), and writes down what queues
+hold. A minute in which no process looked at the queues is a gap in their curve."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from app.base.db import sql
 from app.base.pace import Pace
+from app.kernel.counts.levels import Levels
+from app.kernel.topics import store
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pools
     from app.kernel.engine import Engine
     from app.kernel.model import Connection
+    from app.kernel.topics.policy import Policy
 
 MINUTE: Final = timedelta(minutes=1)
 DAY: Final = timedelta(days=1)  # the longest step, over time in which nothing happened
 QUICK_SECONDS: Final = 0.05  # a step that took no longer is followed by one over twice as many minutes
-GUESS_AFTER: Final = timedelta(minutes=5)  # a transaction may keep a minute open for so long, until it is told as it is
+GUESS_AFTER: Final = timedelta(minutes=5)  # a minute that a transaction keeps open for longer is counted as it is
 KEPT: Final = timedelta(days=31)
 BATCH: Final = 1_000
+PAGE: Final = 500  # topics at a time
 
 _SQL: Final = sql.load_all(__package__)
 _PLACE = _SQL["stats_place"]
@@ -30,10 +36,12 @@ _SWEEP = _SQL["stats_sweep"]
 _DEPTHS_SWEEP = _SQL["depths_sweep"]
 _LOOKS_SWEEP = _SQL["looks_sweep"]
 _UNSTAGE = _SQL["stats_unstage"]
+_WRITE_DEPTHS = _SQL["depths_write"]
+_LOOKED = _SQL["depths_looked"]
 
 
 class _Walk:
-    """A way through the minutes: a minute at a time where something happens, in longer steps where nothing does."""
+    """Goes through the minutes: one at a time where something happens, in longer steps where nothing does."""
 
     def __init__(self, pools: Pools) -> None:
         self.at_end = False
@@ -66,11 +74,11 @@ class _Walk:
         return rows
 
 
-async def fill(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
-    """Tell the minutes that have closed since a run before set its mark: how many rows that made.
+async def fill_minutes(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
+    """Count the minutes that have closed since an earlier run set its mark. Returns how many rows that made.
 
     A minute closes when every transaction has ended that could have written in it. One that stays open for long does
-    not hold up the others: they are told as they are, and once more when it has ended.
+    not hold up the others: they are counted as they are, and once more when it has ended.
     """
     pace = pace or Pace()
     walk = _Walk(pools)
@@ -79,8 +87,34 @@ async def fill(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
     return pace.moved
 
 
+async def write_depths(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
+    """Write down what queues hold where that has changed. Returns for how many queues."""
+    pace = pace or Pace()
+    async for queues in store.queues(pools.rest, PAGE, defaults=engine.policies.defaults):
+        await pace.batch(partial(_write_some, pools, engine, queues))
+    await pools.rest.execute(_LOOKED)
+    return pace.moved
+
+
+async def _write_some(pools: Pools, engine: Engine, queues: Sequence[Policy]) -> int:
+    began = time.monotonic()
+    found = await engine.core(Levels).depths(queues)
+    depths = [found[queue.topic.name] for queue in queues]
+    changed: int = await pools.rest.fetchval(
+        _WRITE_DEPTHS,
+        [queue.topic.id for queue in queues],
+        # Counts that were changed past the service may be negative until `tallies` sets them right.
+        *(
+            [max(getattr(depth, part), 0) for depth in depths]
+            for part in ("ready", "in_flight", "scheduled", "blocked")
+        ),
+        timedelta(seconds=time.monotonic() - began),
+    )
+    return changed
+
+
 async def forget(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
-    """Forget minutes that are older than KEPT, what queues held then, and what runs of Spark that died have staged: how
+    """Forget minutes older than KEPT, what queues held then, and what runs of Spark that died have staged. Returns how
     many rows."""
     pace = pace or Pace()
     await pace.drain(partial(pools.rest.fetchval, _UNSTAGE, DAY, BATCH), BATCH)
