@@ -133,7 +133,7 @@ async def _migrate(settings: Settings, down: str | None) -> int:
 async def _reap(settings: Settings, only: Sequence[str]) -> int:
     """1 where a sweep failed; the others ran all the same."""
     from app.features.upkeep.reapers import run_once  # noqa: PLC0415  (start time)
-    from app.features.upkeep.runner import Outcome  # noqa: PLC0415
+    from app.features.upkeep.runner import RunOutcome  # noqa: PLC0415
     from app.kernel.topics.policy import defaults_of  # noqa: PLC0415
     from app.main import SWEEPS  # noqa: PLC0415
 
@@ -142,7 +142,7 @@ async def _reap(settings: Settings, only: Sequence[str]) -> int:
         raise ConfigurationError(f"There is no sweep {', '.join(unknown)}; there are {', '.join(known)}")
     wanted = [known[name] for name in only] or [sweep for sweep in SWEEPS if sweep.every]
 
-    def report(name: str, outcome: Outcome | Exception) -> None:
+    def report(name: str, outcome: RunOutcome | Exception) -> None:
         if isinstance(outcome, Exception):
             print(f"{name}: failed: {outcome or repr(outcome)}", file=sys.stderr)
         elif outcome.running:

@@ -282,7 +282,7 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.claims > 0)
     @rule()
     def clean_up_keys(self) -> None:
-        _, span, rows = self.call("superseded", lambda: sweeps.superseded(self.world.pools, self.world.engine))
+        _, span, rows = self.call("superseded", lambda: sweeps.supersede(self.world.pools, self.world.engine))
         self.model.supersede(rows, span)
 
     @rule(limits=draws.LIMITS)

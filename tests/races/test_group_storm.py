@@ -132,7 +132,7 @@ async def test_a_storm_with_groups(database_url: str, topic: str, make_queue: Ma
             some = [Seq(seq) for seq in list(group_of)[-100:] if dice.random() < 0.05]
             await dice.choice(machines).engine.core(Changes).cancel(queue, some)
             if keyed:
-                await sweeps.superseded(pools, machines[2].engine)
+                await sweeps.supersede(pools, machines[2].engine)
                 await machines[0].engine.exits.delete_key(queue, "", f"{dice.choice(names)}.k")
             rows = await pools.rest.fetch(
                 "SELECT seq FROM holdfast.jobs WHERE topic = $1 AND NOT grp = ANY ($2) ORDER BY seq LIMIT 20",

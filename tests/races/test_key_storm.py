@@ -71,7 +71,7 @@ async def test_a_storm_with_keys(database_url: str, topic: str, make_queue: Make
 
     async def sweep() -> None:
         while storm.blows:
-            await sweeps.superseded(pools, machines[0].engine)
+            await sweeps.supersede(pools, machines[0].engine)
             await sweeps.exhaustion(pools, machines[0].engine)
             await machines[1].engine.exits.delete_key(queue, "", "s1")
             await asyncio.sleep(0.05)

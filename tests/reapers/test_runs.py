@@ -16,13 +16,13 @@ from app.base.pace import Pace
 from app.errors import ShuttingDown, Unavailable
 from app.features.feature import Sweep
 from app.features.upkeep import runs
-from app.features.upkeep.runner import Outcome, Runner, Times
+from app.features.upkeep.runner import Runner, RunOutcome, RunTimes
 from app.kernel.engine import Engine
 from tests.engine.machines import new_machine
 from tests.queue.calls import until
 
-QUICK = Times(beat=0.02, dead=0.3, look=0.01, longest_look=0.02)
-PATIENT = Times(beat=0.02, dead=10, look=0.01, longest_look=0.02)  # a busy machine has nobody taken for dead
+QUICK = RunTimes(beat=0.02, dead=0.3, look=0.01, longest_look=0.02)
+PATIENT = RunTimes(beat=0.02, dead=10, look=0.01, longest_look=0.02)  # a busy machine has nobody taken for dead
 DEAD = timedelta(seconds=QUICK.dead)
 
 
@@ -66,7 +66,7 @@ async def process(own: Pools) -> AsyncIterator[Callable[..., Runner]]:
     """Runners as other processes have them."""
     made: list[Runner] = []
 
-    def make(times: Times = PATIENT) -> Runner:
+    def make(times: RunTimes = PATIENT) -> Runner:
         machine = new_machine(own)
         made.append(Runner(machine.pools, machine.engine, times))
         return made[-1]
@@ -76,7 +76,7 @@ async def process(own: Pools) -> AsyncIterator[Callable[..., Runner]]:
         await runner.stop()
 
 
-async def last(own: Pools, gate: Gate) -> runs.Last:
+async def last(own: Pools, gate: Gate) -> runs.LastRun:
     return (await runs.read(own.rest, [gate.name], DEAD))[gate.name]
 
 
@@ -87,16 +87,16 @@ async def test_who_comes_meanwhile_joins_in_this_process_and_in_others(
     first = asyncio.create_task(here.run(gate.sweep))
     await until(gate.running, "it runs")
     others = [asyncio.create_task(runner.run(gate.sweep)) for runner in (here, there, there, third)]
-    assert await here.run(gate.sweep, 0) == Outcome(1, running=True)
+    assert await here.run(gate.sweep, 0) == RunOutcome(1, running=True)
 
     async def seen_elsewhere() -> bool:
-        return await there.run(gate.sweep, 0.01) == Outcome(1, running=True)
+        return await there.run(gate.sweep, 0.01) == RunOutcome(1, running=True)
 
     await until(seen_elsewhere, "the other process knows how far it is")
     gate.open.set()
-    assert await asyncio.gather(first, *others) == [Outcome(2)] * 5
+    assert await asyncio.gather(first, *others) == [RunOutcome(2)] * 5
     assert gate.begun == 1
-    assert await there.run(gate.sweep) == Outcome(2), "a run that has ended is joined by nobody"
+    assert await there.run(gate.sweep) == RunOutcome(2), "a run that has ended is joined by nobody"
     assert gate.begun == 2
 
 
@@ -107,7 +107,7 @@ async def test_a_run_goes_on_when_who_asked_has_left(gate: Gate, process: Callab
     asking.cancel()
     await asyncio.wait([asking])
     gate.open.set()
-    assert await runner.run(gate.sweep) == Outcome(2)
+    assert await runner.run(gate.sweep) == RunOutcome(2)
     assert gate.begun == 1
 
 
@@ -137,7 +137,7 @@ async def test_what_a_dead_process_left_is_gone_on_with(gate: Gate, process: Cal
     before = await last(own, gate)
     gate.open.set()
     joined = process(QUICK)
-    assert await joined.run(gate.sweep) == Outcome(42), "what it had moved counts"
+    assert await joined.run(gate.sweep) == RunOutcome(42), "what it had moved counts"
     after = await last(own, gate)
     assert gate.begun == 1
     assert after.run != dead_run
@@ -152,7 +152,7 @@ async def test_what_a_dead_process_left_is_gone_on_with(gate: Gate, process: Cal
 async def test_a_process_that_gave_no_sign_of_life_joins_who_took_its_run(
     gate: Gate, process: Callable[..., Runner], own: Pools
 ) -> None:
-    runner = process(Times(beat=1.0, dead=0.1, look=0.01, longest_look=0.02))  # too seldom
+    runner = process(RunTimes(beat=1.0, dead=0.1, look=0.01, longest_look=0.02))  # too seldom
     slow = asyncio.create_task(runner.run(gate.sweep))
     await until(gate.running, "it runs")
     taken = uuid4()
@@ -162,14 +162,14 @@ async def test_a_process_that_gave_no_sign_of_life_joins_who_took_its_run(
 
     await until(dead, "its run is taken")
     await runs.end(own.rest, gate.name, taken, 7)
-    assert await slow == Outcome(7)
+    assert await slow == RunOutcome(7)
     assert gate.begun == 1
 
 
 async def test_a_process_that_stops_leaves_its_run_to_those_who_wait(
     gate: Gate, process: Callable[..., Runner], own: Pools
 ) -> None:
-    here, there = process(Times(dead=3600)), process(Times(dead=3600, look=0.01))
+    here, there = process(RunTimes(dead=3600)), process(RunTimes(dead=3600, look=0.01))
     asking = asyncio.create_task(here.run(gate.sweep))
     await until(gate.running, "it runs")
     joining = asyncio.create_task(there.run(gate.sweep))
@@ -177,7 +177,7 @@ async def test_a_process_that_stops_leaves_its_run_to_those_who_wait(
     with pytest.raises(ShuttingDown):
         await asking
     gate.open.set()
-    assert await joining == Outcome(3), "one before, two after"
+    assert await joining == RunOutcome(3), "one before, two after"
     assert gate.begun == 2
 
 
@@ -191,7 +191,7 @@ async def test_a_failure_is_told_to_all_and_tried_again_at_once(
     other = asyncio.create_task(there.run(gate.sweep))
 
     async def joined() -> bool:
-        return await there.run(gate.sweep, 0.01) == Outcome(1, running=True)
+        return await there.run(gate.sweep, 0.01) == RunOutcome(1, running=True)
 
     await until(joined, "the other has joined")
     gate.open.set()

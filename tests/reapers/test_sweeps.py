@@ -15,7 +15,7 @@ from app.features.jobs.redrives import Redrives
 from app.features.jobs.sweeps import delete_ended
 from app.features.upkeep import sweeps
 from app.features.upkeep.reapers import Reapers, run_once
-from app.features.upkeep.runner import Outcome
+from app.features.upkeep.runner import RunOutcome
 from app.kernel.claim.consumer import Return
 from app.kernel.engine import Engine
 from app.kernel.model import Batch
@@ -193,17 +193,17 @@ async def test_all_sweeps_can_be_run_once_for_cron(machine: Machine, make: Make,
     queue = await make("q", ttl_ms=1)
     await machine.enqueue(queue, 2)
     await outlived(own.rest, queue)
-    done: dict[str, Outcome | Exception] = {}
+    done: dict[str, RunOutcome | Exception] = {}
     by_themselves = [sweep for sweep in SWEEPS if sweep.every]
     assert await run_once(url, by_themselves, done.__setitem__)
     assert list(done) == [sweep.name for sweep in by_themselves]
-    assert {name: outcome for name, outcome in done.items() if outcome != Outcome(0)} == {
-        "expiry": Outcome(2),
-        "depths": Outcome(1),
+    assert {name: outcome for name, outcome in done.items() if outcome != RunOutcome(0)} == {
+        "expiry": RunOutcome(2),
+        "depths": RunOutcome(1),
     }
     done.clear()
     assert await run_once(url, [sweeps.DELETE, sweeps.EXPIRY], done.__setitem__)
-    assert list(done.items()) == [("delete", Outcome(2)), ("expiry", Outcome(0))]
+    assert list(done.items()) == [("delete", RunOutcome(2)), ("expiry", RunOutcome(0))]
     assert await tallied(own.rest, queue)
 
 

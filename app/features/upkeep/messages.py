@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from app.base.cron import MOST_LENGTH
 from app.features.upkeep.reapers import MOST_WAIT_MS, Reapers
-from app.features.upkeep.runner import Outcome
+from app.features.upkeep.runner import RunOutcome
 from app.features.upkeep.sweeps import DELETE, EXPIRY
 from app.http.departure import while_connected
 from app.http.route import Call
@@ -96,9 +96,9 @@ async def put_schedule(call: Call, body: ScheduleBody) -> ScheduleAnswer:
     return ScheduleAnswer(schedule, schedule != "")
 
 
-async def _run(call: Call, name: str, body: RunBody) -> Outcome:
+async def _run(call: Call, name: str, body: RunBody) -> RunOutcome:
     return await while_connected(call.request, call.context.core(Reapers).run(name, body.wait_seconds))
 
 
-def _deleted_by(outcome: Outcome) -> tuple[int, ReaperDeleted]:
+def _deleted_by(outcome: RunOutcome) -> tuple[int, ReaperDeleted]:
     return (202, ReaperDeletedSoFar(outcome.moved)) if outcome.running else (200, ReaperDeleted(outcome.moved))

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from app.base.times import duration
 from app.errors import InvalidSchedule
 from app.features.upkeep.reapers import Reapers, SweepState
-from app.features.upkeep.runs import MOST_KEPT, Last
+from app.features.upkeep.runs import MOST_KEPT, LastRun
 from app.features.upkeep.sweeps import DELETE
 from app.http.context import context_of
 from app.pages.forms import Form, ms, ms_or_none
@@ -26,7 +26,7 @@ WAIT_SECONDS: Final = 2.0  # for the end of a run; what takes longer is seen to 
 
 
 class RunRow(msgspec.Struct, frozen=True):
-    """A run, or a sweep and its last run, as the pages show it. Times in ms since 1970; None and "" if unknown."""
+    """A run, or a sweep and its last run, as the pages show it. RunTimes in ms since 1970; None and "" if unknown."""
 
     name: str
     moves: str
@@ -65,7 +65,7 @@ async def earlier(request: Request) -> Response:
     """What a sweep's earlier runs moved. Raises NotFound."""
     name: str = request.path_params["name"]
     reapers = context_of(request).core(Reapers)
-    sweep = reapers.named(name)
+    sweep = reapers.sweep_named(name)
     rows = [_run_row(sweep, "", one) for one in await reapers.earlier(name)]
     return page(request, "reaper.html", title=name, name=name, moves=sweep.moves, rows=rows, most=MOST_KEPT)
 
@@ -93,7 +93,7 @@ def _row(state: SweepState, schedule: str) -> RunRow:
     return _run_row(sweep, pace, state.last)
 
 
-def _run_row(sweep: Sweep, pace: str, last: Last) -> RunRow:
+def _run_row(sweep: Sweep, pace: str, last: LastRun) -> RunRow:
     if last.running:
         outcome, level = "running", "ok"
     elif last.finished_at is None:

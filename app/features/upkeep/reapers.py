@@ -16,8 +16,8 @@ from app.base.metrics.catalogue import Family
 from app.base.outages import UNREACHABLE
 from app.errors import HoldfastError, InvalidSchedule, NotFound
 from app.features.upkeep import runs
-from app.features.upkeep.runner import Outcome, Runner, Times
-from app.features.upkeep.runs import Due, Last
+from app.features.upkeep.runner import Runner, RunOutcome, RunTimes
+from app.features.upkeep.runs import DueTime, LastRun
 from app.features.upkeep.sweeps import DELETE
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Action, Actor
@@ -38,7 +38,7 @@ class SweepState(msgspec.Struct, frozen=True):
     """A sweep and its last run, None before the first."""
 
     sweep: Sweep
-    last: Last | None
+    last: LastRun | None
 
 
 class CronSchedule:
@@ -60,7 +60,7 @@ class CronSchedule:
         return self.default if kept.schedule is None else kept.schedule
 
     async def set(self, text: str, by: Actor) -> str:
-        """Set it, "" for none: as it is kept. Raises InvalidSchedule."""
+        """Set it, "" for none. Returns it as it is kept. Raises InvalidSchedule."""
         try:
             expression = cron.parse(text)
         except ValueError as error:
@@ -75,15 +75,13 @@ class CronSchedule:
         return after
 
     async def look(self) -> float:
-        """Run the sweep if it is due, or go on with a run that was left behind: in how many seconds to look again.
-
-        Of several times that went by while no process looked, one run is made.
-        """
+        """Run the sweep if it is due, or continue a run that was left behind. Returns the seconds until the next
+        look. Several scheduled times that passed while no process looked make one run."""
         kept = await runs.schedule(self._pools.rest, self._sweep.name, self._runner.times.dead_after)
         expression = self.default if kept.schedule is None else kept.schedule
         due = cron.last_due(expression, kept.at)
         if due is not None and due > kept.due_after:
-            await self._runner.in_turn(self._sweep, due=Due(due, kept.schedule))
+            await self._runner.in_turn(self._sweep, due=DueTime(due, kept.schedule))
         elif kept.abandoned:
             await self._runner.in_turn(self._sweep)
         following = cron.next_due(expression, kept.at)
@@ -93,7 +91,7 @@ class CronSchedule:
 
 
 class Reapers(Core):
-    """The sweeps of a running service: as tasks, and on demand. It has none before it is started."""
+    """The sweeps of a running service, by time and on demand. There are none before `start`."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -119,14 +117,14 @@ class Reapers(Core):
             loop.start()
 
     async def drain(self) -> None:
-        """Stop them, and runs that were asked for; a statement under way is rolled back."""
+        """Stop all runs. A statement under way is rolled back."""
         await asyncio.gather(*(loop.stop() for loop in self._loops), self.runner.stop())
 
-    async def run(self, name: str, wait_seconds: float | None = None) -> Outcome:
-        """As Runner.run, of the sweep with this name. Raises NotFound."""
-        return await self.runner.run(self.named(name), wait_seconds)
+    async def run(self, name: str, wait_seconds: float | None = None) -> RunOutcome:
+        """Run the sweep with this name, as Runner.run does. Raises NotFound."""
+        return await self.runner.run(self.sweep_named(name), wait_seconds)
 
-    def named(self, name: str) -> Sweep:
+    def sweep_named(self, name: str) -> Sweep:
         """The sweep with this name. Raises NotFound."""
         sweep = self.sweeps.get(name)
         if sweep is None:
@@ -138,9 +136,9 @@ class Reapers(Core):
         last = await runs.read(self._pools.rest, list(self.sweeps), self.runner.times.dead_after)
         return [SweepState(sweep, last.get(name)) for name, sweep in self.sweeps.items()]
 
-    async def earlier(self, name: str) -> list[Last]:
-        """Its last runs that moved something, or failed, in whichever process, the last one first. Raises NotFound."""
-        return await runs.earlier(self._pools.rest, self.named(name).name)
+    async def earlier(self, name: str) -> list[LastRun]:
+        """Its last runs that moved something, or failed, in whichever process, the newest first. Raises NotFound."""
+        return await runs.earlier(self._pools.rest, self.sweep_named(name).name)
 
     def _levels(self) -> Iterable[tuple[Family, Labels, float]]:
         for name, last in self.runner.last.items():
@@ -148,7 +146,7 @@ class Reapers(Core):
 
     def _loop(self, sweep: Sweep, every: float) -> Loop:
         async def once() -> None:
-            # However many processes there are, what one has just done is done.
+            # What another process has just done is done.
             await self.runner.in_turn(sweep, rested=every / 2)
 
         return Loop(f"run {sweep.name}", once, every, first=every * self._phase, jitter=0.2)
@@ -157,11 +155,11 @@ class Reapers(Core):
 async def run_once(
     url: str,
     sweeps: Sequence[Sweep],
-    report: Callable[[str, Outcome | Exception], None],
+    report: Callable[[str, RunOutcome | Exception], None],
     *,
     defaults: Defaults = DEFAULTS,
     to_files: bool = False,
-    times: Times | None = None,
+    times: RunTimes | None = None,
 ) -> bool:
     """Run sweeps one after the other, or join their runs. Returns whether none failed; one that fails stops no other.
 
@@ -174,8 +172,8 @@ async def run_once(
         runner = Runner(pools, engine, times)
         try:
             for sweep in sweeps:
-                outcome: Outcome | Exception = Outcome(0, running=True)
-                while isinstance(outcome, Outcome) and outcome.running:
+                outcome: RunOutcome | Exception = RunOutcome(0, running=True)
+                while isinstance(outcome, RunOutcome) and outcome.running:
                     try:
                         outcome = await runner.run(sweep, REPORT_SECONDS)
                     except (*UNREACHABLE, HoldfastError) as error:

@@ -1,4 +1,4 @@
-"""Runs sweeps, each at most once at a time over all processes: who wants one that is under way joins it."""
+"""Runs sweeps, each at most once at a time over all processes. A caller joins a run that is under way."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from app.base.outages import UNREACHABLE
 from app.base.pace import Pace
 from app.errors import ShuttingDown, Unavailable
 from app.features.upkeep import runs
-from app.features.upkeep.runs import NONE, Due, Last
+from app.features.upkeep.runs import NONE, DueTime, LastRun
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pools
@@ -30,9 +30,12 @@ LEAVE_SECONDS: Final = 1.0
 log = logging.getLogger(__name__)
 
 
-class Times(msgspec.Struct, frozen=True):
-    """In seconds: between signs of life of a run; without one until its process counts as dead; and between looks at
-    a run of another process, the first and the longest."""
+class RunTimes(msgspec.Struct, frozen=True):
+    """How long to wait, in seconds.
+
+    beat: between signs of life of a run. dead: a process that gave no sign of life for this long counts as dead.
+    look, longest_look: between looks at another process's run, at first and at most.
+    """
 
     beat: float = 2.0
     dead: float = 30.0
@@ -44,49 +47,49 @@ class Times(msgspec.Struct, frozen=True):
         return timedelta(seconds=self.dead)
 
 
-class Outcome(msgspec.Struct, frozen=True):
-    """What a run has moved, in whichever process; `running`: so far."""
+class RunOutcome(msgspec.Struct, frozen=True):
+    """How much a run has moved, in whichever process. `running`: so far."""
 
     moved: int
     running: bool = False
 
 
-class _Shared(msgspec.Struct):
-    """What this process knows of a run that it makes or has joined."""
+class _SharedRun(msgspec.Struct):
+    """A run that this process makes or has joined."""
 
     moved: int = 0
-    pace: Pace | None = None  # where it is this process's
+    pace: Pace | None = None  # while this process makes it
 
     def so_far(self) -> int:
         return self.moved if self.pace is None else self.pace.moved
 
 
 class Runner:
-    """The runs that this process makes or has joined. They go on when those who asked for them have left."""
+    """The runs that this process makes or has joined. They go on when their callers have left."""
 
-    def __init__(self, pools: Pools, engine: Engine, times: Times | None = None) -> None:
-        self.times = times or Times()
+    def __init__(self, pools: Pools, engine: Engine, times: RunTimes | None = None) -> None:
+        self.times = times or RunTimes()
         self._pools = pools
         self._engine = engine
-        self._under_way: dict[str, tuple[asyncio.Task[Outcome], _Shared]] = {}
-        self.last: dict[str, float] = {}  # when a sweep last succeeded, as far as is known here, in s since 1970
+        self._under_way: dict[str, tuple[asyncio.Task[RunOutcome], _SharedRun]] = {}
+        self.last: dict[str, float] = {}  # when each sweep last succeeded, as known here, in s since 1970
 
-    async def run(self, sweep: Sweep, wait_seconds: float | None = None) -> Outcome:
-        """Run a sweep or join a run, and wait up to `wait_seconds` for its end.
+    async def run(self, sweep: Sweep, wait_seconds: float | None = None) -> RunOutcome:
+        """Run a sweep or join its run, and wait for its end, up to `wait_seconds`.
 
-        Raises Unavailable where a run of another process failed, ShuttingDown, and what the database raises.
+        Raises Unavailable if another process's run failed, ShuttingDown, and what the database raises.
         """
         task, shared = self._under_way.get(sweep.name) or self._start(sweep)
         await asyncio.wait([task], timeout=wait_seconds)
         if not task.done():
-            return Outcome(shared.so_far(), running=True)
+            return RunOutcome(shared.so_far(), running=True)
         if task.cancelled():
             raise ShuttingDown("The service is stopping. Another process goes on with the run when it is asked to.")
         return task.result()
 
-    async def in_turn(self, sweep: Sweep, *, rested: float = 0, due: Due | None = None) -> bool:
-        """Run a sweep, unless a run is under way or the last one ended less than `rested` seconds ago; with `due`, for
-        a scheduled time that nobody has seen to. Whether it ran. Raises what the sweep raises."""
+    async def in_turn(self, sweep: Sweep, *, rested: float = 0, due: DueTime | None = None) -> bool:
+        """Run a sweep, unless a run is under way or the last one ended less than `rested` seconds ago. With `due`, only
+        if no process has run it for that scheduled time. Returns whether it ran. Raises what the sweep raises."""
         if sweep.name in self._under_way:
             return False
         own = uuid4()
@@ -94,8 +97,8 @@ class Runner:
         if moved is None:
             await self._note_last(sweep)
             return False
-        if sweep.name in self._under_way:  # somebody was quicker, and will join what was begun here
-            await self._drive(sweep, _Shared(moved), own, moved)
+        if sweep.name in self._under_way:  # a caller was quicker, and will join the run that was begun here
+            await self._drive(sweep, _SharedRun(moved), own, moved)
             return True
         task, _ = self._start(sweep, own, moved)
         await asyncio.wait([task])
@@ -105,24 +108,26 @@ class Runner:
         return True
 
     async def stop(self) -> None:
-        """Leave what is under way to other processes; a statement is rolled back."""
+        """Leave the runs that are under way to other processes. A statement under way is rolled back."""
         await tasks.end(*(task for task, _ in self._under_way.values()))
 
-    def _start(self, sweep: Sweep, own: UUID | None = None, moved: int = 0) -> tuple[asyncio.Task[Outcome], _Shared]:
-        shared = _Shared(moved)
+    def _start(
+        self, sweep: Sweep, own: UUID | None = None, moved: int = 0
+    ) -> tuple[asyncio.Task[RunOutcome], _SharedRun]:
+        shared = _SharedRun(moved)
         task = asyncio.create_task(self._go(sweep, shared, own))
         self._under_way[sweep.name] = task, shared
 
-        def done(ended: asyncio.Task[Outcome]) -> None:
+        def forget_task(ended: asyncio.Task[RunOutcome]) -> None:
             del self._under_way[sweep.name]
             if not ended.cancelled():
-                ended.exception()  # seen, even if nobody waits
+                ended.exception()  # or asyncio logs it where no caller waits
 
-        task.add_done_callback(done)
+        task.add_done_callback(forget_task)
         return task, shared
 
-    async def _go(self, sweep: Sweep, shared: _Shared, own: UUID | None) -> Outcome:
-        """Make the run that was begun as `own`, else begin one, else join: to its end."""
+    async def _go(self, sweep: Sweep, shared: _SharedRun, own: UUID | None) -> RunOutcome:
+        """Make the run that was begun as `own`; without it begin one, or join another process's. Returns at its end."""
         moved, ended = shared.moved if own is not None else None, None
         while ended is None:
             if own is None:
@@ -132,7 +137,7 @@ class Runner:
             own = None
         return ended
 
-    async def _begin(self, sweep: Sweep, own: UUID, rested: timedelta = NONE, due: Due | None = None) -> int | None:
+    async def _begin(self, sweep: Sweep, own: UUID, rested: timedelta = NONE, due: DueTime | None = None) -> int | None:
         dead = self.times.dead_after
         try:
             return await runs.begin(self._pools.rest, sweep.name, own, dead=dead, rested=rested, due=due)
@@ -140,8 +145,8 @@ class Runner:
             await self._leave(sweep.name, own, None)  # it may have been begun
             raise
 
-    async def _drive(self, sweep: Sweep, shared: _Shared, own: UUID, moved: int) -> Outcome | None:
-        """Make a run; None if another process has taken it over, because this one gave no sign of life."""
+    async def _drive(self, sweep: Sweep, shared: _SharedRun, own: UUID, moved: int) -> RunOutcome | None:
+        """Make a run. None: another process has taken it over, as this one gave no sign of life."""
         pace = shared.pace = Pace(sweep.ease, moved)
         rest, name = self._pools.rest, sweep.name
         sweeping = asyncio.ensure_future(sweep.run(self._pools, self._engine, pace))
@@ -163,7 +168,7 @@ class Runner:
             outcome = "ok"
             self.last[name] = time.time()
             log.log(logging.INFO if pace.moved else logging.DEBUG, "%s: %d", name, pace.moved)
-            return Outcome(pace.moved)
+            return RunOutcome(pace.moved)
         except asyncio.CancelledError:
             sweeping.cancel()
             await asyncio.wait([sweeping], timeout=LEAVE_SECONDS)
@@ -183,7 +188,7 @@ class Runner:
             await asyncio.wait_for(runs.leave(self._pools.rest, name, own, moved), LEAVE_SECONDS)
 
     async def _beat(self, name: str, own: UUID, pace: Pace) -> None:
-        """Give signs of life until the run is not this process's any more."""
+        """Give signs of life for as long as the run is this process's."""
         ours = True
         while ours:
             await asyncio.sleep(self.times.beat)
@@ -192,25 +197,25 @@ class Runner:
             except UNREACHABLE as error:
                 log.warning("%s can't give a sign of life: %r", name, error)
 
-    async def _join(self, sweep: Sweep, shared: _Shared) -> Outcome | None:
-        """Wait for the end of another process's run; None if it was left behind."""
+    async def _join(self, sweep: Sweep, shared: _SharedRun) -> RunOutcome | None:
+        """Wait for the end of another process's run. None: its process has died or stopped."""
         pause, joined = self.times.look, None
         while (last := await self._read(sweep)) is not None:
             joined = joined or last
-            if last.started_at != joined.started_at:  # and ours had ended before
-                return Outcome(shared.moved)
+            if last.started_at != joined.started_at:  # the one that was joined had ended before
+                return RunOutcome(shared.moved)
             shared.moved = last.moved
             if last.finished_at is not None:
                 if last.error is not None:
                     raise Unavailable(f"The run failed, after it had moved {last.moved}: {last.error}")
-                return Outcome(last.moved)
+                return RunOutcome(last.moved)
             if not last.running:
                 break
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, self.times.longest_look)
         return None
 
-    async def _read(self, sweep: Sweep) -> Last | None:
+    async def _read(self, sweep: Sweep) -> LastRun | None:
         return (await runs.read(self._pools.rest, [sweep.name], self.times.dead_after)).get(sweep.name)
 
     async def _note_last(self, sweep: Sweep) -> None:

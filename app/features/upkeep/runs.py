@@ -1,7 +1,7 @@
 """Runs of sweeps in PostgreSQL: a row for each sweep says whether a run is under way, in whichever process.
 
-A run belongs to the process that gives signs of life for it, and to nobody once these have stopped: whoever wants the
-sweep next goes on with it. Nothing here needs a session of its own, so it works behind PgBouncer too.
+A run belongs to the process that gives signs of life for it. Once these stop, the next process that wants the sweep
+continues the run. No statement needs a session of its own, so this works behind PgBouncer too.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ MOST_ERROR: Final = 500  # characters
 NONE: Final = timedelta(0)
 
 
-class Last(msgspec.Struct, frozen=True):
-    """The last run of a sweep. `running`: it is under way, and `moved` what it had moved at its last sign of life. One
-    that has neither ended nor is running was left behind."""
+class LastRun(msgspec.Struct, frozen=True):
+    """A run of a sweep. While it is `running`, `moved` is as of its last sign of life. A run that has neither ended nor
+    is running was left behind by a process that died or stopped."""
 
     name: str
     run: UUID
@@ -44,16 +44,19 @@ class Last(msgspec.Struct, frozen=True):
     running: bool
 
 
-class Due(msgspec.Struct, frozen=True):
-    """A scheduled time that a run is for, and the schedule as it is kept that names it."""
+class DueTime(msgspec.Struct, frozen=True):
+    """A scheduled time that a run is for, and the schedule that it follows from, None for the default."""
 
     at: datetime
     schedule: str | None
 
 
-class Kept(msgspec.Struct, frozen=True):
-    """A sweep's schedule as it is kept, None for the default; up to when scheduled times were seen to; the database's
-    time; and whether a run was left behind."""
+class KeptSchedule(msgspec.Struct, frozen=True):
+    """A sweep's schedule in the database, None for the default.
+
+    due_after: scheduled times up to this one were seen to. at: the database's time.
+    abandoned: whether a run was left behind.
+    """
 
     schedule: str | None
     due_after: datetime
@@ -62,12 +65,12 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 async def begin(
-    db: Connection, name: str, run: UUID, *, dead: timedelta, rested: timedelta = NONE, due: Due | None = None
+    db: Connection, name: str, run: UUID, *, dead: timedelta, rested: timedelta = NONE, due: DueTime | None = None
 ) -> int | None:
-    """Begin a run, or go on with one that was left behind: what was moved already. None: not now, since one is under
-    way, or the last one did not fail and ended less than `rested` ago, or somebody has seen to what is due.
+    """Begin a run, or continue one that was left behind. Returns how much that has moved already. None: not now.
+    A run is under way, the last one succeeded less than `rested` ago, or another process has run for the time due.
 
-    `dead`: a process that gave no sign for so long is.
+    dead: a process that gave no sign of life for this long counts as dead.
     """
     at, schedule = (None, None) if due is None else (due.at, due.schedule)
     moved: int | None = await db.fetchval(_BEGIN, name, run, rested, dead, at, schedule)
@@ -75,41 +78,41 @@ async def begin(
 
 
 async def beat(db: Connection, name: str, run: UUID, moved: int) -> bool:
-    """Give a sign of life; whether the run is still this process's."""
+    """Give a sign of life. Returns whether the run is still this process's."""
     return await db.fetchval(_BEAT, name, run, moved) is not None
 
 
 async def end(db: Connection, name: str, run: UUID, moved: int, error: str | None = None) -> None:
-    """It has ended; `error` says why it failed."""
+    """Write down that the run has ended; `error` says why it failed."""
     why = None if error is None else error[:MOST_ERROR].replace("\0", "")
     await db.fetchval(_END, name, run, moved, why, MOST_KEPT)
 
 
 async def leave(db: Connection, name: str, run: UUID, moved: int | None) -> None:
-    """This process can't go on: leave the run to others. `moved` None: what it has moved is known already."""
+    """Leave the run to other processes. `moved` is None if the row has the count already."""
     await db.fetchval(_LEAVE, name, run, moved)
 
 
-async def read(db: Connection, names: Sequence[str], dead: timedelta) -> dict[str, Last]:
-    """The last run of each of these that has ever run."""
-    return {row["name"]: Last(**row) for row in await db.fetch(_READ, list(names), dead)}
+async def read(db: Connection, names: Sequence[str], dead: timedelta) -> dict[str, LastRun]:
+    """The last runs of sweeps by name. A sweep that never ran is left out."""
+    return {row["name"]: LastRun(**row) for row in await db.fetch(_READ, list(names), dead)}
 
 
-async def earlier(db: Connection, name: str) -> list[Last]:
-    """The last MOST_KEPT runs of a sweep that moved something, or failed, the last one first."""
-    return [Last(**row) for row in await db.fetch(_EARLIER, name, MOST_KEPT)]
+async def earlier(db: Connection, name: str) -> list[LastRun]:
+    """The last MOST_KEPT runs of a sweep that moved something, or failed, the newest first."""
+    return [LastRun(**row) for row in await db.fetch(_EARLIER, name, MOST_KEPT)]
 
 
-async def schedule(db: Connection, name: str, dead: timedelta) -> Kept:
-    """A sweep's schedule. It counts from the first time that anybody asks."""
+async def schedule(db: Connection, name: str, dead: timedelta) -> KeptSchedule:
+    """A sweep's schedule. Times count as scheduled from the first call on."""
     row = None
-    while row is None:  # somebody has made it meanwhile
+    while row is None:  # another process has made the row meanwhile
         row = await db.fetchrow(_READ_SCHEDULE, name, dead)
-    return Kept(**row)
+    return KeptSchedule(**row)
 
 
 async def set_schedule(db: Connection, name: str, text: str, default: str) -> tuple[str, str]:
-    """Set it, to be counted from now on if it is another: what it was, and what it is."""
+    """Set the schedule; a new one counts from now on. Returns what it was, and what it is."""
     row = await db.fetchrow(_WRITE_SCHEDULE, name, text, default)
     assert row is not None, "it answers one row always"
     return row["before"], row["after"]

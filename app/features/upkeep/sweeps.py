@@ -52,7 +52,7 @@ _KEYED_LEASES = _SQL["keyed_leases"]
 
 
 async def partitions(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
-    """Make the days of tables by day ahead of time: how many."""
+    """Make the partitions of the coming days. Returns how many."""
     pace = pace or Pace()
     for table in BY_DAY:
         await pace.batch(partial(pools.rest.fetchval, _CREATE_PARTITIONS, table, PARTITIONS_AHEAD))
@@ -60,8 +60,8 @@ async def partitions(pools: Pools, _engine: Engine, pace: Pace | None = None) ->
 
 
 async def retention(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
-    """Drop the days of events and results that nobody is shown any more: how many. Where days are kept as files, one
-    that is not yet stays. One that is being read for long fails it, and goes another time."""
+    """Drop days of events and results that are past what topics keep. Returns how many. Where days go to files, a day
+    stays until it is there. A day that is being read for long fails the sweep, and is dropped by a later one."""
     pace = pace or Pace()
     kept = await pools.rest.fetchval(_EVENTS_KEPT, EVENTS_KEPT)
     if kept is not None:
@@ -71,7 +71,7 @@ async def retention(pools: Pools, engine: Engine, pace: Pace | None = None) -> i
 
 
 async def expiry(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
-    """Mark jobs whose time to live has passed: how many."""
+    """Mark jobs whose time to live has passed as expired. Returns how many."""
     pace = pace or Pace()
     after = ""
     while found := await pools.rest.fetch(_EXPIRING, after, PAGE):
@@ -84,7 +84,7 @@ async def expiry(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
 
 
 async def exhaustion(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
-    """Take out jobs whose last delivery ended in silence: how many."""
+    """Fail or dead-letter jobs whose lease has ended and that have no deliveries left. Returns how many."""
     pace = pace or Pace()
     async for policy in _queues(pools, engine):
         if policy.budget.ends:
@@ -92,8 +92,8 @@ async def exhaustion(pools: Pools, engine: Engine, pace: Pace | None = None) -> 
     return pace.moved
 
 
-async def superseded(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
-    """End jobs whose lease ended in silence while a newer one of their key waits: how many."""
+async def supersede(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
+    """End jobs whose lease has ended while a newer job of their key waits. Returns how many."""
     pace = pace or Pace()
     after = ""
     while found := await pools.rest.fetch(_KEYED_LEASES, after, PAGE):
@@ -106,7 +106,7 @@ async def superseded(pools: Pools, engine: Engine, pace: Pace | None = None) -> 
 
 
 async def delete(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
-    """Delete jobs that were marked as expired, however long ago: how many."""
+    """Delete all jobs that are marked as expired. Returns how many."""
     pace = pace or Pace()
     async for policy in _queues(pools, engine):
         place: tuple[datetime, int] | None = (_BEGINNING, 0)
@@ -118,7 +118,7 @@ async def delete(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
 async def _delete_from(
     pools: Pools, topic: str, place: tuple[datetime, int], pace: Pace
 ) -> tuple[datetime, int] | None:
-    """Delete the expired ones of the next finished jobs of a topic: where these end, None at the end."""
+    """Delete the expired jobs among the next finished ones of a topic. Returns where these end, None at the end."""
     last: tuple[datetime, int] | None = None
 
     async def move() -> int:
@@ -131,9 +131,9 @@ async def _delete_from(
 
 
 async def tallies(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
-    """Count every queue's jobs one by one, and set its counts right: by how many they were off in all.
+    """Count every queue's jobs one by one, and set its counts right. Returns by how many they were off.
 
-    They are right by themselves, unless somebody wrote to the jobs table past the service.
+    Counts are right by themselves unless the jobs table was written to past the service.
     """
     pace = pace or Pace()
     await pools.rest.fetchval(_ORPHANS)
@@ -151,7 +151,7 @@ async def _reconcile(pools: Pools, policy: Policy) -> int:
 
 
 async def idempotency(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
-    """Forget idempotency keys, dedupe ids and tries to sign in whose window has passed: how many."""
+    """Forget idempotency keys, dedupe ids and sign-in attempts whose window has passed. Returns how many."""
     pace = pace or Pace()
     await pace.drain(partial(records.sweep_keys, pools.rest, BATCH), BATCH)
     await pace.drain(partial(producer.sweep_dedupe, pools.rest, BATCH), BATCH)
@@ -198,7 +198,7 @@ SWEEPS: Final = (
     Sweep("partitions", partitions, 3600, moves="makes partitions for the days to come"),
     EXPIRY,
     Sweep("exhaustion", exhaustion, 60, EASE, "takes out jobs whose last delivery ended in silence"),
-    Sweep("superseded", superseded, 60, EASE, "ends jobs that a newer one of their key has replaced"),
+    Sweep("superseded", supersede, 60, EASE, "ends jobs that a newer one of their key has replaced"),
     DELETE,
     Sweep("retention", retention, 3600, moves="drops days of the ledger and of results"),
     Sweep("tallies", tallies, 3600, moves="counts jobs one by one, and sets counts right"),

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from app.features.upkeep.reapers import MOST_WAIT_MS, Reapers, SweepState
-from app.features.upkeep.runs import Last
+from app.features.upkeep.runs import LastRun
 from app.features.upkeep.sweeps import DELETE
 from app.http.departure import while_connected
 from app.http.openapi import path
@@ -35,7 +35,7 @@ class RunReaperBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ReaperRun(msgspec.Struct):
-    """Times are in ms since 1970. `moved`: of a run that is under way, at its last sign of life. `error`: why it
+    """RunTimes are in ms since 1970. `moved`: of a run that is under way, at its last sign of life. `error`: why it
     failed. One that has neither ended nor is running was left behind, and the next run goes on with it."""
 
     started_at: int
@@ -102,7 +102,7 @@ def _reaper(state: SweepState, schedule: str) -> Reaper:
     return Reaper(state.sweep.name, every, schedule if state.sweep is DELETE else None, run)
 
 
-def _run_of(last: Last) -> ReaperRun:
+def _run_of(last: LastRun) -> ReaperRun:
     ended = None if last.finished_at is None else _ms(last.finished_at)
     return ReaperRun(_ms(last.started_at), ended, last.running, last.moved, last.error)
 
