@@ -285,7 +285,7 @@ def _connect(hints: Hints, relay: Relay | None, policies: Policies, engine: Engi
     hints.keys_changed.subscribe(directory.refresh)
     hints.missed.subscribe(policies.forget_all)
     hints.missed.subscribe(directory.refresh)
-    policies.topic_changed.subscribe(hints.changed)
+    policies.topic_changed.subscribe(hints.tell_changed)
     engine.waiters.made.subscribe(hints.work)
     engine.readers.grown.subscribe(hints.work)
     engine.users.kept.subscribe(hints.user)

@@ -31,7 +31,7 @@ from app.http.context import Context
 from app.kernel.engine import Engine
 from app.kernel.topics import store
 from app.kernel.topics.cache import Policies
-from app.kernel.topics.policy import Asked, Policy, resolve
+from app.kernel.topics.policy import AskedSettings, Policy, resolve
 from app.main import create_app
 from app.serve.server import KEEP_ALIVE_SECONDS
 from app.settings import Settings
@@ -214,7 +214,7 @@ def make_queue(pools: Pools, policies: Policies) -> Callable[..., Awaitable[Poli
     """Creates a queue by name, with settings of the v0 dialect; its policy."""
 
     async def make(name: str, **settings: object) -> Policy:
-        asked = Asked(**{"type": "queue", **settings})
+        asked = AskedSettings(**{"type": "queue", **settings})
         await store.put(pools.rest, name, resolve(name, asked))
         policies.forget(name)
         return await policies.queue(name)

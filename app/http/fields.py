@@ -14,7 +14,7 @@ from starlette.requests import HTTPConnection, Request
 from app.errors import InvalidRequest
 from app.http.bounds import MAX_NAMED, MAX_NODE_BYTES
 from app.kernel.model import LeaseId
-from app.kernel.topics.backoff import suspected
+from app.kernel.topics.backoff import is_suspect
 from app.kernel.topics.settings import MAX_TENANT
 
 _LEASE: Final = re.compile(r"lease_([0-9a-fA-F]{1,64})\Z")
@@ -110,5 +110,5 @@ def history(ended: int, crashes: int, original_crashes: int | None) -> bytes:
     return b"%b%b%b" % (
         b'"crashes":%d,' % crashes if crashes else b"",
         b'"failures":%d,' % failures if failures else b"",
-        b'"suspected_poison":true,' if suspected(crashes, original_crashes) else b"",
+        b'"suspected_poison":true,' if is_suspect(crashes, original_crashes) else b"",
     )

@@ -64,6 +64,6 @@ class Purges(Core):
                     gone = await self.purge(policy, tuple(Status))
         name, db = policy.topic.name, self._engine.pools.rest
         deleted = await store.delete(db, name, if_empty=if_empty, by=by, gone=gone)
-        self._engine.policies.changed(name)
+        self._engine.policies.announce(name)
         self._engine.drop(policy.topic)
         return deleted

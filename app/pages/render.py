@@ -115,7 +115,7 @@ def is_of_what_moves(request: Request) -> bool:
     return request.headers.get("hx-target") == LIVE
 
 
-class PagePart(HTMLResponse):
+class Area(HTMLResponse):
     """What moves on a page, alone."""
 
 
@@ -128,7 +128,7 @@ def page(request: Request, template: str, status: int = 200, **view: object) -> 
         "side": frame.side(request),
     }
     if is_of_what_moves(request) and LIVE in made.blocks and status == 200:
-        return PagePart("".join(made.blocks[LIVE](made.new_context(view))), status, _HEADERS)
+        return Area("".join(made.blocks[LIVE](made.new_context(view))), status, _HEADERS)
     return HTMLResponse(made.render(view), status, _HEADERS)
 
 

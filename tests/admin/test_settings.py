@@ -30,7 +30,7 @@ LOG = Chosen(max_deliveries=0, lease_ms=30_000, ttl_ms=0, cap_records=9)
 ALL = {"queue": QUEUE, "full": FULL, "log": LOG, "left to the service": of_messages(NAME)}
 
 
-def shown(chosen: Chosen) -> dict[str, settings.Setting]:
+def shown(chosen: Chosen) -> dict[str, settings.FormSetting]:
     policy = Policy(Topic(NAME, 1, 1), in_effect(NAME, chosen, DEFAULTS), 1, chosen)
     return {one.name: one for part in settings.parts(policy, DEFAULTS, {}, {}).values() for one in part}
 
@@ -43,7 +43,7 @@ def test_a_page_has_every_setting_once() -> None:
 
 @pytest.mark.parametrize("chosen", ALL.values(), ids=ALL)
 def test_fields_that_are_left_alone_change_nothing(chosen: Chosen) -> None:
-    edit = settings.edited(NAME, chosen, {name: one.typed for name, one in shown(chosen).items()})
+    edit = settings.edit_of(NAME, chosen, {name: one.typed for name, one in shown(chosen).items()})
     assert (edit.now, edit.errors) == (chosen, {})
 
 
@@ -51,7 +51,7 @@ def test_fields_that_are_left_alone_change_nothing(chosen: Chosen) -> None:
 def test_an_empty_field_is_the_default_that_the_page_names(chosen: Chosen) -> None:
     before = shown(chosen)
     empty = {name: "" for name, one in before.items() if not one.fixed}
-    edit = settings.edited(NAME, chosen, empty)
+    edit = settings.edit_of(NAME, chosen, empty)
     assert edit.errors == {}
     after = shown(edit.now)
     assert {name: after[name].value for name in empty} == {name: before[name].default for name in empty}
@@ -80,14 +80,14 @@ def test_an_empty_field_is_the_default_that_the_page_names(chosen: Chosen) -> No
     ],
 )
 def test_what_the_api_refuses_is_said_beside_the_field(name: str, typed: str, wrong: str) -> None:
-    edit = settings.edited(NAME, QUEUE, {"max_depth": "5", name: typed})
+    edit = settings.edit_of(NAME, QUEUE, {"max_depth": "5", name: typed})
     assert list(edit.errors) == [name]
     assert wrong in edit.errors[name]
     assert edit.now == QUEUE
 
 
 def test_a_length_of_time_is_read_and_typed_with_its_unit() -> None:
-    edit = settings.edited(NAME, QUEUE, {"aging_ms": "5 min", "wait_goal_ms": "1 min 30 s", "dead_ttl_ms": "1500 ms"})
+    edit = settings.edit_of(NAME, QUEUE, {"aging_ms": "5 min", "wait_goal_ms": "1 min 30 s", "dead_ttl_ms": "1500 ms"})
     assert (edit.now.aging_ms, edit.now.wait_goal_ms, edit.now.dead_ttl_ms) == (300_000, 90_000, 1_500)
     after = shown(edit.now)
     assert [after[name].typed for name in ("aging_ms", "wait_goal_ms", "dead_ttl_ms")] == ["5 min", "90 s", "1500 ms"]
@@ -97,33 +97,33 @@ def test_a_length_of_time_is_read_and_typed_with_its_unit() -> None:
 
 
 def test_values_are_clamped_as_the_api_clamps_them() -> None:
-    edit = settings.edited(NAME, QUEUE, {"lease_ms": "1", "claim_jitter_ms": "999999"})
+    edit = settings.edit_of(NAME, QUEUE, {"lease_ms": "1", "claim_jitter_ms": "999999"})
     assert (edit.now.lease_ms, edit.now.claim_jitter_ms) == (100, 5_000)
 
 
 def test_where_jobs_go_follows_from_a_dead_letter_topic_unless_it_was_chosen() -> None:
-    named = settings.edited(NAME, QUEUE, {"dead_letter": "dead"}).now
+    named = settings.edit_of(NAME, QUEUE, {"dead_letter": "dead"}).now
     assert (named.dead_letter, named.on_exhausted) == ("dead", OnExhausted.DEAD_LETTER)
-    assert settings.edited(NAME, named, {"dead_letter": ""}).now == QUEUE
+    assert settings.edit_of(NAME, named, {"dead_letter": ""}).now == QUEUE
     fails = msgspec.structs.replace(QUEUE, on_exhausted=OnExhausted.FAIL)
-    assert settings.edited(NAME, fails, {"dead_letter": "dead"}).now.on_exhausted is OnExhausted.FAIL
-    left = of_messages(NAME)
-    assert settings.edited(NAME, left, {"dead_letter": "dead"}).now == msgspec.structs.replace(left, dead_letter="dead")
+    assert settings.edit_of(NAME, fails, {"dead_letter": "dead"}).now.on_exhausted is OnExhausted.FAIL
+    new = of_messages(NAME)
+    assert settings.edit_of(NAME, new, {"dead_letter": "dead"}).now == msgspec.structs.replace(new, dead_letter="dead")
 
 
 def test_what_cannot_be_set_here_is_left() -> None:
-    left = of_messages(NAME)
+    new = of_messages(NAME)
     typed = {"type": "log", "max_deliveries": "5", "max_retries": "9"}
-    assert settings.edited(NAME, left, typed).now == msgspec.structs.replace(left, max_retries=9)
-    assert settings.edited(NAME, QUEUE, typed).now == msgspec.structs.replace(QUEUE, max_deliveries=5)
-    assert settings.edited(NAME, LOG, {"max_depth": "5"}).now == LOG
-    assert shown(left)["max_deliveries"].source is Source.FOLLOWS
+    assert settings.edit_of(NAME, new, typed).now == msgspec.structs.replace(new, max_retries=9)
+    assert settings.edit_of(NAME, QUEUE, typed).now == msgspec.structs.replace(QUEUE, max_deliveries=5)
+    assert settings.edit_of(NAME, LOG, {"max_depth": "5"}).now == LOG
+    assert shown(new)["max_deliveries"].source is Source.FOLLOWS
     assert shown(LOG)["max_depth"].source is Source.TYPE
 
 
 def test_a_threshold_that_is_left_open_follows_from_max_retries() -> None:
-    left = of_messages(NAME)
-    before, after = shown(left), shown(settings.edited(NAME, left, {"max_retries": "9"}).now)
+    new = of_messages(NAME)
+    before, after = shown(new), shown(settings.edit_of(NAME, new, {"max_retries": "9"}).now)
     assert (before["dlq_threshold"].value, before["dlq_threshold"].source) == ("3", Source.SERVICE)
     follows = after["dlq_threshold"]
     assert (follows.typed, follows.value, follows.default, follows.source) == ("", "9", "9", Source.FOLLOWS)
@@ -136,10 +136,10 @@ def test_undoing_puts_back_what_was(before: Chosen, after: Chosen) -> None:
     if before.type is not after.type or before == after:
         return
     detail = trail.changes(msgspec.to_builtins(before), msgspec.to_builtins(after))
-    now = settings.undone(after, msgspec.json.encode(detail).decode())
+    now = settings.undo(after, msgspec.json.encode(detail).decode())
     assert now == msgspec.structs.replace(before, configured=after.configured)
 
 
 @pytest.mark.parametrize("detail", ["{}", '{"paused": {"from": false, "to": true}}', '{"configured": {"from": false}}'])
 def test_what_has_no_settings_cannot_be_undone(detail: str) -> None:
-    assert settings.undone(QUEUE, detail) is None
+    assert settings.undo(QUEUE, detail) is None

@@ -25,7 +25,7 @@ from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
 from app.kernel.model import Job
 from app.kernel.topics import store
-from app.kernel.topics.policy import Asked, Policy, resolve
+from app.kernel.topics.policy import AskedSettings, Policy, resolve
 from tests.engine.crashes import Life, mortal
 from tests.engine.machines import Machine
 from tests.engine.test_redrives import BY, ended, fail, story, wanted
@@ -135,7 +135,7 @@ async def crashes(
     async def world(number: int, *, log: bool = False) -> World:
         name = f"crash-{uuid4().hex[:8]}.{number}"
         if log:
-            await store.put(pools.rest, f"{name}.dead", resolve(f"{name}.dead", Asked(type="log")))
+            await store.put(pools.rest, f"{name}.dead", resolve(f"{name}.dead", AskedSettings(type="log")))
             dead = await other.policies.get(f"{name}.dead")
         else:
             dead = await make_queue(f"{name}.dead")

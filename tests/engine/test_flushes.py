@@ -14,7 +14,7 @@ from app.base.db import schema
 from app.base.db.embedded import EmbeddedPostgres
 from app.base.db.pool import open_pools
 from app.kernel.topics import store
-from app.kernel.topics.policy import Asked, resolve
+from app.kernel.topics.policy import AskedSettings, resolve
 from tests.engine.machines import new_machine
 from tests.processes import until
 from tests.queue.calls import held
@@ -42,7 +42,7 @@ async def _work(url: str, name: str, postgres: EmbeddedPostgres) -> list[tuple[i
     pools = await open_pools(url, hot=2, rest=2, prepared_statements=True)
     machine = new_machine(pools)
     try:
-        await store.put(pools.rest, name, resolve(name, Asked(type="queue", durable=True)))
+        await store.put(pools.rest, name, resolve(name, AskedSettings(type="queue", durable=True)))
         queue = await machine.policies.queue(name)
         seqs = await machine.enqueue(queue, 3)
         first, second = await machine.claim(queue, 2)

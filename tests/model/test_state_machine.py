@@ -34,7 +34,7 @@ from app.kernel.counts import inspector
 from app.kernel.engine import Engine
 from app.kernel.model import Batch, Held, Seq
 from app.kernel.topics import store
-from app.kernel.topics.policy import Asked, resolve
+from app.kernel.topics.policy import AskedSettings, resolve
 from tests.model import draws
 from tests.model.draws import Handed, Keyed, Picks, Records
 from tests.model.ledger import replay
@@ -89,21 +89,21 @@ class QueueMachine(RuleBasedStateMachine):
 
     def configure_now(self, limits: Limits) -> None:
         self.story.append(f"configure {limits}")
-        asked = Asked(
+        asked = AskedSettings(
             type="queue",
             max_deliveries=limits.max_deliveries,
             on_exhausted=limits.on_exhausted,
             dead_letter=self.dead if limits.on_exhausted == "dead_letter" else None,
         )
         self.world.run(store.put(self.world.pools.rest, self.name, resolve(self.name, asked)))
-        self.world.policies.changed(self.name)
+        self.world.policies.announce(self.name)
         self.model.limits = limits
 
     def delete_now(self, topic: str) -> None:
         async def work() -> None:
             policy = await self.world.policies.get(topic)
             assert await store.delete(self.world.pools.rest, topic, if_empty=False)
-            self.world.policies.changed(topic)
+            self.world.policies.announce(topic)
             self.world.engine.drop(policy.topic)
 
         self.world.run(work())

@@ -17,7 +17,7 @@ from app.features.archive import archive
 from app.features.archive.archive import Replay
 from app.kernel.model import Topic
 from app.kernel.topics import store
-from app.kernel.topics.policy import DEFAULTS, Asked, Policy, resolve
+from app.kernel.topics.policy import DEFAULTS, AskedSettings, Policy, resolve
 from tests.queue import plans, statements
 from tests.queue.calls import Session
 from tests.queue.statements import Statement
@@ -85,7 +85,7 @@ async def new_world(new_database: Callable[[], Awaitable[str]]) -> AsyncIterator
     url = await new_database()
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
         for name in ("a", "busy", "c"):
-            await store.put(pool, name, resolve(name, Asked(type="queue", replayable=True)))
+            await store.put(pool, name, resolve(name, AskedSettings(type="queue", replayable=True)))
         policy = await store.get(pool, "busy", DEFAULTS)
     assert policy is not None
     db = await asyncpg.connect(url, server_settings={"timezone": "UTC", **PLANNER})

@@ -10,7 +10,7 @@ import pytest
 
 from app.base.db.pool import PLANNER
 from app.kernel.topics import store
-from app.kernel.topics.policy import DEFAULTS, Asked, Policy, resolve
+from app.kernel.topics.policy import DEFAULTS, AskedSettings, Policy, resolve
 from tests.queue import plans, statements
 from tests.queue.calls import Session, batch, put, take
 
@@ -41,7 +41,7 @@ async def test_plans_made_for_an_empty_table_stay_good(
     db: Session = await asyncpg.connect(url, server_settings=PLANNER)
     try:
         async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
-            await store.put(pool, "deep", resolve("deep", Asked(type="queue")))
+            await store.put(pool, "deep", resolve("deep", AskedSettings(type="queue")))
             policy = await store.get(pool, "deep", DEFAULTS)
         assert policy is not None
         given = _given(policy)

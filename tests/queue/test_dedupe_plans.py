@@ -11,7 +11,7 @@ from app.base.db.pool import PLANNER
 from app.kernel.enqueue import producer
 from app.kernel.model import Lane
 from app.kernel.topics import store
-from app.kernel.topics.policy import DEFAULTS, Asked, Policy, resolve
+from app.kernel.topics.policy import DEFAULTS, AskedSettings, Policy, resolve
 from tests.queue import plans, statements
 from tests.queue.calls import Session
 from tests.queue.test_plans import held_snapshot
@@ -55,7 +55,7 @@ async def _pages(db: Session, policy: Policy) -> dict[str, int]:
 async def test_it_costs_the_same_with_a_million_ids(new_database: Callable[[], Awaitable[str]]) -> None:
     url = await new_database()
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
-        await store.put(pool, "busy", resolve("busy", Asked(type="queue")))
+        await store.put(pool, "busy", resolve("busy", AskedSettings(type="queue")))
         policy = await store.get(pool, "busy", DEFAULTS)
     assert policy is not None
     db = await asyncpg.connect(url, server_settings={"timezone": "UTC", **PLANNER})

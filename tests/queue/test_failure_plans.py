@@ -15,7 +15,7 @@ import pytest
 from app.base.db.pool import PLANNER
 from app.kernel.model import Topic
 from app.kernel.topics import store
-from app.kernel.topics.policy import DEFAULTS, Asked, Policy, resolve
+from app.kernel.topics.policy import DEFAULTS, AskedSettings, Policy, resolve
 from tests.queue import plans, statements
 from tests.queue.calls import Session
 
@@ -46,7 +46,7 @@ async def new_world(new_database: Callable[[], Awaitable[str]]) -> AsyncIterator
     url = await new_database()
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
         for name in ("busy", "dead"):
-            await store.put(pool, name, resolve(name, Asked(type="queue")))
+            await store.put(pool, name, resolve(name, AskedSettings(type="queue")))
         policy = await store.get(pool, "busy", DEFAULTS)
     assert policy is not None
     # What is committed without a flush is not seen as visible to all by the VACUUM right behind it.

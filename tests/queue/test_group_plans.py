@@ -16,7 +16,7 @@ from app.kernel.enqueue import producer
 from app.kernel.groups import rows as groups
 from app.kernel.model import Batch, Lane
 from app.kernel.topics import store
-from app.kernel.topics.policy import DEFAULTS, Asked, Policy, resolve
+from app.kernel.topics.policy import DEFAULTS, AskedSettings, Policy, resolve
 from tests.queue import plans, statements
 from tests.queue.calls import Session, held, take
 from tests.queue.test_plans import held_snapshot
@@ -71,7 +71,7 @@ async def test_they_cost_the_same_behind_many_groups(
 ) -> None:
     url = await new_database()
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
-        await store.put(pool, "busy", resolve("busy", Asked(type="queue")))
+        await store.put(pool, "busy", resolve("busy", AskedSettings(type="queue")))
         policy = await store.get(pool, "busy", DEFAULTS)
     assert policy is not None
     db = await asyncpg.connect(url, server_settings={"timezone": "UTC", **PLANNER})

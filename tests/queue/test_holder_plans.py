@@ -17,7 +17,7 @@ from app.kernel.counts import holders
 from app.kernel.enqueue import producer
 from app.kernel.model import Batch
 from app.kernel.topics import store
-from app.kernel.topics.policy import DEFAULTS, Asked, Policy, resolve
+from app.kernel.topics.policy import DEFAULTS, AskedSettings, Policy, resolve
 from tests.queue import plans, statements
 from tests.queue.calls import Session, batch, held, put, take, until
 
@@ -244,7 +244,7 @@ async def _an_hour_passes(db: Session) -> None:
 
 async def _queue(url: str) -> Policy:
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
-        await store.put(pool, "deep", resolve("deep", Asked(type="queue")))
+        await store.put(pool, "deep", resolve("deep", AskedSettings(type="queue")))
         policy = await store.get(pool, "deep", DEFAULTS)
     assert policy is not None
     return policy

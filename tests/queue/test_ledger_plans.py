@@ -12,7 +12,7 @@ import pytest
 from app.base.db import schema
 from app.base.db.pool import PLANNER
 from app.kernel.topics import store
-from app.kernel.topics.policy import DEFAULTS, Asked, Policy, resolve
+from app.kernel.topics.policy import DEFAULTS, AskedSettings, Policy, resolve
 from tests.queue.calls import Session, batch, put
 
 OTHERS = 100_000
@@ -63,7 +63,7 @@ async def test_a_look_reads_each_page_of_the_ledger_once_at_most(
 
 async def make(url: str, name: str) -> Policy:
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
-        await store.put(pool, name, resolve(name, Asked(type="queue")))
+        await store.put(pool, name, resolve(name, AskedSettings(type="queue")))
         policy = await store.get(pool, name, DEFAULTS)
     assert policy is not None
     return policy

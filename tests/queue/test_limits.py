@@ -17,7 +17,7 @@ from app.kernel.claim import consumer
 from app.kernel.model import Connection, Held
 from app.kernel.settle import exit_rows as exits
 from app.kernel.topics import store
-from app.kernel.topics.policy import DEFAULTS, Asked, Policy, resolve
+from app.kernel.topics.policy import DEFAULTS, AskedSettings, Policy, resolve
 from tests.queue.calls import Session, batch, put, take, until
 
 LIMIT = 10
@@ -83,7 +83,7 @@ async def _overshoots(db: Session, policy: Policy) -> list[str]:
 
 async def _queue(db: Session, url: str) -> Policy:
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
-        await store.put(pool, "q", resolve("q", Asked(type="queue")))
+        await store.put(pool, "q", resolve("q", AskedSettings(type="queue")))
     policy = await store.get(db, "q", DEFAULTS)
     assert policy is not None
     return policy

@@ -14,7 +14,7 @@ from app.kernel.logs import log
 from app.kernel.logs.log import Ask, Limits, Match, Part, Place
 from app.kernel.model import Batch, Topic
 from app.kernel.topics import store
-from app.kernel.topics.policy import DEFAULTS, Asked, Policy, resolve
+from app.kernel.topics.policy import DEFAULTS, AskedSettings, Policy, resolve
 from tests.queue import plans, statements
 from tests.queue.calls import Session
 from tests.queue.test_plans import held_snapshot
@@ -65,7 +65,7 @@ class World:
 async def new_world(new_database: Callable[[], Awaitable[str]]) -> AsyncIterator[World]:
     url = await new_database()
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
-        await store.put(pool, "busy", resolve("busy", Asked(type="log")))
+        await store.put(pool, "busy", resolve("busy", AskedSettings(type="log")))
         policy = await store.get(pool, "busy", DEFAULTS)
     assert policy is not None
     db = await asyncpg.connect(url, server_settings={"timezone": "UTC", **PLANNER})

@@ -19,7 +19,7 @@ from app.kernel.claim import consumer
 from app.kernel.model import Held
 from app.kernel.settle import exit_rows as exits
 from app.kernel.topics import store
-from app.kernel.topics.policy import DEFAULTS, Asked, Policy, resolve
+from app.kernel.topics.policy import DEFAULTS, AskedSettings, Policy, resolve
 from tests.queue import plans, statements
 from tests.queue.calls import Session, take
 
@@ -195,7 +195,7 @@ async def new_world(new_database: NewDatabase) -> AsyncIterator[World]:
     pools = await open_pools(url, hot=2, rest=1, prepared_statements=True)
     policies = []
     for name in ("busy", "dead"):
-        await store.put(pools.rest, name, resolve(name, Asked(type="queue")))
+        await store.put(pools.rest, name, resolve(name, AskedSettings(type="queue")))
         policy = await store.get(pools.rest, name, DEFAULTS)
         assert policy is not None
         policies.append(policy)

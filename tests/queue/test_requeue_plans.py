@@ -16,7 +16,7 @@ from app.base.db.pool import PLANNER
 from app.kernel.enqueue import producer
 from app.kernel.model import Lane
 from app.kernel.topics import store
-from app.kernel.topics.policy import DEFAULTS, Asked, Policy, resolve
+from app.kernel.topics.policy import DEFAULTS, AskedSettings, Policy, resolve
 from tests.queue import plans, statements
 from tests.queue.calls import Session
 
@@ -69,7 +69,7 @@ async def new_world(new_database: Callable[[], Awaitable[str]]) -> AsyncIterator
     policies = {}
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
         for name in ("busy", "dead", "failing"):
-            await store.put(pool, name, resolve(name, Asked(type="queue")))
+            await store.put(pool, name, resolve(name, AskedSettings(type="queue")))
             policy = await store.get(pool, name, DEFAULTS)
             assert policy is not None
             policies[name] = policy

@@ -14,7 +14,7 @@ from app.base.db.pool import PLANNER
 from app.kernel.enqueue import producer
 from app.kernel.model import Batch, Lane
 from app.kernel.topics import store
-from app.kernel.topics.policy import DEFAULTS, Asked, resolve
+from app.kernel.topics.policy import DEFAULTS, AskedSettings, resolve
 from tests.queue import plans, statements
 from tests.queue.plans import Plan
 
@@ -69,7 +69,7 @@ async def test_a_claim_does_not_meet_jobs_whose_time_is_yet_to_come(new_database
     """Beside 50,000 of them it finds as many jobs, and looks at as many pages, as without."""
     url = await new_database()
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
-        await store.put(pool, "later", resolve("later", Asked(type="queue")))
+        await store.put(pool, "later", resolve("later", AskedSettings(type="queue")))
         policy = await store.get(pool, "later", DEFAULTS)
     assert policy is not None
     topic = policy.topic

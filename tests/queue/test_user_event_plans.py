@@ -10,7 +10,7 @@ import pytest
 from app.base.db import schema
 from app.base.db.pool import PLANNER
 from app.kernel.topics import store
-from app.kernel.topics.policy import DEFAULTS, Asked, resolve
+from app.kernel.topics.policy import DEFAULTS, AskedSettings, resolve
 from tests.queue import plans, statements
 from tests.queue.calls import Session, batch, put
 
@@ -47,7 +47,7 @@ async def test_they_cost_the_same_among_many(analyzed: bool, new_database: Calla
     db: Session = await asyncpg.connect(url, server_settings={"timezone": "UTC", **PLANNER})
     try:
         async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
-            await store.put(pool, "busy", resolve("busy", Asked(type="queue")))
+            await store.put(pool, "busy", resolve("busy", AskedSettings(type="queue")))
             policy = await store.get(pool, "busy", DEFAULTS)
         assert policy is not None
         for name, arguments in GIVEN.items():

@@ -16,7 +16,7 @@ from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exit_rows import Interred, Spent
 from app.kernel.topics import store
 from app.kernel.topics.cache import Policies
-from app.kernel.topics.policy import Asked, Policy, resolve
+from app.kernel.topics.policy import AskedSettings, Policy, resolve
 from tests.queue.calls import Session, batch, events, held, put, row, take
 from tests.races.rivals import Rivals
 
@@ -27,7 +27,7 @@ MakeQueue = Callable[..., Awaitable[Policy]]
 async def dead(topic: str, pools: Pools, policies: Policies) -> Policy:
     """A log for dead letters."""
     name = f"{topic}.dead"
-    await store.put(pools.rest, name, resolve(name, Asked(type="log")))
+    await store.put(pools.rest, name, resolve(name, AskedSettings(type="log")))
     return await policies.get(name)
 
 

@@ -17,7 +17,7 @@ from app.kernel.logs.log import Ask, Limits, Outcome, Part
 from app.kernel.model import Batch, Connection
 from app.kernel.topics import store
 from app.kernel.topics.cache import Policies
-from app.kernel.topics.policy import Asked, Policy, resolve
+from app.kernel.topics.policy import AskedSettings, Policy, resolve
 from tests.engine.machines import Machine, new_machine
 from tests.queue.calls import batch, put, until
 from tests.races.rivals import Rivals
@@ -28,7 +28,7 @@ WRITERS, READERS, ROUNDS = 16, 4, 12
 @pytest.fixture
 async def a_log(topic: str, pools: Pools, policies: Policies) -> Policy:
     """A log of the test's own."""
-    await store.put(pools.rest, topic, resolve(topic, Asked(type="log")))
+    await store.put(pools.rest, topic, resolve(topic, AskedSettings(type="log")))
     return await policies.get(topic)
 
 
@@ -173,7 +173,7 @@ async def test_an_engine_that_did_not_hear_that_a_log_was_made_anew_writes_to_th
     there, name = start(), a_log.topic.name
     await there.engine.logs.append(a_log, records(3, "old"), 9, None)
     await store.delete(pools.rest, name, if_empty=False)
-    await store.put(pools.rest, name, resolve(name, Asked(type="log")))
+    await store.put(pools.rest, name, resolve(name, AskedSettings(type="log")))
     assert (await there.engine.logs.append(a_log, records(1, "new"), 3, None)).first_seq == 1
 
 

@@ -29,7 +29,7 @@ from app.kernel.engine import Engine
 from app.kernel.model import Batch, Held, Job, Topic
 from app.kernel.topics import store
 from app.kernel.topics.cache import Policies
-from app.kernel.topics.policy import Asked, Policy, resolve
+from app.kernel.topics.policy import AskedSettings, Policy, resolve
 from tests.queue.calls import Session
 from tests.races.history import CLOCKS_US, KEPT, Call, Delivery, Enqueued, Event, History, check
 
@@ -282,7 +282,7 @@ async def test_a_storm_leaves_a_history_as_promised(
         stack.push_async_callback(observer.close)
         engines = [await start(url, stack) for _ in range(ENGINES)]
         for name, settings in TOPICS.items():
-            asked = Asked(**{"type": "queue", "durable": True, **settings})
+            asked = AskedSettings(**{"type": "queue", "durable": True, **settings})
             await store.put(engines[0][1].rest, name, resolve(name, asked))
         known = Policies(engines[0][1].rest)
         policies = {name: await known.queue(name) for name in TOPICS}

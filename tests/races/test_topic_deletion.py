@@ -21,7 +21,7 @@ from app.kernel.purges import Purges
 from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exit_rows import Spent
 from app.kernel.topics import store
-from app.kernel.topics.policy import Asked, Policy, resolve
+from app.kernel.topics.policy import AskedSettings, Policy, resolve
 from tests.engine.machines import Machine
 from tests.queue.calls import Session, batch, events, held, lease_ended, put, take, until
 from tests.races.rivals import Rivals
@@ -277,7 +277,7 @@ async def test_looks_do_not_wait_while_a_topic_is_emptied(
     kind: Literal["queue", "log"], machine: Machine, topic: str, rivals: Rivals
 ) -> None:
     """Its jobs and records go in batches before the topic does, however many there are."""
-    await store.put(machine.pools.rest, topic, resolve(topic, Asked(type=kind)))
+    await store.put(machine.pools.rest, topic, resolve(topic, AskedSettings(type=kind)))
     policy = await machine.policies.get(topic)
     if kind == "log":
         await machine.engine.logs.append(policy, Batch(payloads=[b"1"] * 3), 3, None)

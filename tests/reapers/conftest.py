@@ -9,7 +9,7 @@ import pytest
 from app.base.db import schema
 from app.base.db.pool import Pools, open_pools
 from app.kernel.topics import store
-from app.kernel.topics.policy import DEFAULTS, Asked, Policy, resolve
+from app.kernel.topics.policy import DEFAULTS, AskedSettings, Policy, resolve
 from tests.engine.machines import Machine, new_machine
 
 
@@ -44,7 +44,7 @@ def make(machine: Machine) -> Callable[..., Awaitable[Policy]]:
     """Creates a queue."""
 
     async def make(name: str, **settings: object) -> Policy:
-        asked = Asked(**{"type": "queue", **settings})
+        asked = AskedSettings(**{"type": "queue", **settings})
         await store.put(machine.pools.rest, name, resolve(name, asked))
         return await machine.policies.queue(name)
 

@@ -15,7 +15,7 @@ from app.features.stats.rows import DepthStep, read_depths
 from app.features.stats.sweeps import KEPT, forget, write_depths
 from app.kernel.counts.levels import Levels
 from app.kernel.topics import store
-from app.kernel.topics.policy import Asked, Policy, resolve
+from app.kernel.topics.policy import AskedSettings, Policy, resolve
 from tests.api.minutes import HELD
 from tests.api.minutes import looked_before as later
 from tests.engine.machines import Machine, new_machine
@@ -53,7 +53,7 @@ async def told(own: Pools, policy: Policy, minutes: int, step: int = 1) -> list[
 
 async def test_what_a_queue_holds_is_written_where_it_changes(machine: Machine, make: Make, own: Pools) -> None:
     queue, idle = await make("q"), await make("idle")
-    await store.put(own.rest, "log", resolve("log", Asked(type="log")))
+    await store.put(own.rest, "log", resolve("log", AskedSettings(type="log")))
     await machine.enqueue(
         queue, batch(5, delays_ms=[None, None, None, None, 60_000], keys=["k", "k", None, None, None])
     )

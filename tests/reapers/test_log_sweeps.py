@@ -14,7 +14,7 @@ from app.kernel.logs import log
 from app.kernel.logs.log import Ask
 from app.kernel.model import Batch
 from app.kernel.topics import store
-from app.kernel.topics.policy import Asked, Policy, resolve
+from app.kernel.topics.policy import AskedSettings, Policy, resolve
 from tests.engine.machines import Machine
 from tests.queue.calls import until
 from tests.reapers.test_sweeps import at_once
@@ -27,7 +27,7 @@ def make_log(machine: Machine) -> Make:
     """Creates a log, or gives it other settings."""
 
     async def make(name: str, **settings: object) -> Policy:
-        asked = Asked(**{"type": "log", **settings})
+        asked = AskedSettings(**{"type": "log", **settings})
         await store.put(machine.pools.rest, name, resolve(name, asked))
         machine.policies.forget(name)
         return await machine.policies.get(name)

@@ -13,7 +13,7 @@ from app.features.upkeep import sweeps
 from app.kernel import days as gone_days
 from app.kernel import ledger
 from app.kernel.topics import store
-from app.kernel.topics.policy import DEFAULTS, Asked, Policy, resolve
+from app.kernel.topics.policy import DEFAULTS, AskedSettings, Policy, resolve
 from tests.engine.machines import new_machine
 from tests.queue.calls import batch, put, until
 from tests.reapers.days import days_ago
@@ -134,7 +134,7 @@ async def test_a_day_of_the_ledger_goes_with_the_topic_that_wants_it_longest(fre
     day = 86_400_000
 
     async def make(name: str, event_ttl_ms: int) -> Policy:
-        asked = Asked(type="queue", event_ttl_ms=event_ttl_ms)
+        asked = AskedSettings(type="queue", event_ttl_ms=event_ttl_ms)
         await store.put(fresh.rest, name, resolve(name, asked))
         policy = await store.get(fresh.rest, name, DEFAULTS)
         assert policy is not None

@@ -15,7 +15,7 @@ from app.kernel.engine import Engine
 from app.kernel.schemas.schemas import text_of
 from app.kernel.topics import store
 from app.kernel.topics.cache import Policies
-from app.kernel.topics.policy import Asked, Policy, resolve
+from app.kernel.topics.policy import AskedSettings, Policy, resolve
 from tests.queue.calls import Session, put, take, until
 from tests.queue.calls import batch as batch_of
 from tests.queue.tallies import tallied
@@ -58,7 +58,7 @@ async def checked(pools: Pools, topic: str) -> Policy:
 
 
 async def put_queue(pools: Pools, topic: str, schema: object = NUMBERS, **settings: object) -> Policy:
-    asked = resolve(topic, Asked(type="queue", **settings))
+    asked = resolve(topic, AskedSettings(type="queue", **settings))
     await store.put(pools.rest, topic, asked, schema=schema)  # type: ignore[arg-type]
     return await Policies(pools.rest).queue(topic)
 

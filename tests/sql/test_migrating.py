@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from app.kernel.topics import store
-from app.kernel.topics.policy import Asked, resolve
+from app.kernel.topics.policy import AskedSettings, resolve
 from tests.sql.conftest import Db
 from tests.sql.test_page import psql
 
@@ -30,7 +30,7 @@ async def database(new_database: Callable[[], Awaitable[str]]) -> AsyncIterator[
     """A database with a queue `orders`, and a connection to it."""
     url = await new_database()
     async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
-        await store.put(pool, "orders", resolve("orders", Asked(type="queue")))
+        await store.put(pool, "orders", resolve("orders", AskedSettings(type="queue")))
     db = await asyncpg.connect(url)
     yield url, db
     await db.close()

@@ -15,7 +15,7 @@ from app.errors import ConfigurationError
 from app.kernel.model import Batch
 from app.kernel.topics import store
 from app.kernel.topics.cache import Policies
-from app.kernel.topics.policy import Asked, resolve
+from app.kernel.topics.policy import AskedSettings, resolve
 from tests.queue.calls import put, take
 
 PAGE = Path(__file__).parents[2] / "docs/sql.md"
@@ -37,7 +37,7 @@ async def test_its_examples_work_as_they_stand(new_database: Callable[[], Awaita
     url = await new_database()
     pool = await asyncpg.create_pool(url, min_size=1, max_size=2)
     try:
-        await store.put(pool, "orders", resolve("orders", Asked(type="queue")))
+        await store.put(pool, "orders", resolve("orders", AskedSettings(type="queue")))
         queue = await Policies(pool).queue("orders")
         await put(pool, queue, Batch([b'{"order":41}']))
         [job] = await take(pool, queue)

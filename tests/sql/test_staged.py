@@ -17,7 +17,7 @@ from app.base.db.pool import Pools
 from app.features.jobs.sweeps import delete_ended
 from app.kernel.engine import Engine
 from app.kernel.topics import store
-from app.kernel.topics.policy import Asked, Policy, resolve
+from app.kernel.topics.policy import AskedSettings, Policy, resolve
 from tests.queue.calls import Session, take, until
 from tests.queue.tallies import tallied
 from tests.sql.conftest import Db
@@ -189,7 +189,7 @@ async def test_a_crash_of_postgresql_empties_it_and_the_commit_says_so(tmp_path:
         url = postgres.start()
         await schema.upgrade(url)
         async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
-            await store.put(pool, "orders", resolve("orders", Asked(type="queue")))
+            await store.put(pool, "orders", resolve("orders", AskedSettings(type="queue")))
         sql = await asyncpg.connect(url)
         one = await stage(sql, "run", "orders", "1", "2")
         sql.terminate()

@@ -15,7 +15,7 @@ from app.base.metrics import Numbers, catalogue
 from app.kernel.topics import cache, store
 from app.kernel.topics.bus import Bus
 from app.kernel.topics.hints import Hints
-from app.kernel.topics.policy import Asked, resolve
+from app.kernel.topics.policy import AskedSettings, resolve
 from app.kernel.topics.tier import Tier
 from tests.engine.machines import Log, new_machine
 from tests.topics.test_bus import Redis, until
@@ -66,7 +66,7 @@ async def start_process(pools: Pools) -> AsyncIterator[Start]:
             heard = asyncio.Event()
             hints.topic_changed.subscribe(policies.forget)
             hints.missed.subscribe(heard.set)
-            policies.topic_changed.subscribe(hints.changed)
+            policies.topic_changed.subscribe(hints.tell_changed)
             bus = Bus(url, hints, tier=second)
             bus.start()
             ends.append(bus)
@@ -88,7 +88,7 @@ def change(pools: Pools, topic: str) -> Change:
     """Somebody changes the topic; nobody is told."""
 
     async def change(lease_ms: int) -> None:
-        await store.put(pools.rest, topic, resolve(topic, Asked(type="queue", lease_ms=lease_ms)))
+        await store.put(pools.rest, topic, resolve(topic, AskedSettings(type="queue", lease_ms=lease_ms)))
 
     return change
 

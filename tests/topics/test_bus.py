@@ -107,10 +107,10 @@ async def buses(redis: Redis) -> AsyncIterator[Ends]:
 
 async def test_hints_arrive_and_own_ones_do_not(buses: Ends, redis: Redis) -> None:
     one, two, heard = buses
-    two.changed("own")
+    two.tell_changed("own")
     two.work(9, 9)
     one.work(7, 2)
-    one.changed("orders")
+    one.tell_changed("orders")
     one.user(users.digest_of("ada"))
     await until(lambda: {"orders", (7, 2), users.digest_of("ada")} <= set(heard))
     assert "own" not in heard
@@ -135,12 +135,12 @@ async def test_a_lost_subscription_is_said_and_hints_come_again(buses: Ends, red
     one, _, heard = buses
     heard.clear()
     redis.kill()
-    one.changed("meanwhile")
+    one.tell_changed("meanwhile")
     redis.start()
     await until(lambda: "missed" in heard)
 
     async def again() -> bool:
-        one.changed("later")
+        one.tell_changed("later")
         return "later" in heard
 
     await until(again)

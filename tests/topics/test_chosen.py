@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from app.kernel.topics.policy import Asked, Defaults, in_effect, of_messages, resolve
+from app.kernel.topics.policy import AskedSettings, Defaults, in_effect, of_messages, resolve
 from app.kernel.topics.settings import OnExhausted
 
 
@@ -20,5 +20,5 @@ def test_what_was_chosen_goes_before_the_services_defaults() -> None:
 
 
 def test_v0_leaves_nothing_open() -> None:
-    config = resolve("t", Asked(type="queue"))
+    config = resolve("t", AskedSettings(type="queue"))
     assert in_effect("t", config, Defaults(9, 9, 9, 999)) == config

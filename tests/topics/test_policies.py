@@ -13,7 +13,7 @@ from app.errors import InvalidRequest, NotAQueue, TopicNotFound
 from app.features.logs.diffs import Diffs
 from app.kernel.logs.log import Ask
 from app.kernel.topics import cache, store
-from app.kernel.topics.policy import Asked, Policy, resolve
+from app.kernel.topics.policy import AskedSettings, Policy, resolve
 from app.kernel.topics.settings import OnExhausted, TopicType
 from tests.engine.machines import Machine
 from tests.queue.calls import until
@@ -26,7 +26,7 @@ async def change(pools: Pools, topic: str) -> Callable[..., Awaitable[None]]:
     """Another process changes the topic; nobody is told."""
 
     async def change(lease_ms: int) -> None:
-        await store.put(pools.rest, topic, resolve(topic, Asked(type="queue", lease_ms=lease_ms)))
+        await store.put(pools.rest, topic, resolve(topic, AskedSettings(type="queue", lease_ms=lease_ms)))
 
     return change
 
@@ -107,14 +107,14 @@ async def test_a_topic_that_is_not_there_is_looked_for_each_time(machine: Machin
 
 
 async def test_who_watches_a_topic_hears_of_a_change(machine: Machine, topic: str) -> None:
-    with machine.policies.watched(topic) as one, machine.policies.watched(topic) as two:
+    with machine.policies.watch(topic) as one, machine.policies.watch(topic) as two:
         machine.policies.forget("another")
         assert not one.done()
-        machine.policies.changed(topic)
+        machine.policies.announce(topic)
         assert one.done()
         assert two.done()
         machine.policies.forget(topic)
-    with machine.policies.watched(topic) as three:
+    with machine.policies.watch(topic) as three:
         assert not three.done()
 
 
@@ -156,7 +156,7 @@ async def test_who_leaves_takes_nobodys_answer_along(machine: Machine, topic: st
 
 
 async def test_a_log_is_no_queue(machine: Machine, topic: str, pools: Pools) -> None:
-    await store.put(pools.rest, topic, resolve(topic, Asked(type="log")))
+    await store.put(pools.rest, topic, resolve(topic, AskedSettings(type="log")))
     with pytest.raises(NotAQueue):
         await machine.policies.queue(topic)
     assert (await machine.policies.get(topic)).topic.name == topic
@@ -171,18 +171,18 @@ async def test_a_verb_that_finds_its_topic_gone_runs_again_with_the_one_made_ane
     assert await store.delete(pools.rest, topic, if_empty=False)
     anew = await make_queue(topic)
     assert (await machine.policies.get(topic)).topic.id == before.topic.id
-    found = await machine.policies.confirmed(topic, lambda policy: machine.engine.core(Diffs).once(policy, Ask()))
+    found = await machine.policies.with_current(topic, lambda policy: machine.engine.core(Diffs).once(policy, Ask()))
     assert found.extent.head_seq == 0
     assert (await machine.policies.get(topic)).topic.id == anew.topic.id
     assert await store.delete(pools.rest, topic, if_empty=False)
     with pytest.raises(TopicNotFound):
-        await machine.policies.confirmed(topic, lambda policy: machine.engine.core(Diffs).once(policy, Ask()))
+        await machine.policies.with_current(topic, lambda policy: machine.engine.core(Diffs).once(policy, Ask()))
 
 
 async def test_a_log_that_was_made_anew_as_a_queue_is_a_queue_at_once(
     machine: Machine, topic: str, make_queue: MakeQueue, pools: Pools
 ) -> None:
-    await store.put(pools.rest, topic, resolve(topic, Asked(type="log")))
+    await store.put(pools.rest, topic, resolve(topic, AskedSettings(type="log")))
     with pytest.raises(NotAQueue):
         await machine.policies.queue(topic)
     assert await store.delete(pools.rest, topic, if_empty=False)
@@ -235,6 +235,6 @@ async def test_a_name_that_has_no_room_for_its_dead_letters_is_made_by_nobody(ma
 
 
 async def test_a_log_is_not_used_as_a_queue(machine: Machine, topic: str) -> None:
-    await store.put(machine.pools.rest, topic, resolve(topic, Asked(type="log")))
+    await store.put(machine.pools.rest, topic, resolve(topic, AskedSettings(type="log")))
     with pytest.raises(NotAQueue):
         await machine.policies.queue_or_new(topic)

@@ -55,7 +55,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
 
 async def test_all_others_hear_and_nobody_hears_itself(start: Start) -> None:
     one, two, three = start(0), start(1), start(2)
-    one.hints.changed("orders")
+    one.hints.tell_changed("orders")
     one.hints.work(7, 2)
     one.hints.keys()
     one.hints.user(digest_of("ada"))
@@ -70,19 +70,19 @@ async def test_more_than_fits_into_a_datagram_arrives(start: Start, monkeypatch:
     one, two = start(0), start(1)
     names = {f"{number}{'x' * 250}" for number in range(50)}
     for name in names:
-        one.hints.changed(name)
+        one.hints.tell_changed(name)
     await until(lambda: set(two.heard) == names)
 
 
 async def test_one_that_came_again_hears_and_is_heard(start: Start) -> None:
     one, two = start(0), start(1)
     await two.relay.stop()
-    one.hints.changed("while it was away")
+    one.hints.tell_changed("while it was away")
     await until(lambda: one.count("sent") == 2)
     again = start(1)
-    one.hints.changed("orders")
+    one.hints.tell_changed("orders")
     await until(lambda: again.heard == ["orders"])
-    again.hints.changed("jobs")
+    again.hints.tell_changed("jobs")
     await until(lambda: one.heard == ["jobs"])
 
 
@@ -93,7 +93,7 @@ async def test_who_does_not_read_holds_up_nobody_and_is_told_that_it_missed_some
     async def full() -> bool:
         nonlocal said
         for _ in range(100):
-            one.hints.changed(f"{said}{'x' * 250}")
+            one.hints.tell_changed(f"{said}{'x' * 250}")
             said += 1
         return one.count("dropped") > 0
 
@@ -101,7 +101,7 @@ async def test_who_does_not_read_holds_up_nobody_and_is_told_that_it_missed_some
     await until(lambda: len(three.heard) == said)
     deaf.relay.start()
     await until(lambda: "missed" in deaf.heard)
-    one.hints.changed("orders")
+    one.hints.tell_changed("orders")
     await until(lambda: "orders" in deaf.heard)
     assert "missed" not in three.heard
 
@@ -112,7 +112,7 @@ async def test_more_changes_than_wait_for_a_carrier_are_told_as_missed(
     monkeypatch.setattr(hints, "MOST_WAITING", 3)
     one, two = start(0), start(1)
     for number in range(5):
-        one.hints.changed(str(number))
+        one.hints.tell_changed(str(number))
         one.hints.work(number, 1)
     await until(lambda: {"0", "1", "2", "missed", "keys"} <= set(two.heard))
     assert "3" not in two.heard
@@ -121,9 +121,9 @@ async def test_more_changes_than_wait_for_a_carrier_are_told_as_missed(
 
 async def test_what_is_said_last_is_said(start: Start) -> None:
     one, two = start(0), start(1)
-    one.hints.changed("first")
+    one.hints.tell_changed("first")
     await until(lambda: two.heard)
-    one.hints.changed("last")
+    one.hints.tell_changed("last")
     await one.relay.stop()
     await until(lambda: "last" in two.heard)
 

@@ -11,7 +11,7 @@ import pytest
 from app.base.db.pool import Pools
 from app.kernel.topics import store
 from app.kernel.topics.declarations import Declaration
-from app.kernel.topics.policy import DEFAULTS, Asked, resolve
+from app.kernel.topics.policy import DEFAULTS, AskedSettings, resolve
 from app.kernel.topics.settings import DECLARED, FIELDS, Chosen, Config, TopicType
 
 NUMBERS = [one for one in DECLARED.values() if one.setting.bounds or one.setting.clamp]
@@ -46,7 +46,7 @@ async def test_a_column_has_the_default_of_v0(pools: Pools, topic: str) -> None:
 
 @pytest.mark.parametrize("one", NUMBERS, ids=lambda one: one.name)
 async def test_a_column_has_the_bounds_of_its_setting(pools: Pools, topic: str, one: Declaration) -> None:
-    await store.put(pools.rest, topic, resolve(topic, Asked(type="queue")))
+    await store.put(pools.rest, topic, resolve(topic, AskedSettings(type="queue")))
     least, most = one.setting.bounds or one.setting.clamp or (0, 0)
     found = [await fits(pools, topic, one, value) for value in (least - 1, least, most, most + 1)]
     assert found == [False, True, True, False]
@@ -54,7 +54,7 @@ async def test_a_column_has_the_bounds_of_its_setting(pools: Pools, topic: str, 
 
 @pytest.mark.parametrize("one", WORDS, ids=lambda one: one.name)
 async def test_a_column_has_the_words_of_its_setting(pools: Pools, topic: str, one: Declaration) -> None:
-    await store.put(pools.rest, topic, resolve(topic, Asked(type="queue")))
+    await store.put(pools.rest, topic, resolve(topic, AskedSettings(type="queue")))
     assert [await fits(pools, topic, one, word) for word in (*one.words, "other")] == [True] * len(one.words) + [False]
 
 

@@ -13,7 +13,7 @@ from app.errors import TopicExistsIncompatible, TopicNotEmpty
 from app.kernel.model import Batch
 from app.kernel.topics import store
 from app.kernel.topics.backoff import Backoff
-from app.kernel.topics.policy import DEFAULTS, Asked, Policy, resolve
+from app.kernel.topics.policy import DEFAULTS, AskedSettings, Policy, resolve
 from app.kernel.topics.settings import Config, OnExhausted, TopicType
 from tests.engine.machines import Machine
 
@@ -21,7 +21,7 @@ MakeQueue = Callable[..., Awaitable[Policy]]
 
 
 def queue(topic: str, **settings: object) -> Config:
-    return resolve(topic, Asked(**{"type": "queue", **settings}))
+    return resolve(topic, AskedSettings(**{"type": "queue", **settings}))
 
 
 async def sequences(pools: Pools, topic: str) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 from app.base.db.pool import Pools
 from app.errors import NotAQueue, TopicNotFound
 from app.kernel.topics import cache, store, tier
-from app.kernel.topics.policy import Asked, resolve
+from app.kernel.topics.policy import AskedSettings, resolve
 from app.kernel.topics.tier import Tier
 from tests.topics.processes import Change, Start, change, copied, keys, start_process
 from tests.topics.test_bus import Redis, redis, until
@@ -91,7 +91,7 @@ async def test_an_old_row_is_never_stored_over_a_change(
     early = asyncio.create_task(slow.policies.get(topic))
     await asyncio.wait_for(read.wait(), 5)
     await change(2_000)
-    changer.policies.changed(topic)
+    changer.policies.announce(topic)
     assert await changer.lease_ms(topic) == 2_000
     async with keys(redis) as client:
         lease = slow.tier.keys(topic)[1]
@@ -151,7 +151,7 @@ async def test_a_404_and_that_a_topic_is_no_queue_are_postgresqls_word(
         with pytest.raises(TopicNotFound):
             await process.policies.get(topic)
         assert process.asked == 1
-    await store.put(pools.rest, topic, resolve(topic, Asked(type="log")))
+    await store.put(pools.rest, topic, resolve(topic, AskedSettings(type="log")))
     with pytest.raises(NotAQueue):
         await one.policies.queue(topic)
     assert await store.delete(pools.rest, topic, if_empty=False)
@@ -167,7 +167,7 @@ async def test_a_change_is_known_where_it_is_heard(
     for process in processes:
         assert await process.lease_ms(topic) == 1_000
     await change(2_000)
-    processes[0].policies.changed(topic)
+    processes[0].policies.announce(topic)
     assert await processes[0].lease_ms(topic) == 2_000, "here it is known before anybody is told"
 
     async def known() -> bool:

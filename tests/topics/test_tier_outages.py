@@ -110,7 +110,7 @@ async def test_a_change_that_redis_did_not_hear_of_is_known_here(
     await copied(redis, one, topic)
     redis.signal(signal.SIGSTOP)
     await change(2_000)
-    one.policies.changed(topic)
+    one.policies.announce(topic)
     assert await one.lease_ms(topic) == 2_000
     redis.signal(signal.SIGCONT)
     await until(one.usable)

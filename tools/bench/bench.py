@@ -25,7 +25,7 @@ from app.base.db import schema
 from app.base.db.embedded import EmbeddedPostgres
 from app.base.db.pool import Pools, open_pools
 from app.kernel.topics import store
-from app.kernel.topics.policy import DEFAULTS, Asked, Policy, resolve
+from app.kernel.topics.policy import DEFAULTS, AskedSettings, Policy, resolve
 from app.serve import listener
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class Bench:
         """A new durable queue; `name` is the beginning of its name."""
         name = f"{name}-{secrets.token_hex(3)}"
         self.made.append(name)
-        await store.put(self.pools.rest, name, resolve(name, Asked(type="queue", durable=True, **settings)))
+        await store.put(self.pools.rest, name, resolve(name, AskedSettings(type="queue", durable=True, **settings)))
         policy = await store.get(self.pools.rest, name, DEFAULTS)
         assert policy is not None
         return policy

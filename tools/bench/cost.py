@@ -23,7 +23,7 @@ from app.base.db.pool import Pools, open_pools
 from app.kernel.claim import consumer
 from app.kernel.model import Batch, Connection
 from app.kernel.topics import store
-from app.kernel.topics.policy import DEFAULTS, Asked, resolve
+from app.kernel.topics.policy import DEFAULTS, AskedSettings, resolve
 from tests.queue import calls
 from tools.bench.bench import embedded
 from tools.bench.facts import facts_of
@@ -58,7 +58,7 @@ class Cost:
 async def measure(pools: Pools, payload: int, jobs: int, batch: int) -> Cost:
     """Take so many jobs through a topic of their own, as durable ones. Starts from a checkpoint."""
     name = f"cost-{payload}-{jobs}"
-    await store.put(pools.rest, name, resolve(name, Asked(type="queue", durable=True)))
+    await store.put(pools.rest, name, resolve(name, AskedSettings(type="queue", durable=True)))
     policy = await store.get(pools.rest, name, DEFAULTS)
     assert policy is not None
     data = b'"' + b"x" * (payload - 2) + b'"'

@@ -125,7 +125,7 @@ async def replay(call: Call, body: ReplayBody) -> ReplayAnswer:
         await trail.record(context.pools.rest, context.access.actor(call.request), Action.REPLAY_STARTED, name, detail)
 
     await context.policies.queue(name)
-    done = await while_connected(call.request, context.policies.confirmed(name, run))
+    done = await while_connected(call.request, context.policies.with_current(name, run))
     return ReplayAnswer(name, done.enqueued, done.skipped, done.from_time, done.until_time, done.joined)
 
 

@@ -21,7 +21,7 @@ from app.kernel import jobs
 from app.kernel.forms import as_json
 from app.kernel.jobs import Shown
 from app.kernel.model import MAX_GROUP, MAX_JOB_KEY, MAX_TAG_BYTES
-from app.kernel.topics.backoff import suspected
+from app.kernel.topics.backoff import is_suspect
 from app.kernel.topics.settings import BIGINT_MAX, MAX_TENANT, TEN_YEARS_MS
 
 MAX_LIMIT: Final = 1_000
@@ -163,7 +163,7 @@ def _fields(job: Shown) -> dict[str, Any]:
         "dlq_moved_at": job.dlq_moved_ms,
         "crashes": job.crashes or None,
         "failures": job.deliveries - held - job.crashes or None,
-        "suspected_poison": suspected(job.crashes, job.original_crashes) or None,
+        "suspected_poison": is_suspect(job.crashes, job.original_crashes) or None,
         "hidden": WHY if job.hidden else None,
         "data": None if job.hidden else Raw(as_json(job.payload, job.content_type)),
         "meta": None if job.metadata is None else Raw(job.metadata.encode()),

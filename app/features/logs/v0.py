@@ -183,12 +183,12 @@ async def diff(call: Call, body: DiffBody) -> Response:
     if body.wait_ms:
         seconds = min(body.wait_ms, MAX_WAIT_MS) / 1000
         count_as(call.request, "diff_wait")  # its time is the wait's
-        reading = context.policies.confirmed(name, lambda p: diffs.read(p, ask(p), seconds))
+        reading = context.policies.with_current(name, lambda p: diffs.read(p, ask(p), seconds))
         found = await while_connected(call.request, reading)
         if not context.access.still_good(call.key):
             raise Unauthorized("This key was revoked or has expired.")
     else:
-        found = await context.policies.confirmed(name, lambda p: diffs.once(p, ask(p)))
+        found = await context.policies.with_current(name, lambda p: diffs.once(p, ask(p)))
     return diff_answer(name, body.from_seq or 0, found, call.began)
 
 
@@ -213,7 +213,7 @@ async def delete(call: Call, body: DeleteBody) -> RecordsDeletedAnswer:
         extent, _ = await extent_of(context, policy)
         return RecordsDeletedAnswer(topic=name, deleted=deleted, marked=marked, **extent)
 
-    return await context.policies.confirmed(name, deletion)
+    return await context.policies.with_current(name, deletion)
 
 
 def nodes_of(node: str | list[str] | None) -> list[str]:

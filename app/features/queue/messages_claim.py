@@ -80,7 +80,7 @@ async def _made(context: Context, name: str, seconds: float) -> tuple[Policy, fl
     until = time.monotonic() + seconds
     policy = None
     while policy is None:
-        with context.policies.watched(name) as changed:
+        with context.policies.watch(name) as changed:
             try:
                 policy = await context.policies.queue(name)
             except TopicNotFound:

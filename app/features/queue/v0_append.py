@@ -161,7 +161,7 @@ async def _created(
         raise TopicNotFound(name)
     if asked is None:
         created = await store.create(context.pools.rest, name, Config(), context.access.actor(request))
-        context.policies.changed(name)
+        context.policies.announce(name)
     else:
         context.access.check(request, Scope.ADMIN, name)
         *_, created = await configure(request, context, name, asked, replace=False)

@@ -77,7 +77,7 @@ async def put(call: Call, body: SchemaBody) -> TopicSchema:
     text = await asyncio.to_thread(schemas.text_of, given if isinstance(given, str) else encode(given).decode(), form)
     context = call.context
     kept = await schema_store.put(context.pools.rest, call.topic, text, context.access.actor(call.request))
-    context.policies.changed(call.topic)
+    context.policies.announce(call.topic)
     return _body_of(kept)
 
 
@@ -85,7 +85,7 @@ async def delete(call: Call) -> None:
     """Take a topic's schema back, if it has one."""
     context = call.context
     if await schema_store.drop(context.pools.rest, check_name(call.topic), context.access.actor(call.request)):
-        context.policies.changed(call.topic)
+        context.policies.announce(call.topic)
 
 
 def _body_of(kept: Kept) -> TopicSchema:

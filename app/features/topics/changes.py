@@ -1,5 +1,5 @@
-"""Changing a topic for both dialects and the pages: its configuration (docs/semantics.md, section 24), and how it is held
-up (docs/control.md).
+"""Changing a topic, for both dialects and the pages: its configuration, and how it is held up. docs/control.md;
+docs/semantics.md, section 24.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ async def amend(
     context = context_of(request)
     chosen = await store.amend(context.pools.rest, topic, change, context.access.actor(request), secret=secret)
     if chosen is not None:
-        context.policies.changed(topic)
+        context.policies.announce(topic)
     return chosen
 
 
@@ -77,7 +77,7 @@ async def configure(
             raise
         hint = 'Send "type": "queue": without a type, a PUT is for a log.'
         raise TopicExistsIncompatible(f"{error.message} {hint}", error.detail) from None
-    context.policies.changed(name)
+    context.policies.announce(name)
     return config, schema, created
 
 
@@ -99,13 +99,13 @@ async def hold(request: Request, name: str, change: Callable[[Control], Control]
     context = context_of(request)
     by = context.access.actor(request)
     control = await store.control(context.pools.rest, check_name(name), change, action, by)
-    context.policies.changed(name)
+    context.policies.announce(name)
     if action is Action.TOPIC_RESUMED:
         context.engine.wake_all_of((await context.policies.queue(name)).topic.id)
     return control
 
 
-class Left(NamedTuple):
+class Remainder(NamedTuple):
     """Jobs that wait, are scheduled or blocked, or are worked on; in how many ms no process takes in any more, 0 once
     that is so; and whether that is the end: there are none, and none can come."""
 
@@ -121,7 +121,7 @@ class Drains(Core):
         super().__init__(engine)
         self.close_seconds = CLOSE_SECONDS
 
-    async def wait(self, name: str, seconds: float) -> Left:
+    async def wait(self, name: str, seconds: float) -> Remainder:
         """What is left of a queue, once that is nothing or after so many seconds. Raises TopicNotFound."""
         until = time.monotonic() + seconds
         left = await self._look(await self._engine.policies.queue(name))
@@ -130,7 +130,7 @@ class Drains(Core):
             left = await self._look(await self._engine.policies.queue(name))
         return left
 
-    async def _look(self, policy: Policy) -> Left:
+    async def _look(self, policy: Policy) -> Remainder:
         db = self._engine.pools.rest
         closing = await store.closing(db, policy.topic.name, self.close_seconds)
         # Whoever has put something in by SQL, and not committed yet. Asked before the count: it may be seen by then.
@@ -138,6 +138,6 @@ class Drains(Core):
         counts = await self._engine.counters.read(policy)
         jobs = counts.ready + counts.scheduled + counts.blocked + counts.in_flight
         if closing is None:  # resumed meanwhile
-            return Left(jobs, 0, empty=False)
+            return Remainder(jobs, 0, empty=False)
         jobs += closing.unchecked
-        return Left(jobs, closing.in_ms, empty=not (jobs or closing.in_ms or writing))
+        return Remainder(jobs, closing.in_ms, empty=not (jobs or closing.in_ms or writing))

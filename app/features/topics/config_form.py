@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from app.base.times import exact_length, typed_length
 from app.errors import InvalidRequest
-from app.kernel.topics.declarations import Declaration, Part
-from app.kernel.topics.policy import Asked, Defaults, Policy, in_effect, resolve
+from app.kernel.topics.declarations import Area, Declaration
+from app.kernel.topics.policy import AskedSettings, Defaults, Policy, in_effect, resolve
 from app.kernel.topics.settings import DECLARED, FIELDS, Chosen, Config, OnExhausted, TopicType
 
-PARTS: Final = {part.value: tuple(name for name, one in DECLARED.items() if one.setting.part is part) for part in Part}
+PARTS: Final = {part.value: tuple(name for name, one in DECLARED.items() if one.setting.part is part) for part in Area}
 SETTINGS: Final = tuple(name for names in PARTS.values() for name in names)
 _CHANGED: Final = (*SETTINGS, "priority", "auto_priority")  # elsewhere, of those that pages don't have
 _OF_SERVICE: Final = set(Defaults.__struct_fields__)  # that a queue may leave to it
@@ -38,7 +38,7 @@ class Source(Enum):
     FOLLOWS = "follows from others"
 
 
-class Kind(Enum):
+class FieldKind(Enum):
     """What a setting is typed as."""
 
     NUMBER = "number"
@@ -48,13 +48,13 @@ class Kind(Enum):
     JSON = "json"
 
 
-class Setting(msgspec.Struct, frozen=True):
+class FormSetting(msgspec.Struct, frozen=True):
     """A setting as the page shows it. `typed` is what stands in its field: "" leaves it to `default`; `value` is what
     is in effect, `error` what is wrong with what was typed. `fixed`: it can't be set here."""
 
     name: str
     about: str
-    kind: Kind
+    kind: FieldKind
     choices: tuple[str, ...]
     typed: str
     value: str
@@ -64,7 +64,7 @@ class Setting(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-class Change(msgspec.Struct, frozen=True):
+class SettingChange(msgspec.Struct, frozen=True):
     """A setting that is to be another, or was made one."""
 
     name: str
@@ -81,7 +81,7 @@ class Edit(msgspec.Struct, frozen=True):
 
 def parts(
     policy: Policy, defaults: Defaults, typed: Mapping[str, str], errors: Mapping[str, str]
-) -> dict[str, list[Setting]]:
+) -> dict[str, list[FormSetting]]:
     """All settings, part by part; with what was `typed` in place of what is stored."""
     default = _default(policy, defaults)
     return {
@@ -90,29 +90,29 @@ def parts(
     }
 
 
-def edited(name: str, was: Chosen, typed: Mapping[str, str]) -> Edit:
+def edit_of(name: str, was: Chosen, typed: Mapping[str, str]) -> Edit:
     """What a configuration becomes by what was typed into the fields of some settings, without blanks around it."""
     values, errors = dict[str, Any](), dict[str, str]()
     for setting in SETTINGS:
-        if setting in typed and _held(setting, was) is None:
+        if setting in typed and _why_fixed(setting, was) is None:
             try:
-                values[setting] = _parsed(setting, typed[setting])
+                values[setting] = _parse(setting, typed[setting])
             except ValueError as error:
                 errors[setting] = f"{error}."
-    if "dead_letter" in values and _held("on_exhausted", was) is None and was.on_exhausted is _usual_exit(was):
+    if "dead_letter" in values and _why_fixed("on_exhausted", was) is None and was.on_exhausted is _usual_exit(was):
         values.setdefault("on_exhausted", None)  # as it follows from that
-    asked = {one: _plain(getattr(was, one)) for one in Asked.__struct_fields__ if one in FIELDS}
+    asked = {one: _plain(getattr(was, one)) for one in AskedSettings.__struct_fields__ if one in FIELDS}
     try:
-        full = resolve(name, Asked(**asked | {one: values[one] for one in values.keys() - _BY_RETRIES}))
+        full = resolve(name, AskedSettings(**asked | {one: values[one] for one in values.keys() - _BY_RETRIES}))
     except InvalidRequest as error:  # all that it refuses is about that
         errors.setdefault("dead_letter", error.message)
     if errors:
         return Edit(was, errors)
-    left = {one for one in values.keys() & _left(was) if values[one] is None} | (values.keys() & _BY_RETRIES)
+    left = {one for one in values.keys() & _of_service(was) if values[one] is None} | (values.keys() & _BY_RETRIES)
     return Edit(replace(was, **{one: values[one] if one in left else getattr(full, one) for one in values}), errors)
 
 
-def undone(was: Chosen, detail: str) -> Chosen | None:
+def undo(was: Chosen, detail: str) -> Chosen | None:
     """A configuration with the values from before a change, of which this is the trail's detail; None: it has none."""
     changed = msgspec.json.decode(detail, type=dict[str, Any])
     before = {name: changed[name]["from"] for name in _CHANGED if name != "type" and "from" in changed.get(name, ())}
@@ -124,20 +124,20 @@ def undone(was: Chosen, detail: str) -> Chosen | None:
         return None
 
 
-def differences(was: Chosen, now: Chosen, defaults: Defaults) -> list[Change]:
+def differences(was: Chosen, now: Chosen, defaults: Defaults) -> list[SettingChange]:
     """What is another in `now`."""
     return [
-        Change(name, _told(name, was, defaults), _told(name, now, defaults))
+        SettingChange(name, _text_in_effect(name, was, defaults), _text_in_effect(name, now, defaults))
         for name in _CHANGED
         if getattr(was, name) != getattr(now, name)
     ]
 
 
-def recorded(detail: str) -> list[Change]:
+def changes_in(detail: str) -> list[SettingChange]:
     """What changed by an entry of the audit trail."""
     changed = msgspec.json.decode(detail, type=dict[str, Any])
     return [
-        Change(name, _text(name, one["from"]) or "–", _text(name, one["to"]) or "–")
+        SettingChange(name, _text(name, one["from"]) or "–", _text(name, one["to"]) or "–")
         for name, one in changed.items()
         if isinstance(one, dict) and one.keys() >= {"from", "to"} and name != "configured"
     ]
@@ -149,16 +149,16 @@ def typed_of(was: Chosen, fields: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in typed.items() if text != _text(name, getattr(was, name))}
 
 
-def _setting(name: str, policy: Policy, default: Config, typed: str | None = None, error: str = "") -> Setting:
+def _setting(name: str, policy: Policy, default: Config, typed: str | None = None, error: str = "") -> FormSetting:
     chosen, one = policy.chosen, DECLARED[name]
-    value, usual, held = getattr(policy.config, name), getattr(default, name), _held(name, chosen)
-    if name in _left(chosen):
+    value, usual, held = getattr(policy.config, name), getattr(default, name), _why_fixed(name, chosen)
+    if name in _of_service(chosen):
         source = Source.SERVICE if getattr(chosen, name) is None else Source.SET
         if name == "dlq_threshold" and chosen.dlq_threshold is None and chosen.max_retries is not None:
             source = Source.FOLLOWS
     else:
         source = Source.DEFAULT if value == usual else Source.SET
-    return Setting(
+    return FormSetting(
         name,
         one.about,
         _kind(one),
@@ -176,36 +176,36 @@ def _default(policy: Policy, defaults: Defaults) -> Config:
     """What is in effect where every field is empty."""
     name, chosen = policy.topic.name, policy.chosen
     if chosen.type is TopicType.LOG:
-        return resolve(name, Asked())
+        return resolve(name, AskedSettings())
     nothing = Chosen(type=chosen.type, max_deliveries=None if chosen.max_deliveries is None else 0)
     threshold = in_effect(name, replace(nothing, max_retries=chosen.max_retries), defaults).dlq_threshold
     return replace(in_effect(name, nothing, defaults), dlq_threshold=threshold)
 
 
-def _left(chosen: Chosen) -> set[str]:
+def _of_service(chosen: Chosen) -> set[str]:
     return _OF_SERVICE if chosen.type is TopicType.QUEUE else set()
 
 
-def _held(name: str, chosen: Chosen) -> Source | None:
+def _why_fixed(name: str, chosen: Chosen) -> Source | None:
     """Why a setting can't be set here; None: it can."""
     if name == "type" or (chosen.type is TopicType.LOG and not DECLARED[name].setting.logs):
         return Source.TYPE
     return Source.FOLLOWS if name in (_BY_DELIVERIES if chosen.max_deliveries is None else _BY_RETRIES) else None
 
 
-def _kind(one: Declaration) -> Kind:
+def _kind(one: Declaration) -> FieldKind:
     if _choices(one):
-        return Kind.CHOICE
+        return FieldKind.CHOICE
     if one.is_length:
-        return Kind.LENGTH
-    return {int: Kind.NUMBER, str: Kind.TEXT}.get(one.type, Kind.JSON)
+        return FieldKind.LENGTH
+    return {int: FieldKind.NUMBER, str: FieldKind.TEXT}.get(one.type, FieldKind.JSON)
 
 
 def _choices(one: Declaration) -> tuple[str, ...]:
     return ("true", "false") if one.type is bool else one.words
 
 
-def _parsed(name: str, text: str) -> Any:
+def _parse(name: str, text: str) -> Any:
     """What was typed, as the API takes it; None for "". Raises ValueError, which says what is wrong."""
     value: Any
     one = DECLARED[name]
@@ -214,15 +214,15 @@ def _parsed(name: str, text: str) -> Any:
         return None
     if "\0" in text:
         raise ValueError("It has a NUL character")
-    if kind is Kind.LENGTH:
+    if kind is FieldKind.LENGTH:
         value = typed_length(text)
         if value is None:
             raise ValueError('This is a length of time, such as "30 s", "5 min" or "1500 ms"')
-    elif kind is Kind.NUMBER:
+    elif kind is FieldKind.NUMBER:
         if _WHOLE.match(text) is None:
             raise ValueError("This is a whole number")
         value = int(text)
-    elif kind is Kind.JSON:
+    elif kind is FieldKind.JSON:
         try:
             value = msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError) as error:
@@ -256,8 +256,8 @@ def _text(name: str, value: Any) -> str:
     return msgspec.json.format(encoded, indent=1 if isinstance(value, dict | msgspec.Struct) else 0).decode()
 
 
-def _told(name: str, chosen: Chosen, defaults: Defaults) -> str:
+def _text_in_effect(name: str, chosen: Chosen, defaults: Defaults) -> str:
     value = getattr(chosen, name)
-    if value is None and name in _left(chosen):
+    if value is None and name in _of_service(chosen):
         return f"default of the service: {_read(name, getattr(in_effect('', chosen, defaults), name))}"
     return _read(name, value)

@@ -15,7 +15,7 @@ from app.base.outages import TOO_SLOW
 from app.errors import Forbidden, InvalidRequest, NotFound, TopicNotFound
 from app.features.topics import changes
 from app.features.topics import config_form as settings
-from app.features.topics.config_form import Change, Edit
+from app.features.topics.config_form import Edit, SettingChange
 from app.http.context import Context, context_of
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Entry
@@ -36,19 +36,19 @@ _ID: Final = re.compile(r"[0-9]{1,18}\Z")
 _chosen: Final = msgspec.json.Decoder(Chosen)
 
 
-class Past(msgspec.Struct, frozen=True):
+class PastChange(msgspec.Struct, frozen=True):
     """An entry of the audit trail on a topic. `undo`: its values can be put back; `own`: it is of who looks."""
 
     id: int
     at_ms: int
     who: str
     action: str
-    changes: list[Change]
+    changes: list[SettingChange]
     undo: bool
     own: bool
 
 
-class _ChangedMeanwhileError(Exception):
+class _StaleFormError(Exception):
     """What is stored is not what the form was made from."""
 
 
@@ -62,7 +62,7 @@ async def review(request: Request) -> Response:
     policy, fields = await _policy(request), await fields_of(request)
     was = _was(fields)
     typed = settings.typed_of(was, fields)
-    edit = _checked(request, policy, was, settings.edited(policy.topic.name, was, typed))
+    edit = _check(request, policy, was, settings.edit_of(policy.topic.name, was, typed))
     if was != policy.chosen:
         return await _form(request, policy, 409, typed=typed, errors=edit.errors, message=f"{_MEANWHILE} {_KEPT}")
     if edit.errors:
@@ -84,13 +84,13 @@ async def save(request: Request) -> Response:
     policy, fields = await _policy(request), await fields_of(request)
     name, was, entry = policy.topic.name, _was(fields), fields.get("undo", "")
     typed = settings.typed_of(was, fields)
-    edit = Edit(await _undone(request, name, entry, was), {}) if entry else settings.edited(name, was, typed)
-    edit = _checked(request, policy, was, edit)
+    edit = Edit(await _undone(request, name, entry, was), {}) if entry else settings.edit_of(name, was, typed)
+    edit = _check(request, policy, was, edit)
     if edit.errors:
         return await _form(request, policy, 422, typed=typed, errors=edit.errors, message=_UNSAVED)
     try:
         await _store(request, name, was, edit.now)
-    except _ChangedMeanwhileError:
+    except _StaleFormError:
         policy = await _policy(request)
         if entry:
             return await _undoing(request, policy, entry, 409, f"{_MEANWHILE} This is what undoing would do now.")
@@ -105,13 +105,13 @@ async def _store(request: Request, name: str, was: Chosen, now: Chosen) -> None:
         if stored is None:
             raise TopicNotFound(name)
         if stored != was:
-            raise _ChangedMeanwhileError
+            raise _StaleFormError
         return replace(now, webhook=hook, configured=True)
 
     await changes.amend(request, name, change, secret=secret)
 
 
-def _checked(request: Request, policy: Policy, was: Chosen, edit: Edit) -> Edit:
+def _check(request: Request, policy: Policy, was: Chosen, edit: Edit) -> Edit:
     """The edit, with what the service, or the key of who asks, is against."""
     errors, now = dict(edit.errors), edit.now
     try:
@@ -151,7 +151,7 @@ async def _form(
         topic=name,
         tabs=tabs(request, name, is_log=policy.config.type is TopicType.LOG),
         parts=settings.parts(policy, context_of(request).policies.defaults, typed or {}, errors or {}),
-        was=_shown(policy),
+        was=_encode(policy),
         may_change=may_change,
         message=message,
         saved=latest if latest and latest.own and latest.undo else None,
@@ -188,7 +188,7 @@ def _difference(
         topic=name,
         tabs=tabs(request, name, is_log=policy.config.type is TopicType.LOG),
         changes=settings.differences(policy.chosen, shown, context_of(request).policies.defaults),
-        fields={**fields, "was": _shown(policy)},
+        fields={**fields, "was": _encode(policy)},
         undoes="undo" in fields,
         message=message,
     )
@@ -203,7 +203,7 @@ async def _policy(request: Request) -> Policy:
     return policy
 
 
-async def _past(request: Request, name: str, before: str) -> list[Past] | None:
+async def _past(request: Request, name: str, before: str) -> list[PastChange] | None:
     """Changes of a topic, the newest first, and one more than are shown; None where they can't be had in time."""
     if before and _ID.match(before) is None:
         raise InvalidRequest("before is the id of an entry.")
@@ -216,14 +216,14 @@ async def _past(request: Request, name: str, before: str) -> list[Past] | None:
     return [_shown_past(one, own) for one in found]
 
 
-def _shown_past(one: Entry, own: str) -> Past:
-    undo = one.action == "topic.changed" and settings.undone(Chosen(), one.detail) is not None
-    return Past(
+def _shown_past(one: Entry, own: str) -> PastChange:
+    undo = one.action == "topic.changed" and settings.undo(Chosen(), one.detail) is not None
+    return PastChange(
         one.id,
         round(one.at.timestamp() * 1000),
         one.actor_name or one.actor,
         one.action.partition(".")[2],
-        settings.recorded(one.detail),
+        settings.changes_in(one.detail),
         undo,
         one.actor == own,
     )
@@ -232,7 +232,7 @@ def _shown_past(one: Entry, own: str) -> Past:
 async def _undone(request: Request, name: str, entry: str, was: Chosen) -> Chosen:
     """A configuration with the values from before an entry of the trail. Raises NotFound."""
     found = await _read(context_of(request), name, int(entry) + 1, 1) if _ID.match(entry) else []
-    now = settings.undone(was, found[0].detail) if found and found[0].id == int(entry) else None
+    now = settings.undo(was, found[0].detail) if found and found[0].id == int(entry) else None
     if now is None:
         raise NotFound("There is no such change of this topic that could be undone.")
     return now
@@ -245,7 +245,7 @@ async def _read(context: Context, name: str, before: int, limit: int) -> list[En
         return await trail.page(db, before, limit, subject=name, prefixes=[f"{name}$"])
 
 
-def _shown(policy: Policy) -> str:
+def _encode(policy: Policy) -> str:
     """What a form was made from, as it says itself."""
     return msgspec.json.encode(policy.chosen).decode()
 

@@ -27,7 +27,7 @@ RATE_MINUTES: Final = 5  # of minutes that are told, a rate is taken from so man
 _UNTOLD: Final = 2  # minutes at the end of which not all is known yet
 
 
-class Row(msgspec.Struct, frozen=True):
+class TopicRow(msgspec.Struct, frozen=True):
     """A topic as the list shows it; rates are jobs a minute, None where they are not known."""
 
     seen: TopicOverview
@@ -47,20 +47,20 @@ async def show(request: Request) -> Response:
     may_see = covers(must_be_allowed(request, SEE))
     mine = [one for one in view.topics if may_see(one.name)]
     chosen = [one for one in mine if wanted.lower() in one.name.lower()]
-    shown, more = overview.page(chosen, sort, after, MOST)
+    listed, more = overview.page(chosen, sort, after, MOST)
     state = {"q": wanted, "sort": "" if sort is Sort.NAME else sort.value}
     return page(
         request,
         "topics.html",
         title="Topics",
-        rows=[_row(one) for one in shown],
+        rows=[_row(one) for one in listed],
         wanted=wanted,
         sort=sort.value,
         kept=await saved.of(request, _address(**state), worth=any(state.values())),
         here=_address(**state, after=after),
         sorts={one.value: _address(**(state | {"sort": "" if one is Sort.NAME else one.value})) for one in Sort},
         first=_address(**state) if after else "",
-        following=_address(**state, after=shown[-1].name) if more else "",
+        following=_address(**state, after=listed[-1].name) if more else "",
         count=len(chosen),
         any=bool(mine),
         first_job=again.first(request),
@@ -93,12 +93,12 @@ async def find(request: Request) -> Response:
     )
 
 
-def _row(seen: TopicOverview) -> Row:
+def _row(seen: TopicOverview) -> TopicRow:
     if seen.minutes is None:
-        return Row(seen, None, None)
+        return TopicRow(seen, None, None)
     told = slice(-RATE_MINUTES - _UNTOLD, -_UNTOLD)
     came, went = sum(seen.minutes.enqueued[told]), sum(seen.minutes.completed[told])
-    return Row(seen, came / RATE_MINUTES, went / RATE_MINUTES)
+    return TopicRow(seen, came / RATE_MINUTES, went / RATE_MINUTES)
 
 
 def _address(**query: str) -> str:

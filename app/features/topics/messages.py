@@ -18,12 +18,12 @@ from app.kernel.topics import store
 from app.kernel.topics.declarations import Declaration
 from app.kernel.topics.policy import (
     OF_MESSAGES,
-    Asked,
+    AskedSettings,
     T,
     about,
     check_leases,
     check_name,
-    extended,
+    extend,
     field,
     of_messages,
     value_in,
@@ -60,7 +60,7 @@ _FIRST: Final = (
 )
 
 
-def _given(name: str) -> dict[str, Any]:
+def _has(name: str) -> dict[str, Any]:
     return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
 
 
@@ -78,19 +78,19 @@ def _taking_settings(of: type[T]) -> type[T]:
         fields[seconds] = _field_in_seconds(DECLARED[name])
         clamped = "" if DECLARED[name].setting.clamp is None else ", clamped as that is"
         fields[name] = Annotated[DECLARED[name].takes | None, about(f"In place of {seconds}{clamped}.")], None
-    return extended(of, fields)
+    return extend(of, fields)
 
 
 @_taking_settings
-class TopicConfigBody(Asked, frozen=True, kw_only=True):
+class TopicConfigBody(AskedSettings, frozen=True, kw_only=True):
     """The body of a PUT. What this dialect has a name for is all replaced: null or absent is the default, the service's
     where it has one. The rest is v0's: absent leaves it as it is, null is v0's default. on_exhausted goes with
     max_deliveries. A setting that is not listed is a 400."""
 
     RULES: ClassVar[dict[str, Any]] = {
         "allOf": [
-            *({"not": {"allOf": [_given(one), _given(other)]}} for one, other in PAIRS),
-            {"anyOf": [{"not": _given("on_exhausted")}, _given("max_deliveries")]},
+            *({"not": {"allOf": [_has(one), _has(other)]}} for one, other in PAIRS),
+            {"anyOf": [{"not": _has("on_exhausted")}, _has("max_deliveries")]},
         ]
     }
     topic: Annotated[str | None, about("The name in the path, as answers have it.")] = None
@@ -119,7 +119,7 @@ def _showing_settings(of: type[T]) -> type[T]:
         one = DECLARED[name]
         absent = one.optional or one.stored == {}
         fields[name] = (one.shows | UnsetType, UNSET) if absent else (one.shows, NODEFAULT)
-    return extended(of, fields)
+    return extend(of, fields)
 
 
 @_showing_settings
@@ -139,7 +139,7 @@ class TopicConfigs(msgspec.Struct):
     next_cursor: str | UnsetType = UNSET
 
 
-class Wanted(msgspec.Struct):
+class ParsedBody(msgspec.Struct):
     """A body, and which fields it has."""
 
     body: TopicConfigBody
@@ -151,10 +151,10 @@ class Decoder:
 
     _any = msgspec.json.Decoder(dict[str, Any])
 
-    def decode(self, body: bytes, /) -> Wanted:
+    def decode(self, body: bytes, /) -> ParsedBody:
         """Raises msgspec.DecodeError."""
         fields = self._any.decode(body)
-        return Wanted(msgspec.convert(fields, TopicConfigBody), frozenset(fields))
+        return ParsedBody(msgspec.convert(fields, TopicConfigBody), frozenset(fields))
 
 
 def must_be_clear(name: str, body: TopicConfigBody) -> None:
@@ -173,7 +173,7 @@ def must_be_clear(name: str, body: TopicConfigBody) -> None:
         raise InvalidRequest("A topic can't be its own dead-letter topic.", {"dead_letter": name})
 
 
-def chosen_anew(topic: str, was: Chosen, asked: Wanted) -> Chosen:
+def chosen_anew(topic: str, was: Chosen, asked: ParsedBody) -> Chosen:
     """What is chosen from now on, where `was` was."""
     body = asked.body
     replaced = {name: value_in(body, DECLARED[name]) for name in REPLACED}
@@ -186,7 +186,7 @@ def chosen_anew(topic: str, was: Chosen, asked: Wanted) -> Chosen:
     return msgspec.structs.replace(was, **settings, **_exit(topic, was, asked), configured=True)
 
 
-def _exit(name: str, was: Chosen, asked: Wanted) -> dict[str, Any]:
+def _exit(name: str, was: Chosen, asked: ParsedBody) -> dict[str, Any]:
     """How often jobs are delivered, and where they go then: in v0's words if max_deliveries is given, else as
     max_retries and dlq_threshold say."""
     body = asked.body
@@ -211,11 +211,11 @@ def config_of(topic: str, chosen: Chosen) -> TopicConfig:
     fields: dict[str, Any] = {}
     for name in (*REPLACED, *RULED - {"type"}, *OF_V0):
         if name not in hidden:
-            fields |= _named(DECLARED[name], getattr(chosen, name))
+            fields |= _entry(DECLARED[name], getattr(chosen, name))
     return TopicConfig(topic=topic, **fields)
 
 
-def _named(one: Declaration, value: Any) -> dict[str, Any]:
+def _entry(one: Declaration, value: Any) -> dict[str, Any]:
     """A value under the name that can say it; nothing where it was left to the service, and where it is no limit."""
     setting, plain = one.setting, value.value if isinstance(value, Enum) else value
     if value is None or value == {} or (setting.replaced and one.type is int and value == one.stored == 0):
@@ -236,7 +236,7 @@ async def page(call: Call) -> TopicConfigs:
     """What was chosen for queues, by topic, a page at a time. A topic that came about by being used is not there."""
     request, context = call.request, call.context
     size = page_size(request, MOST_SHOWN)
-    policies = await store.configured(
+    policies = await store.configured_queues(
         context.pools.rest,
         name_after(request),
         size + 1,
@@ -261,7 +261,7 @@ async def get(call: Call) -> TopicConfig:
     return config_of(name, policy.chosen)
 
 
-async def put(call: Call, asked: Wanted) -> TopicConfig:
+async def put(call: Call, asked: ParsedBody) -> TopicConfig:
     """Configure a topic, which is made if there is none: what this dialect names is replaced, the rest of v0's settings
     stays unless it is given."""
     request, name = call.request, call.topic

@@ -33,7 +33,7 @@ from app.kernel.topics.policy import (
     Policy,
     T,
     check_name,
-    extended,
+    extend,
     to_drained,
     to_paused,
     to_resumed,
@@ -58,7 +58,7 @@ SETTINGS: Final = tuple(name for name, one in DECLARED.items() if one.setting.v0
 def _showing_settings(of: type[T]) -> type[T]:
     shown = {name: DECLARED[name] for name in SETTINGS}
     types = {name: one.shows | None if one.default is None else one.shows for name, one in shown.items()}
-    return extended(of, {name: (of_it, NODEFAULT) for name, of_it in types.items()})
+    return extend(of, {name: (of_it, NODEFAULT) for name, of_it in types.items()})
 
 
 @_showing_settings

@@ -261,7 +261,7 @@ class Levels(Core):
         self._census = await store.census(self._pools.rest)
         if self._to_files:
             self._unarchived = await survey.unarchived(self._pools.rest)
-        self._policies = await store.shown(self._pools.rest, counted, self._most_topics, self._defaults)
+        self._policies = await store.some_of(self._pools.rest, counted, self._most_topics, self._defaults)
         there = {policy.topic.name for policy in self._policies}
         # Only those that were known before: a topic that was made meanwhile is not gone.
         self._metrics.forget(name for name in counted if name not in there)

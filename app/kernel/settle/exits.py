@@ -187,5 +187,5 @@ class Exits:
                     configured=False,
                 )
                 await store.put(self._state.pools.rest, name, config)
-                self._state.policies.changed(name)
+                self._state.policies.announce(name)
         return target

@@ -34,6 +34,6 @@ class AskedBackoff(Backoff, frozen=True, forbid_unknown_fields=True):
     waits. jitter: full takes off up to all of it, equal up to half, by chance."""
 
 
-def suspected(crashes: int, original_crashes: int | None) -> bool:
+def is_suspect(crashes: int, original_crashes: int | None) -> bool:
     """Whether a job may be what kills its workers; of a dead letter, whether it was."""
     return crashes >= SUSPECTED_FROM or (original_crashes or 0) >= SUSPECTED_FROM

@@ -35,7 +35,7 @@ MOST: Final = 10_000
 STRANGERS_AT_ONCE: Final = 2
 
 
-class Found(NamedTuple):
+class CachedPolicy(NamedTuple):
     """What the second tier has: a policy that is good until then, by time.monotonic(), or a lease to store one."""
 
     policy: Policy | None = None
@@ -43,13 +43,13 @@ class Found(NamedTuple):
     lease: str | None = None
 
 
-NOTHING: Final = Found()
+NOTHING: Final = CachedPolicy()
 
 
 class SecondTier(Protocol):
     """Where processes share policies. None of its methods waits for long, and none raises. See tier.py."""
 
-    async def read(self, name: str) -> Found: ...
+    async def read(self, name: str) -> CachedPolicy: ...
     def store(self, name: str, lease: str, policy: Policy) -> None: ...
     def doubt(self, name: str) -> None: ...
 
@@ -79,7 +79,7 @@ class Policies:
         self._second = second
         self.defaults = defaults  # what topics get that were left to the service
         self.topic_changed: Signal[str] = Signal()  # by this process
-        self._fresh: Fresh[str, Found] = Fresh(TTL_SECONDS, most=MOST, until=lambda found: found.until)
+        self._fresh: Fresh[str, CachedPolicy] = Fresh(TTL_SECONDS, most=MOST, until=lambda found: found.until)
         self._strangers = asyncio.Semaphore(STRANGERS_AT_ONCE)
         self._watched: dict[str, set[asyncio.Future[None]]] = {}
 
@@ -106,7 +106,7 @@ class Policies:
             except TopicNotFound:
                 return None
 
-    async def confirmed(self, name: str, verb: Callable[[Policy], Awaitable[T]]) -> T:
+    async def with_current(self, name: str, verb: Callable[[Policy], Awaitable[T]]) -> T:
         """What a verb answers with the topic's policy; where it finds the topic gone, once more with one that was made
         anew elsewhere. Raises TopicNotFound, which is PostgreSQL's word then, and what the verb raises."""
         return await self.again_if(TopicNotFound, await self.get(name), verb, self.get)
@@ -149,10 +149,10 @@ class Policies:
         except TopicNotFound:
             chosen = of_messages(name)
         if await store.create(self._pool, name, chosen, by):
-            self.changed(name)
+            self.announce(name)
         return await self.queue_or_new(name, by)
 
-    def changed(self, name: str) -> None:
+    def announce(self, name: str) -> None:
         """This process has changed the topic: forget it, here and elsewhere."""
         self.forget(name)
         self.topic_changed.emit(name)
@@ -167,7 +167,7 @@ class Policies:
             self._second.doubt(name)
 
     @contextmanager
-    def watched(self, name: str) -> Iterator[asyncio.Future[None]]:
+    def watch(self, name: str) -> Iterator[asyncio.Future[None]]:
         """A future that ends when the topic is forgotten: this process has changed it, or hears that another has."""
         changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         watching = self._watched.setdefault(name, set())
@@ -183,7 +183,7 @@ class Policies:
         """The same for every topic: changes may have been missed."""
         self._fresh.forget_all()
 
-    async def _load(self, name: str) -> Found:
+    async def _load(self, name: str) -> CachedPolicy:
         second = self._second
         found = NOTHING if second is None else await second.read(name)
         if found.policy is not None:
@@ -195,7 +195,7 @@ class Policies:
             return NOTHING
         if second is not None and found.lease is not None and self._fresh.still_wanted(name):
             second.store(name, found.lease, policy)
-        return Found(policy, until)
+        return CachedPolicy(policy, until)
 
 
 class Names:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 
-class Part(Enum):
+class Area(Enum):
     """Where the admin page has a setting."""
 
     LIMITS = "Limits"
@@ -33,7 +33,7 @@ class Setting(msgspec.Struct, frozen=True):
     """What is declared of a setting beside its type and its default."""
 
     about: str  # for callers and operators
-    part: Part | None = None  # of the admin page; None: it isn't there
+    part: Area | None = None  # of the admin page; None: it isn't there
     bounds: tuple[int, int] | None = None  # a value outside of them is refused
     clamp: tuple[int, int] | None = None  # a value outside of them is moved to the nearer one; below 0 it is refused
     logs: bool = False  # whether it makes a difference in a log

@@ -25,7 +25,7 @@ DIGEST_DIGITS: Final = 16
 log = logging.getLogger(__name__)
 
 
-class Batch(msgspec.Struct):
+class HintBatch(msgspec.Struct):
     """Hints that go out together. `missed`: there were more changes than `changed` says."""
 
     changed: set[str] = msgspec.field(default_factory=set)
@@ -49,10 +49,10 @@ class Outbox:
     `wake` is called when there is something."""
 
     def __init__(self, wake: Callable[[], object]) -> None:
-        self._batch = Batch()
+        self._batch = HintBatch()
         self._wake = wake
 
-    def changed(self, topic: str) -> None:
+    def tell_changed(self, topic: str) -> None:
         """See Hints."""
         if topic in self._batch.changed or len(self._batch.changed) < MOST_WAITING:
             self._batch.changed.add(topic)
@@ -78,15 +78,15 @@ class Outbox:
         self._batch.keys = True
         self._wake()
 
-    def take(self) -> Batch:
+    def take(self) -> HintBatch:
         """Take out the hints that are there."""
-        batch, self._batch = self._batch, Batch()
+        batch, self._batch = self._batch, HintBatch()
         return batch
 
-    def put_back(self, batch: Batch) -> None:
+    def put_back(self, batch: HintBatch) -> None:
         """It could not be told: changes are told later. Work is not, which by then somebody has found."""
         for topic in batch.changed:
-            self.changed(topic)
+            self.tell_changed(topic)
         self._batch.missed = self._batch.missed or batch.missed
         if batch.keys or batch.missed:
             self.keys()
@@ -115,10 +115,10 @@ class Hints:
         self._outboxes.append(Outbox(wake))
         return self._outboxes[-1]
 
-    def changed(self, topic: str) -> None:
+    def tell_changed(self, topic: str) -> None:
         """Tell the others that a topic's configuration is another now. Never waits."""
         for outbox in self._outboxes:
-            outbox.changed(topic)
+            outbox.tell_changed(topic)
 
     def work(self, topic_id: int, jobs: int) -> None:
         """Tell the others that so many jobs can be claimed. Never waits."""

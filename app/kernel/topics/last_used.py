@@ -20,7 +20,7 @@ PRIORITY_OF_A_READ: Final = 500
 HALVED_MS: Final = 30_000  # after each such time it is half as much
 
 
-class Times:
+class UseTimes:
     """When this process has last done one thing to topics, as far as that is not written down; in ms since 1970."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Times:
         self._being_kept, self._noted = self._noted, {}
         return self._being_kept
 
-    def done(self, *, kept: bool) -> None:
+    def end_keeping(self, *, kept: bool) -> None:
         """It was written down, or could not be."""
         if not kept:
             self._noted = self._being_kept | self._noted
@@ -54,8 +54,8 @@ class Uses:
 
     def __init__(self, pools: Pools) -> None:
         self._pools = pools
-        self.reads = Times()
-        self.writes = Times()
+        self.reads = UseTimes()
+        self.writes = UseTimes()
 
     async def last(self, topics: Sequence[Topic]) -> dict[int, tuple[int | None, int | None]]:
         """When topics were last read, and queues written to, by their ids, in ms since 1970: by this process, or by
@@ -76,8 +76,8 @@ class Uses:
                 await write_uses(self._pools.rest, reads, writes, _now_ms())
             kept = True
         finally:
-            self.reads.done(kept=kept)
-            self.writes.done(kept=kept)
+            self.reads.end_keeping(kept=kept)
+            self.writes.end_keeping(kept=kept)
         return len(reads | writes)
 
 

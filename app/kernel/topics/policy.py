@@ -234,7 +234,7 @@ def about(description: str, default: Any = None, **schema: Any) -> Meta:
     )
 
 
-def extended(of: type[T], fields: dict[str, tuple[Any, Any]]) -> type[T]:
+def extend(of: type[T], fields: dict[str, tuple[Any, Any]]) -> type[T]:
     """A struct with more fields: types and defaults by name. Those that it has itself stay."""
     more = [(name, *field) for name, field in fields.items() if name not in of.__annotations__]
     namespace = {"__doc__": of.__doc__}
@@ -253,11 +253,11 @@ def field(one: Declaration) -> tuple[Any, None]:
 
 def taking_settings(of: type[T]) -> type[T]:
     """Add v0's settings to a body."""
-    return extended(of, {name: field(one) for name, one in DECLARED.items() if one.setting.v0})
+    return extend(of, {name: field(one) for name, one in DECLARED.items() if one.setting.v0})
 
 
 @taking_settings
-class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AskedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of a topic in v0's words. Null or absent is the default; a setting that is not listed is a 400."""
 
     if TYPE_CHECKING:  # mypy does not see the fields that are added
@@ -273,7 +273,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     durable: Annotated[bool | None, about("true is durability fsync, false is disk.", False)] = None
 
 
-class AskedInFull(Asked, frozen=True, kw_only=True):
+class AskedInFull(AskedSettings, frozen=True, kw_only=True):
     """The body of a PUT in the v0 dialect. Null or absent is the default; a setting that is not listed is a 400."""
 
     schema: Annotated[
@@ -285,7 +285,7 @@ class AskedInFull(Asked, frozen=True, kw_only=True):
     ] = None
 
 
-def check_leases(asked: Asked) -> None:
+def check_leases(asked: AskedSettings) -> None:
     """Refuse leases that end with the service, which there are not. Raises InvalidRequest."""
     if asked.leases_durable is False:
         raise InvalidRequest(
@@ -294,7 +294,7 @@ def check_leases(asked: Asked) -> None:
         )
 
 
-def value_in(body: Asked, one: Declaration) -> Any:
+def value_in(body: AskedSettings, one: Declaration) -> Any:
     """What a body says of a setting, by any of its names, as it is stored; None: nothing."""
     setting, value = one.setting, getattr(body, one.name)
     if value is None and setting.seconds and (seconds := getattr(body, setting.seconds, None)) is not None:
@@ -304,7 +304,7 @@ def value_in(body: Asked, one: Declaration) -> Any:
     return None if value is None else one.to_stored(value)
 
 
-def resolve(topic: str, asked: Asked) -> Config:
+def resolve(topic: str, asked: AskedSettings) -> Config:
     """Fill in defaults and clamp. Raises InvalidRequest for what can't be: a dead-letter topic, leases_durable."""
     check_leases(asked)
     given = {name: value_in(asked, one) for name, one in DECLARED.items() if one.setting.v0}

@@ -17,7 +17,7 @@ from typing import Final
 
 from app.base.loops import REST, Loop
 from app.base.metrics import Numbers, catalogue
-from app.kernel.topics.hints import GATHER_SECONDS, Batch, Hints
+from app.kernel.topics.hints import GATHER_SECONDS, HintBatch, Hints
 
 SUFFIX: Final = ".hints"
 MOST_BYTES: Final = 2_000 if sys.platform == "darwin" else 60_000  # of a datagram; Linux keeps ten for who is busy
@@ -78,9 +78,9 @@ class Relay:
         self._tell(self._outbox.take())
         return OWED_SECONDS if self._owed else REST
 
-    def _tell(self, batch: Batch) -> None:
+    def _tell(self, batch: HintBatch) -> None:
         messages = batch.messages(self._hints.me)
-        datagrams = _packed(messages)
+        datagrams = _pack(messages)
         for other in self._others:
             if other in self._owed:
                 told = self._give(other, f"m {self._hints.me}".encode())
@@ -126,7 +126,7 @@ def _socket() -> socket.socket:
     return made
 
 
-def _packed(messages: Sequence[str]) -> list[bytes]:
+def _pack(messages: Sequence[str]) -> list[bytes]:
     """Messages as few datagrams."""
     datagrams: list[bytes] = []
     for message in messages:

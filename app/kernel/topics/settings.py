@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from app.kernel.topics.backoff import AskedBackoff, Backoff
-from app.kernel.topics.declarations import Flag, Part, Setting, declarations
+from app.kernel.topics.declarations import Area, Flag, Setting, declarations
 from app.kernel.topics.webhooks import AskedWebhook, Webhook
 
 PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$"
@@ -88,14 +88,14 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     came about by being used.
     """
 
-    type: Annotated[TopicType, Setting("It stays what it was made as. Jobs need a queue.", Part.STORAGE)] = (
+    type: Annotated[TopicType, Setting("It stays what it was made as. Jobs need a queue.", Area.STORAGE)] = (
         TopicType.LOG
     )
     durability: Annotated[
         Durability,
         Setting(
             "fsync: answers come after the flush of their commit. The other three don't wait. Goes before durable.",
-            Part.STORAGE,
+            Area.STORAGE,
             logs=True,
             usual="from `durable`",
             flag=Flag("durable", Durability.FSYNC, Durability.DISK),
@@ -107,20 +107,20 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         int | None,
         Setting(
             "Length of a lease, where the claim names none.",
-            Part.DELIVERIES,
+            Area.DELIVERIES,
             clamp=LEASE,
             seconds="visibility_timeout_seconds",
             replaced=True,
         ),
     ] = None
     claim_jitter_ms: Annotated[
-        int, Setting("A claim waits up to this long first.", Part.DELIVERIES, clamp=(0, 5_000), see="section 16")
+        int, Setting("A claim waits up to this long first.", Area.DELIVERIES, clamp=(0, 5_000), see="section 16")
     ] = 0
     max_deliveries: Annotated[
         int | None,
         Setting(
             "How often a job is delivered at most; 0: no limit. Needs an on_exhausted other than redeliver.",
-            Part.DELIVERIES,
+            Area.DELIVERIES,
             bounds=(0, MOST_DELIVERIES),
             see="section 2",
         ),
@@ -129,7 +129,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         int | None,
         Setting(
             "How often a job is tried at most. 0: once, and it is no dead letter.",
-            Part.DELIVERIES,
+            Area.DELIVERIES,
             bounds=(0, MOST_DELIVERIES),
             v0=False,
             replaced=True,
@@ -140,7 +140,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         Setting(
             "After how many tries a job is a dead letter, if max_retries lets it come so far; 0: never. "
             "Absent: the topic's own max_retries, if it has one.",
-            Part.DELIVERIES,
+            Area.DELIVERIES,
             usual="the topic's own `max_retries`",
             bounds=(0, MOST_DELIVERIES),
             v0=False,
@@ -151,7 +151,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Setting(
             "Where jobs go whose deliveries are spent: another topic. A log gets records; one that is absent is made.",
-            Part.DELIVERIES,
+            Area.DELIVERIES,
             takes=Annotated[str, Meta(extra_json_schema={"pattern": PATTERN})],
             see="section 2",
         ),
@@ -160,7 +160,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         OnExhausted,
         Setting(
             "What becomes of a job whose deliveries are spent. dead_letter if one is named, else redeliver.",
-            Part.DELIVERIES,
+            Area.DELIVERIES,
             usual="from `dead_letter`",
             see="section 2",
         ),
@@ -169,7 +169,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         int | None,
         Setting(
             "How long a job or record lives; 0: for ever.",
-            Part.KEPT,
+            Area.KEPT,
             bounds=TIME,
             logs=True,
             seconds="message_ttl_seconds",
@@ -181,7 +181,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Setting(
             "Most records of a log, live jobs of a queue; 0: no limit.",
-            Part.LIMITS,
+            Area.LIMITS,
             clamp=COUNT,
             logs=True,
             see="section 11",
@@ -191,7 +191,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Setting(
             "Most bytes of data and meta of a log, of data of a queue; 0: no limit.",
-            Part.LIMITS,
+            Area.LIMITS,
             clamp=COUNT,
             logs=True,
             see="section 11",
@@ -199,18 +199,18 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0
     discard: Annotated[
         Literal["old", "reject"],
-        Setting("What a full topic does: forget the oldest, or refuse.", Part.LIMITS, logs=True, see="section 11"),
+        Setting("What a full topic does: forget the oldest, or refuse.", Area.LIMITS, logs=True, see="section 11"),
     ] = "old"
     idempotency_window_ms: Annotated[
         int,
         Setting(
-            "How long a batch's key is remembered; 0: not at all.", Part.KEPT, bounds=WINDOW, logs=True, see="section 8"
+            "How long a batch's key is remembered; 0: not at all.", Area.KEPT, bounds=WINDOW, logs=True, see="section 8"
         ),
     ] = 120_000
     dedupe_window_ms: Annotated[
         int,
         Setting(
-            "How long a queue remembers a job's dedupe_id; 0: not at all.", Part.KEPT, bounds=WINDOW, see="section 8"
+            "How long a queue remembers a job's dedupe_id; 0: not at all.", Area.KEPT, bounds=WINDOW, see="section 8"
         ),
     ] = 300_000
     priority: Annotated[
@@ -227,13 +227,13 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     ] = True
     max_depth: Annotated[
         int,
-        Setting("Most live jobs of a queue; 0: no limit.", Part.LIMITS, clamp=COUNT, see="section 11", replaced=True),
+        Setting("Most live jobs of a queue; 0: no limit.", Area.LIMITS, clamp=COUNT, see="section 11", replaced=True),
     ] = 0
     throughput_limit: Annotated[
         int,
         Setting(
             "Most jobs a second that claims get; 0: no limit.",
-            Part.LIMITS,
+            Area.LIMITS,
             bounds=(0, 2**31 - 1),
             see="section 11",
             replaced=True,
@@ -241,13 +241,13 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0
     priority_order: Annotated[
         Literal["highest_first", "lowest_first"],
-        Setting("Which of a queue's jobs come first: those of high or of low priority.", Part.ORDER, see="section 4"),
+        Setting("Which of a queue's jobs come first: those of high or of low priority.", Area.ORDER, see="section 4"),
     ] = "highest_first"
     retry_order: Annotated[
         Literal["front", "back"],
         Setting(
             "Where a job goes whose time has come: to the front or the back of its priority.",
-            Part.ORDER,
+            Area.ORDER,
             see="section 4",
         ),
     ] = "front"
@@ -255,7 +255,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Setting(
             "After this long a waiting job counts as one priority higher, and so on; 0 turns it off.",
-            Part.ORDER,
+            Area.ORDER,
             bounds=TIME,
             see="section 4",
         ),
@@ -265,7 +265,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         Setting(
             "How long a job may wait that could be claimed, or that is behind another one of its group, before "
             "its queue is late; 0: it never is. Claims don't look at it.",
-            Part.ORDER,
+            Area.ORDER,
             bounds=TIME,
             see="[How topics are](admin.md#how-topics-are-in-one-answer)",
         ),
@@ -274,7 +274,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         dict[str, int],
         Setting(
             "How much tenants get of claims that name none, beside 1 for those that are not listed.",
-            Part.ORDER,
+            Area.ORDER,
             takes=tenants_of(1, 1_000),
             see="section 5",
         ),
@@ -283,19 +283,19 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         dict[str, int],
         Setting(
             "Most jobs in flight of tenants; those that are not listed have no limit.",
-            Part.LIMITS,
+            Area.LIMITS,
             takes=tenants_of(1, 2**31 - 1),
             see="section 5",
         ),
     ] = {}
     replayable: Annotated[
-        bool, Setting("Whether acknowledged jobs are kept for a replay.", Part.KEPT, replaced=True)
+        bool, Setting("Whether acknowledged jobs are kept for a replay.", Area.KEPT, replaced=True)
     ] = False
     replay_window_ms: Annotated[
         int,
         Setting(
             "How long acknowledged jobs are kept for a replay; 0: for ever.",
-            Part.KEPT,
+            Area.KEPT,
             clamp=TIME,
             seconds="replay_window_seconds",
             replaced=True,
@@ -304,18 +304,18 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     result_ttl_ms: Annotated[
         int,
         Setting(
-            "How long the results of completed jobs are kept; 0: for ever.", Part.KEPT, bounds=TIME, see="section 20"
+            "How long the results of completed jobs are kept; 0: for ever.", Area.KEPT, bounds=TIME, see="section 20"
         ),
     ] = ONE_DAY_MS
     event_ttl_ms: Annotated[
         int,
-        Setting("How long the events of its jobs are shown; 0: for ever.", Part.KEPT, bounds=TIME, see="section 20"),
+        Setting("How long the events of its jobs are shown; 0: for ever.", Area.KEPT, bounds=TIME, see="section 20"),
     ] = SEVEN_DAYS_MS
     dead_ttl_ms: Annotated[
         int,
         Setting(
             "How long dead letters in it, and its failed and expired jobs, are kept; 0: for ever.",
-            Part.KEPT,
+            Area.KEPT,
             bounds=TIME,
             see="section 20",
         ),
@@ -324,7 +324,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         Setting(
             "Which media types /in takes for it.",
-            Part.INGESTION,
+            Area.INGESTION,
             takes=Annotated[list[MediaType], Meta(min_length=1, max_length=MOST_TYPES)],
             stores=media_types,
             see="[ingest.md](ingest.md)",
@@ -332,23 +332,23 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     ] = ACCEPTS  # lower case
     ingest: Annotated[
         Ingest,
-        Setting("Who may send to /in: who may write to it, or anybody.", Part.INGESTION, see="[ingest.md](ingest.md)"),
+        Setting("Who may send to /in: who may write to it, or anybody.", Area.INGESTION, see="[ingest.md](ingest.md)"),
     ] = "key"
     user_events: Annotated[
         bool,
         Setting(
             "Whether users hear of the ends of their jobs: completed, failed, dead_lettered.",
-            Part.INGESTION,
+            Area.INGESTION,
             see="[user-events.md](user-events.md)",
         ),
     ] = False
     auto_create: Annotated[
         bool,
         Setting(
-            "In a config of an append: false makes no topic. Its `create` goes before it.", Part.INGESTION, logs=True
+            "In a config of an append: false makes no topic. Its `create` goes before it.", Area.INGESTION, logs=True
         ),
     ] = True
-    dedupe_node: Annotated[bool, Setting("Whether a reader may leave out nodes.", Part.INGESTION, logs=True)] = True
+    dedupe_node: Annotated[bool, Setting("Whether a reader may leave out nodes.", Area.INGESTION, logs=True)] = True
     leases_durable: Annotated[
         bool,
         Setting("Leases always survive a restart: false is refused.", only=(True, None), logs=True, see="section 12"),
@@ -357,7 +357,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         Backoff | None,
         Setting(
             "How long a job waits that was returned without a delay. Absent: not at all.",
-            Part.DELIVERIES,
+            Area.DELIVERIES,
             takes=AskedBackoff,
             see="[retries.md](retries.md#backoff)",
         ),
@@ -366,7 +366,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         Webhook | None,
         Setting(
             "Who is told over HTTP of jobs that end. Absent: nobody.",
-            Part.INGESTION,
+            Area.INGESTION,
             takes=AskedWebhook,
             see="[webhooks.md](webhooks.md)",
         ),

@@ -233,7 +233,7 @@ WHERE t.name >= $1 AND t.name < $1 || '~' AND t.name > $2
   AND ($4::text[] = '{}' OR EXISTS (SELECT 1 FROM unnest($4::text[]) AS allowed WHERE starts_with(t.name || '$', allowed)))
 ORDER BY t.name LIMIT $3
 
--- name: shown
+-- name: some_of
 -- The topics that are shown one by one, $2 at most: first those of $1 that exist, then others by name.
 --   $1 names  $2 most rows
 SELECT t.*, to_regclass('holdfast.seq_' || t.id)::oid AS sequence FROM holdfast.topics t

@@ -40,7 +40,7 @@ _DROP_TALLIES = _SQL["drop_tallies"]
 _DROP_READS = _SQL["drop_reads"]
 _COUNT = _SQL["count"]
 _CENSUS = _SQL["census"]
-_SHOWN = _SQL["shown"]
+_SOME_OF = _SQL["some_of"]
 _ANY_JOB = _SQL["any_job"]
 _ANY_RECORD = _SQL["any_record"]
 _LOCK_LOG = _SQL["lock_log"]
@@ -82,7 +82,7 @@ async def queues(
         after = found[-1].topic.name if len(found) == limit else None
 
 
-async def configured(
+async def configured_queues(
     db: Connection, after: str, limit: int, *, defaults: Defaults, allowed: Sequence[str] = ()
 ) -> list[Policy]:
     """Up to `limit` queues that somebody has configured, whose names come after `after`; else as page."""
@@ -100,9 +100,9 @@ async def census(db: Connection) -> dict[tuple[str, str], int]:
     return {(row["type"], row["durability"]): row["topics"] for row in await db.fetch(_CENSUS)}
 
 
-async def shown(db: Connection, first: Sequence[str], limit: int, defaults: Defaults) -> list[Policy]:
+async def some_of(db: Connection, first: Sequence[str], limit: int, defaults: Defaults) -> list[Policy]:
     """Up to `limit` topics: of those named first all that exist, then others by name."""
-    return [_policy(row, defaults) for row in await db.fetch(_SHOWN, list(first), limit)]
+    return [_policy(row, defaults) for row in await db.fetch(_SOME_OF, list(first), limit)]
 
 
 async def keep_defaults(db: Connection, defaults: Defaults) -> None:

@@ -29,7 +29,7 @@ from app.base.db import sql
 from app.base.loops import Loop
 from app.base.metrics import Numbers, catalogue
 from app.kernel.topics import cache
-from app.kernel.topics.cache import NOTHING, Found
+from app.kernel.topics.cache import NOTHING, CachedPolicy
 from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import NAME
 
@@ -76,7 +76,7 @@ class _Ask(msgspec.Struct, eq=False):
     words: tuple[str | int | bytes, ...]
     answer: asyncio.Future[tuple[bytes, int] | None] | None = None
 
-    def answered(self, answer: tuple[bytes, int] | None) -> None:
+    def set_answer(self, answer: tuple[bytes, int] | None) -> None:
         if self.answer is not None and not self.answer.done():
             self.answer.set_result(answer)
 
@@ -138,7 +138,7 @@ class Tier:
                 self._doubt_all_until = until
         self._doubts[name] = until
 
-    async def read(self, name: str) -> Found:
+    async def read(self, name: str) -> CachedPolicy:
         """A copy, or a lease under which one may be stored, or neither. Waits for PATIENCE_SECONDS at most; raises
         nothing."""
         if not self._good or len(self._asked) >= MOST_ASKED or NAME.match(name) is None:
@@ -161,12 +161,12 @@ class Tier:
             return NOTHING
         if doubt is not None and self._doubts.get(name) is doubt:
             del self._doubts[name]
-        policy = self._decoded(name, found[0])
+        policy = self._decode_copy(name, found[0])
         if policy is not None:
             self._hits.add()
-            return Found(policy, now + found[1] / 1000)
+            return CachedPolicy(policy, now + found[1] / 1000)
         self._misses.add()
-        return Found(lease=lease) if not found[0] and found[1] else NOTHING
+        return CachedPolicy(lease=lease) if not found[0] and found[1] else NOTHING
 
     def store(self, name: str, lease: str, policy: Policy) -> None:
         """Keep a copy for others, if nobody has changed the topic since the lease was taken. Never waits."""
@@ -174,7 +174,7 @@ class Tier:
             words = (lease, _ms(LEASE_SECONDS), self._encode(policy), _ms(cache.TTL_SECONDS))
             self._ask(_Ask(_STORE, self._keys(name), words))
 
-    def _decoded(self, name: str, copy: bytes) -> Policy | None:
+    def _decode_copy(self, name: str, copy: bytes) -> Policy | None:
         if not copy:
             return None
         try:
@@ -216,7 +216,7 @@ class Tier:
     async def _disconnect(self) -> None:
         self._good = False
         for ask in self._asked:
-            ask.answered(None)
+            ask.set_answer(None)
         self._asked.clear()
         redis, self._redis = self._redis, None
         if redis is not None:
@@ -232,7 +232,7 @@ async def _answer(redis: Redis, asked: list[_Ask]) -> None:
     if not asked:
         pipeline.ping()
     for ask, answer in zip(asked, await pipeline.execute(), strict=False):
-        ask.answered(answer)
+        ask.set_answer(answer)
 
 
 def _shape(variant: str) -> str:

@@ -84,7 +84,7 @@ def check(policy: Policy, batch: Batch, *, signs: bool) -> None:
         raise Forbidden("Nothing is put into the service's own topics.", {"topic": policy.topic.name})
     hook = policy.config.webhook
     if not signs and (hook is None or hook.secret is None):
-        raise _unsigned(policy.topic.name)
+        raise _no_secret_error(policy.topic.name)
 
 
 def check_dead_letter(topic: str | None) -> None:
@@ -99,10 +99,10 @@ def check_setting(topic: str, hook: Webhook | None, *, signs: bool) -> None:
     if hook is not None and hook.url is not None:
         check_url(hook.url, "webhook.url")
         if not signs and hook.secret is None:
-            raise _unsigned(topic)
+            raise _no_secret_error(topic)
 
 
-def _unsigned(topic: str) -> InvalidRequest:
+def _no_secret_error(topic: str) -> InvalidRequest:
     return InvalidRequest(
         "There is nothing to sign with: give the topic's webhook a secret, or set HOLDFAST_WEBHOOK_SECRET.",
         {"topic": topic},

@@ -12,7 +12,7 @@ import asyncpg
 import app.main  # noqa: F401  (statements have their names once it is loaded)
 from app.base.db import schema
 from app.kernel.topics import store
-from app.kernel.topics.policy import Asked, resolve
+from app.kernel.topics.policy import AskedSettings, resolve
 from tools.bench.bench import Bench, Effort, embedded, serving
 from tools.bench.figures import Bound, Figure
 from tools.bench.waiters import waiting
@@ -40,7 +40,7 @@ async def fleet(_bench: Bench, effort: Effort) -> list[Figure]:
         await schema.upgrade(url)
         async with serving(through) as service, asyncpg.create_pool(url, min_size=1, max_size=1) as db:
             for topic in topics:
-                await store.put(db, topic, resolve(topic, Asked(type="queue", durable=True)))
+                await store.put(db, topic, resolve(topic, AskedSettings(type="queue", durable=True)))
             alone, _, _ = await _rates(wire, db, seconds)
             async with waiting(service.port, polls=mine, streams=mine):
                 value, transactions, which = await _rates(wire, db, seconds)

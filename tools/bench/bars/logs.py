@@ -11,7 +11,7 @@ from app.kernel.logs import log
 from app.kernel.logs.log import Limits, Part
 from app.kernel.model import Batch
 from app.kernel.topics import store
-from app.kernel.topics.policy import DEFAULTS, Asked, resolve
+from app.kernel.topics.policy import DEFAULTS, AskedSettings, resolve
 from tools.bench.bars.batch import BATCH, PACE
 from tools.bench.bench import Bench, Effort
 from tools.bench.figures import Bound, Figure, Ratio
@@ -25,7 +25,7 @@ async def append(bench: Bench, effort: Effort) -> list[Figure]:
     thousand, by the service's own clock."""
     name = f"append-{secrets.token_hex(3)}"
     bench.made.append(name)
-    await store.put(bench.pools.rest, name, resolve(name, Asked(durable=True)))
+    await store.put(bench.pools.rest, name, resolve(name, AskedSettings(durable=True)))
     policy = await store.get(bench.pools.rest, name, DEFAULTS)
     assert policy is not None
     path = f"/v0/topics/{name}"

@@ -6,7 +6,7 @@ import secrets
 import statistics
 
 from app.kernel.topics import store
-from app.kernel.topics.policy import Asked, resolve
+from app.kernel.topics.policy import AskedSettings, resolve
 from tools.bench.bench import Bench, Effort
 from tools.bench.figures import Bound, Figure
 from tools.bench.load import data_of
@@ -21,7 +21,7 @@ async def watchers(bench: Bench, effort: Effort) -> list[Figure]:
     """From sending an append to a durable log to the last of 100 watchers' having the record."""
     name = f"watchers-{secrets.token_hex(3)}"
     bench.made.append(name)
-    await store.put(bench.pools.rest, name, resolve(name, Asked(durable=True)))
+    await store.put(bench.pools.rest, name, resolve(name, AskedSettings(durable=True)))
     load = Tells(bench.service.port, name, WATCHERS, WARM + effort.of(500, 60), data_of(bench.payload))
     taken = (await bench.drive(load))[WARM:]
     last = [round(1000 * arrivals[-1], 3) for arrivals in taken]
