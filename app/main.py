@@ -51,14 +51,15 @@ from app.http import openapi
 from app.http.access import Access, UnknownKey
 from app.http.calls import Service
 from app.http.context import Context
-from app.http.errors import ErrorForm, Errors
-from app.http.messages import errors as message_errors
+from app.http.errors import Errors
+from app.http.messages.dialect import MESSAGES
 from app.http.quota import Gate, Quota
 from app.http.signin.directory import Directory
 from app.http.signin.sessions import Sessions
 from app.http.signin.users import Passwords
 from app.http.traced import Traced
-from app.http.v0 import columns, dialect
+from app.http.v0 import columns
+from app.http.v0.dialect import V0
 from app.kernel.engine import Core, Engine
 from app.kernel.topics import store
 from app.kernel.topics.cache import Names, Policies
@@ -106,7 +107,7 @@ FEATURES: Final = (*_FEATURES, upkeep.feature(SWEEPS))
 CORES: Final[Sequence[type[Core]]] = (Screens,)
 ALL_PAGES: Final = tuple(page for feature in FEATURES for page in feature.pages)
 
-ERRORS: Final = Errors(ErrorForm(dialect.write_error, dialect.error_of), {"/api": ErrorForm(message_errors.render)})
+ERRORS: Final = Errors(V0, {"/api": MESSAGES})
 
 
 def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None) -> FastAPI:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -17,6 +17,10 @@ from app.base.outages import as_unavailable
 from app.errors import HoldfastError, InvalidRequest, MethodNotAllowed, NotFound
 from app.http.calls import LEFT, ended_with
 from app.http.context import context_of
+from app.http.openapi import ErrorAnswer, ErrorBody
+
+if TYPE_CHECKING:
+    from app.http.route import Dialect
 
 log = logging.getLogger(__name__)
 
@@ -24,18 +28,18 @@ log = logging.getLogger(__name__)
 BEFORE_TOPICS: Final = ("/v0/topics/", "/api/topics/", "/api/topic-configs/", "/api/topic-schemas/")
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorForm:
-    """How a dialect shows an error: as JSON, after it was made the one that its clients know it by."""
-
-    render: Callable[[HoldfastError], bytes]
-    named: Callable[[HoldfastError], HoldfastError] = lambda error: error
+def write_error(error: HoldfastError) -> bytes:
+    """Its envelope: {"error": {"code", "message", "detail"}}."""
+    body = ErrorBody(error.code, error.message)
+    if error.detail:
+        body.detail = dict(error.detail)
+    return msgspec.json.encode(ErrorAnswer(body))
 
 
 class Errors:
     """The application's handlers of whatever its routes let go."""
 
-    def __init__(self, otherwise: ErrorForm, dialects: Mapping[str, ErrorForm]) -> None:
+    def __init__(self, otherwise: Dialect, dialects: Mapping[str, Dialect]) -> None:
         """`dialects`: by the start of their paths; all other paths are shown their errors by `otherwise`."""
         self._otherwise = otherwise
         self._dialects = tuple(dialects.items())
@@ -64,14 +68,14 @@ class Errors:
         if shown is None:
             shown = fault_of(request, error)
         dialect = self.dialect(request.url.path)
-        shown = dialect.named(shown)
+        shown = dialect.error_of(shown)
         ended_with(request, shown.code)
         headers = {} if shown.retry_after is None else {"retry-after": str(shown.retry_after)}
         if isinstance(shown, MethodNotAllowed):
             headers["allow"] = ", ".join(_allowed(request))
-        return Response(dialect.render(shown), shown.status, headers, "application/json")
+        return Response(dialect.write_error(shown), shown.status, headers, "application/json")
 
-    def dialect(self, path: str) -> ErrorForm:
+    def dialect(self, path: str) -> Dialect:
         """The one that a path is of."""
         for start, dialect in self._dialects:
             if path == start or path.startswith(f"{start}/"):

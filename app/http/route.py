@@ -13,10 +13,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.base.keys import Key, Scope
+from app.errors import HoldfastError
 from app.http import openapi
 from app.http.body import read_json
 from app.http.context import Context, context_of
 from app.http.direct import Direct
+from app.http.errors import write_error
 from app.http.fields import encode, known_parameters, topic_in
 from app.http.openapi import ErrorAnswer
 from app.kernel.topics.policy import Policy, check_name
@@ -54,14 +56,17 @@ def write_as_is(answer: msgspec.Struct, status: int, _began: float) -> Response:
 
 
 class Dialect(msgspec.Struct, frozen=True):
-    """How one dialect writes. `error`: the shape of its errors. `write`: writes an answer, given its status and when
-    the call began. `gives`: what an answer looks like once written. `strict`: a parameter of the query that a route
-    does not have is refused. `one_tag`: OpenAPI has its routes under its own name, not under their features'."""
+    """How one dialect writes. `write`: an answer, given its status and when the call began; `gives`: what it looks like
+    then. `error`: what an error looks like; `write_error` writes it, once `error_of` has made it the one that the
+    dialect's clients know. `strict`: a parameter of the query that a route does not have is refused. `one_tag`: OpenAPI
+    has its routes under its own name, not under their features'."""
 
     name: str
     error: type[msgspec.Struct] = ErrorAnswer
     write: Callable[[msgspec.Struct, int, float], Response] = write_as_is
     gives: Callable[[type[msgspec.Struct]], type[msgspec.Struct]] = lambda struct: struct
+    write_error: Callable[[HoldfastError], bytes] = write_error
+    error_of: Callable[[HoldfastError], HoldfastError] = lambda error: error
     strict: bool = False
     one_tag: bool = False
 

@@ -266,7 +266,7 @@ def watch(connections: set[BoundedProtocol], limits: Settings) -> Loop:
 def _shown(error: HoldfastError, target: bytes, named: bytes) -> bytes:
     """The whole answer, in the envelope of the dialect that was asked, as far as the request's target has come."""
     path = target.partition(b"?")[0].decode("latin-1")
-    body = ERRORS.dialect(path).render(error)
+    body = ERRORS.dialect(path).write_error(error)
     again = b"" if error.retry_after is None else b"retry-after: %d\r\n" % error.retry_after
     return b"%b%bx-request-id: %b\r\n%bcontent-length: %d\r\nconnection: close\r\n\r\n%b" % (
         STATUS_LINE[error.status],

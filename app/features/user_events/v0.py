@@ -29,6 +29,7 @@ from app.errors import (
 from app.http.bounds import about
 from app.http.context import Context, context_of
 from app.http.credentials import authorization, bearer, query_token
+from app.http.errors import write_error
 from app.http.fields import encode, known_parameters
 from app.http.openapi import events, header, path, query
 from app.http.payloads import check_json
@@ -36,7 +37,6 @@ from app.http.route import Call
 from app.http.signin.tokens import Listens
 from app.http.sse import ADVICE_SECONDS, HEARTBEAT, EventStream, close, error_frame, must_accept_events, one_line, push
 from app.http.users import MAX_USER_ID, allow_origin
-from app.http.v0.dialect import write_error
 from app.kernel.topics.settings import BIGINT_MAX, ONE_DAY_MS
 from app.kernel.user_events.rows import Event, New
 from app.kernel.user_events.users import Listener, Users

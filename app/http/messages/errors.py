@@ -18,7 +18,7 @@ class MessagesError(msgspec.Struct):
     code: str
 
 
-def render(error: HoldfastError) -> bytes:
+def write_error(error: HoldfastError) -> bytes:
     """{"error": text, "code": name}"""
     return msgspec.json.encode(MessagesError(error.message, error.code))
 

@@ -1,5 +1,4 @@
-"""How the v0 dialect writes what a route gives, with the performance block, which tells how long it took; and how it
-writes an error."""
+"""How the v0 dialect writes what a route gives, with the performance block, which tells how long it took."""
 
 from __future__ import annotations
 
@@ -11,7 +10,6 @@ from starlette.responses import Response
 
 from app.errors import HoldfastError, Throttled, TooManyWaiting
 from app.http.fields import encode
-from app.http.openapi import ErrorAnswer, ErrorBody
 from app.http.route import Dialect
 from app.http.v0.bodies import Performance
 from app.http.v0.fields import answer
@@ -35,17 +33,9 @@ def _timed(struct: type[msgspec.Struct]) -> type[msgspec.Struct]:
     )
 
 
-V0: Final = Dialect("v0", ErrorAnswer, _write, _timed, strict=True)
-
-
-def error_of(error: HoldfastError) -> HoldfastError:
+def _error_of(error: HoldfastError) -> HoldfastError:
     """The error as v0's clients expect it: a full queue of calls is a 429, which says that nothing was done."""
     return Throttled(error.message, error.detail) if isinstance(error, TooManyWaiting) else error
 
 
-def write_error(error: HoldfastError) -> bytes:
-    """Its envelope: {"error": {"code", "message", "detail"}}."""
-    body = ErrorBody(error.code, error.message)
-    if error.detail:
-        body.detail = dict(error.detail)
-    return msgspec.json.encode(ErrorAnswer(body))
+V0: Final = Dialect("v0", write=_write, gives=_timed, strict=True, error_of=_error_of)
