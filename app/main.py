@@ -142,7 +142,7 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
         # Not include_router: a router in a router costs a quarter of a request's time. Nor telemetry, which looks at
         # the environment on every request.
         routes=[
-            *(route for feature in FEATURES for route in feature.mounted()),
+            *(route for feature in FEATURES for route in feature.mount()),
             *pages.routes(ALL_PAGES),
         ],
         middleware=[*([] if spans is None else [Middleware(Traced, spans=spans)]), Middleware(Gate, quota=quota)],

@@ -47,7 +47,7 @@ class Feature(msgspec.Struct, frozen=True):
     loops: Callable[[Engine], Sequence[Loop]] = lambda _engine: ()
     sweeps: Sequence[Sweep] = ()
 
-    def mounted(self) -> list[BaseRoute]:
+    def mount(self) -> list[BaseRoute]:
         """Its routes as the application has them."""
         undeclared = [route for router in self.routers for route in router.routes]
-        return [*undeclared, *(route.mounted(self.name) for route in self.routes), *self.sockets]
+        return [*undeclared, *(route.mount(self.name) for route in self.routes), *self.sockets]

@@ -89,13 +89,13 @@ class Service(FastAPI):
             seconds.observe(took)
 
     def _numbers_of(self, endpoint: Any, verb: str | None, code: str | None) -> tuple[Counter, Histogram | None]:
-        dialect, name = _named(endpoint)
+        dialect, name = _verb_of(endpoint)
         verb, numbers = verb or name, self._numbers
         calls = numbers.counter(catalogue.CALLS, dialect, verb, code or OK)
         return calls, None if verb in _UNTIMED else numbers.histogram(catalogue.CALL_SECONDS, dialect, verb)
 
 
-def _named(endpoint: Any) -> tuple[str, str]:
+def _verb_of(endpoint: Any) -> tuple[str, str]:
     """The dialect and verb of a route's function; of None or a mounted application, for a path that nothing is at,
     none."""
     counted_as: tuple[str, str] | None = getattr(endpoint, "counted_as", None)

@@ -64,7 +64,7 @@ class Errors:
 
     async def show(self, request: Request, error: Exception) -> Response:
         """The answer to any error that a route lets go."""
-        shown = _known(request, error)
+        shown = _error_of(request, error)
         if shown is None:
             shown = fault_of(request, error)
         dialect = self.dialect(request.url.path)
@@ -72,7 +72,7 @@ class Errors:
         ended_with(request, shown.code)
         headers = {} if shown.retry_after is None else {"retry-after": str(shown.retry_after)}
         if isinstance(shown, MethodNotAllowed):
-            headers["allow"] = ", ".join(_allowed(request))
+            headers["allow"] = ", ".join(_other_methods(request))
         return Response(dialect.write_error(shown), shown.status, headers, "application/json")
 
     def dialect(self, path: str) -> Dialect:
@@ -90,7 +90,7 @@ def fault_of(request: Request, error: Exception) -> HoldfastError:
     return HoldfastError(f"Something went wrong here; the service's log says what, of request {named}.")
 
 
-def _allowed(request: Request) -> list[str]:
+def _other_methods(request: Request) -> list[str]:
     """The methods that the request's path has. Starlette names those of the first route that it finds there."""
     found = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
     # A path of its own, which one with an id in this place would match as well.
@@ -98,7 +98,7 @@ def _allowed(request: Request) -> list[str]:
     return sorted({method for route in found for method in getattr(route, "methods", None) or ()} - {request.method})
 
 
-def _known(request: Request, error: Exception) -> HoldfastError | None:
+def _error_of(request: Request, error: Exception) -> HoldfastError | None:
     if isinstance(error, HoldfastError):
         return error
     if isinstance(error, HTTPException):

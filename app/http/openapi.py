@@ -81,7 +81,7 @@ def operation(
     refusals = sorted({*errors, *_may_occur(errors)})
     described: dict[str, Any] = {
         "responses": {
-            **{str(status): _answered(status, answer) for status, answer in answers.items()},
+            **{str(status): _answer_of(status, answer) for status, answer in answers.items()},
             **{str(status): _error(status, error) for status in refusals},
         }
     }
@@ -222,7 +222,7 @@ _TRY_AGAIN = {429, 503}
 _DONE = {200: "Done.", 201: "Done, and made.", 202: "Under way.", 204: "Done."}
 
 
-def _answered(status: int, answer: type[msgspec.Struct] | None) -> dict[str, Any]:
+def _answer_of(status: int, answer: type[msgspec.Struct] | None) -> dict[str, Any]:
     return {"description": _DONE[status]} if answer is None else _answer(_reference(answer), _DONE[status])
 
 

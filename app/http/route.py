@@ -124,7 +124,7 @@ class Route(_What, frozen=True, kw_only=True):
             return "none"
         return "+".join(self.scope.words) or ("token" if self.own_check else "any")
 
-    def mounted(self, feature: str) -> Direct:
+    def mount(self, feature: str) -> Direct:
         """The route as the application has it, named and counted as its feature's."""
         usual = next(iter(self.gives))
         described = openapi.operation(
@@ -194,7 +194,7 @@ class Route(_What, frozen=True, kw_only=True):
             return self.do(self._let_in(request, time.perf_counter()))
 
         if self.hot:  # not a coroutine around its own: that would be one more for each call
-            return self._named(let_in, feature)
+            return self._with_count(let_in, feature)
         decoder = self.decoder or (msgspec.json.Decoder(self.takes) if isinstance(self.takes, type) else None)
         names = self.parameters_of("query") if self.dialect.strict else None
 
@@ -217,9 +217,9 @@ class Route(_What, frozen=True, kw_only=True):
             status, answer = given if isinstance(given, tuple) else (usual, given)
             return self.dialect.write(answer, status, began)
 
-        return self._named(endpoint, feature)
+        return self._with_count(endpoint, feature)
 
-    def _named(self, endpoint: Callable[..., Any], feature: str) -> Callable[..., Any]:
+    def _with_count(self, endpoint: Callable[..., Any], feature: str) -> Callable[..., Any]:
         verb = self.verb or (self.do.__name__ if self.hot else f"{feature}_{self.do.__name__}")
         # Not functools.wraps: FastAPI would look for parameters of what is wrapped.
         endpoint.__name__, endpoint.__doc__ = self.do.__name__, self.do.__doc__

@@ -60,9 +60,9 @@ def payload_of(body: bytes, media: MediaType) -> tuple[bytes, str | None]:
     """A body as a job's payload, and its content type, None for JSON. Raises InvalidRequest."""
     match media.name:
         case "application/x-www-form-urlencoded":
-            return _json_of(_urlencoded(body))
+            return _json_of(_read_urlencoded(body))
         case "multipart/form-data":
-            return _json_of(_multipart(body, media.boundary))
+            return _json_of(_read_multipart(body, media.boundary))
         case "application/json" | "text/plain":
             return body, kept(body, media.name)
         case _:
@@ -87,16 +87,16 @@ class Fields:
             raise InvalidRequest("The form has a NUL character (U+0000), which can't be stored.")
         self._found.setdefault(name, []).append(value)
 
-    def shown(self) -> dict[str, Any]:
-        """By name."""
+    def as_object(self) -> dict[str, Any]:
+        """The values by name."""
         return {name: values[0] if len(values) == 1 else values for name, values in self._found.items()}
 
 
 def _json_of(fields: Fields) -> tuple[bytes, None]:
-    return encode(fields.shown()), None
+    return encode(fields.as_object()), None
 
 
-def _urlencoded(body: bytes) -> Fields:
+def _read_urlencoded(body: bytes) -> Fields:
     fields = Fields()
     if _BROKEN.search(body):  # no browser sends it, and urllib takes most of a second for a body of them
         raise InvalidRequest("The form has a '%' without two hexadecimal digits.")
@@ -181,7 +181,7 @@ class _Parts:
         self.ended = True
 
 
-def _multipart(body: bytes, boundary: bytes) -> Fields:
+def _read_multipart(body: bytes, boundary: bytes) -> Fields:
     if not 0 < len(boundary) <= 70:  # RFC 2046
         raise InvalidRequest("A multipart form needs a boundary of 1 to 70 bytes in its content-type.")
     parts = _Parts()

@@ -56,7 +56,7 @@ Visibility = Annotated[
 ]
 
 
-class Enqueued(msgspec.Struct, kw_only=True, gc=False, forbid_unknown_fields=True):
+class MessageFields(msgspec.Struct, kw_only=True, gc=False, forbid_unknown_fields=True):
     """One message."""
 
     payload: Annotated[str, about("A text of up to 1 MiB, kept byte for byte; or bytes, as base64.", minLength=1)]
@@ -100,14 +100,14 @@ class Enqueued(msgspec.Struct, kw_only=True, gc=False, forbid_unknown_fields=Tru
     tenant: Annotated[Tenant | None, about("Whose message it is: dequeues share fairly between tenants.", "")] = None
 
 
-class EnqueueBody(Enqueued, kw_only=True, gc=False):
+class EnqueueBody(MessageFields, kw_only=True, gc=False):
     """A message and its topic, which is made if it is absent."""
 
     topic: NewTopicName
     idempotency_key: BatchKey | None = None
 
 
-class BatchMessage(Enqueued, kw_only=True, gc=False):
+class BatchMessage(MessageFields, kw_only=True, gc=False):
     """One message of a batch."""
 
 

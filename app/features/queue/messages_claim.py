@@ -46,7 +46,7 @@ async def dequeue(call: Call) -> Response:
     try:
         policy = await context.policies.queue(body.topic)
     except TopicNotFound:
-        found = await while_connected(request, _made(context, body.topic, wait)) if wait else None
+        found = await while_connected(request, _wait_until_made(context, body.topic, wait)) if wait else None
         if found is None:
             return _answer([])
         policy, wait = found
@@ -75,7 +75,7 @@ def lease_of(policy: Policy, seconds: float | None) -> int:
     return clamp_lease(round(min(seconds, 1_000_000) * 1000))
 
 
-async def _made(context: Context, name: str, seconds: float) -> tuple[Policy, float] | None:
+async def _wait_until_made(context: Context, name: str, seconds: float) -> tuple[Policy, float] | None:
     """The policy of a topic that is absent, once somebody has made it, and the seconds that are left; or None."""
     until = time.monotonic() + seconds
     policy = None

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from app.base.keys import Key
 from app.base.log import TOPIC
 from app.errors import InvalidRequest, RecordTooLarge, TopicNotFound
-from app.features.queue.messages_bodies import BatchAnswer, BatchBody, EnqueueBody, Enqueued
+from app.features.queue.messages_bodies import BatchAnswer, BatchBody, EnqueueBody, MessageFields
 from app.http import options
 from app.http.access import must_cover
 from app.http.body import Few, read_json
@@ -43,7 +43,7 @@ async def enqueue(call: Call) -> Response:
     request.scope[TOPIC] = body.topic
     must_cover(key, body.topic)
     done = await _enqueue(request, context, key, body, [body])
-    return _created(b'{"id":"%b"%b}' % (done.ids[0].encode(), b',"duplicate":true' if done.duplicates else b""))
+    return _answer(b'{"id":"%b"%b}' % (done.ids[0].encode(), b',"duplicate":true' if done.duplicates else b""))
 
 
 async def enqueue_batch(call: Call) -> Response:
@@ -57,11 +57,11 @@ async def enqueue_batch(call: Call) -> Response:
         raise InvalidRequest("messages must hold at least one message.")
     done = await _enqueue(request, context, key, body, body.messages)
     if done.repeated:
-        return _created(encode(BatchAnswer(done.ids, deduped=True)))
-    return _created(encode(BatchAnswer(done.ids, done.duplicates or UNSET)))
+        return _answer(encode(BatchAnswer(done.ids, deduped=True)))
+    return _answer(encode(BatchAnswer(done.ids, done.duplicates or UNSET)))
 
 
-class _Done(NamedTuple):
+class _Placement(NamedTuple):
     """The messages' ids; the places of those that are duplicates of earlier ones; and whether the ids are an earlier
     call's, with the same idempotency key."""
 
@@ -71,8 +71,8 @@ class _Done(NamedTuple):
 
 
 async def _enqueue(
-    request: Request, context: Context, by: Key | None, body: EnqueueBody | BatchBody, messages: Sequence[Enqueued]
-) -> _Done:
+    request: Request, context: Context, by: Key | None, body: EnqueueBody | BatchBody, messages: Sequence[MessageFields]
+) -> _Placement:
     name = body.topic
     batch, size = _columns(messages)
     options.enqueued_by(by, name, batch)
@@ -87,8 +87,8 @@ async def _enqueue(
     sent(request, seqs)
     ids = [id_of(topic_id, seq) for seq in seqs]
     if isinstance(found, Placed):
-        return _Done(ids, found.duplicates, found.repeated)
-    return _Done(ids, [], repeated=False)
+        return _Placement(ids, found.duplicates, found.repeated)
+    return _Placement(ids, [], repeated=False)
 
 
 async def _queue(request: Request, context: Context, name: str) -> Policy:
@@ -104,11 +104,11 @@ def _check_topic(name: str) -> None:
         raise InvalidRequest(f"Names that end in {DEAD_LETTERS} are kept for dead letters: nothing is enqueued there.")
 
 
-def _created(content: bytes) -> Response:
+def _answer(content: bytes) -> Response:
     return Response(content, 201, media_type="application/json")
 
 
-def _columns(messages: Sequence[Enqueued]) -> tuple[Batch, int]:
+def _columns(messages: Sequence[MessageFields]) -> tuple[Batch, int]:
     """Check the messages and turn them into columns; and the bytes of their payloads and metadata.
 
     Raises InvalidRequest and RecordTooLarge; of several messages, it names the one by its place, from 0.
@@ -147,7 +147,7 @@ def _columns(messages: Sequence[Enqueued]) -> tuple[Batch, int]:
     return batch, size
 
 
-def _payload(message: Enqueued) -> tuple[bytes, str | None]:
+def _payload(message: MessageFields) -> tuple[bytes, str | None]:
     """The bytes, and their type as a job has it."""
     if not message.payload:
         raise InvalidRequest("topic and payload are required.")

@@ -62,7 +62,7 @@ async def append(call: Call) -> Response:
     absent is made, by default as a log."""
     request, context, name, by = call.request, call.context, call.topic, call.key
     # Before the body: what its fields may be depends on the topic.
-    policy = await _known(context, name)
+    policy = await _find_policy(context, name)
     kind = None if policy is None else policy.config.type
     if by is not None and by.tenant is not None and kind is not TopicType.QUEUE:
         raise Forbidden("This key is for the jobs of one tenant, and this is no queue.")
@@ -83,7 +83,7 @@ async def append(call: Call) -> Response:
     head = 0  # unless it is known, the last of these is
     duplicates: list[int] = []
     if policy is None:
-        policy, created = await _created(request, context, name, body)
+        policy, created = await _create(request, context, name, body)
     sent = time.perf_counter()
     _must_fit(policy.config, batch, size)
     if policy.config.type is TopicType.LOG:
@@ -143,7 +143,7 @@ async def _append(context: Context, policy: Policy, batch: Batch, size: int, key
     return seqs, appended.outcome is Outcome.DEDUPED
 
 
-async def _known(context: Context, name: str) -> Policy | None:
+async def _find_policy(context: Context, name: str) -> Policy | None:
     """The topic's policy; None if there is no such topic, or can't be one of this name."""
     try:
         return await context.policies.get(name) if NAME.match(name) else None
@@ -151,7 +151,7 @@ async def _known(context: Context, name: str) -> Policy | None:
         return None
 
 
-async def _created(
+async def _create(
     request: Request, context: Context, name: str, body: AppendBody | LogAppendBody
 ) -> tuple[Policy, bool]:
     """Make the topic, unless it is not to be made; and whether it was made by this call."""

@@ -54,7 +54,7 @@ async def ack(call: Call) -> Response:
     settled(request, len(done))
     timings = fsync_since(sent) if policy.config.durable else b""
     left = await count_both(context, key, policy) if counted else b""
-    return answer(_settled(policy, b"acked", body.seqs, done) + left, call.began, timings)
+    return answer(_outcome(policy, b"acked", body.seqs, done) + left, call.began, timings)
 
 
 async def nack(call: Call) -> Response:
@@ -74,7 +74,7 @@ async def nack(call: Call) -> Response:
     back = await settlements.nack(policy, [held[i] for i in mine], [returns[i] for i in mine], refunded)
     done = {mine[i] for i in back}
     settled(request, len(done))
-    fields = _settled(policy, b"nacked", body.seqs, done)
+    fields = _outcome(policy, b"nacked", body.seqs, done)
     if counted:
         fields += await count_both(context, key, policy)
     if body.refund:
@@ -97,7 +97,7 @@ async def fail(call: Call) -> Response:
     done = {mine[i] for i in out}
     settled(request, len(done))
     left = await count_both(context, key, policy) if counted else b""
-    return answer(_settled(policy, b"failed", body.seqs, done) + left, call.began)
+    return answer(_outcome(policy, b"failed", body.seqs, done) + left, call.began)
 
 
 async def extend(call: Call) -> Response:
@@ -150,7 +150,7 @@ def _errors(body: NackBody | FailBody) -> list[str | None]:
     return [error and check_text(error, "an error", MAX_ERROR_BYTES) for error in body.errors]
 
 
-def _settled(policy: Policy, verb: bytes, seqs: list[int], done: set[int]) -> bytes:
+def _outcome(policy: Policy, verb: bytes, seqs: list[int], done: set[int]) -> bytes:
     return b'"topic":"%b","%b":%d,"skipped":%b' % (
         policy.topic.name.encode(),
         verb,

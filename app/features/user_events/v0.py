@@ -197,7 +197,7 @@ async def listen_by_socket(socket: WebSocket) -> None:
         headers = {} if refusal.retry_after is None else {"retry-after": str(refusal.retry_after)}
         await socket.send_denial_response(Response(write_error(refusal), refusal.status, headers, "application/json"))
         return
-    leaving = asyncio.ensure_future(_left(socket))
+    leaving = asyncio.ensure_future(_wait_until_left(socket))
     leaving.add_done_callback(lambda _: listener.more.set())
     try:
         await socket.accept()
@@ -229,7 +229,7 @@ async def _send_events(socket: WebSocket, users: Users, listener: Listener, leav
         users.sent.add(len(found))
 
 
-async def _left(socket: WebSocket) -> None:
+async def _wait_until_left(socket: WebSocket) -> None:
     """Wait until the reader has left."""
     while (await socket.receive())["type"] != "websocket.disconnect":
         pass

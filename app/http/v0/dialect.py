@@ -20,7 +20,7 @@ def _write(given: msgspec.Struct, status: int, began: float) -> Response:
 
 
 @functools.cache
-def _timed(struct: type[msgspec.Struct]) -> type[msgspec.Struct]:
+def _with_performance(struct: type[msgspec.Struct]) -> type[msgspec.Struct]:
     if "performance" in struct.__struct_fields__:
         return struct  # a block of its own
     return msgspec.defstruct(
@@ -38,4 +38,4 @@ def _error_of(error: HoldfastError) -> HoldfastError:
     return Throttled(error.message, error.detail) if isinstance(error, TooManyWaiting) else error
 
 
-V0: Final = Dialect("v0", write=_write, gives=_timed, strict=True, error_of=_error_of)
+V0: Final = Dialect("v0", write=_write, gives=_with_performance, strict=True, error_of=_error_of)
