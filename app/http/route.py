@@ -84,19 +84,21 @@ class _What(msgspec.Struct, frozen=True):
 class Route(_What, frozen=True, kw_only=True):
     """`do` gets the call, and the body where the route `takes` one; its docstring is the route's description.
 
-    gives: answers by status, the usual one first. refuses: with what, beside what any call may meet: 404 where the path
-    names something, unless that need not be there (`finds`), 413 and 415 where there is a body. parameters: of the
-    query, and of the path but for {topic}, as OpenAPI has them. empty: what no body stands for; b"": there must be one.
-    verb: what the call is counted as, unless that is the feature's name and the function's. described: what OpenAPI
-    says besides, or instead. decoder: reads the body in place of msgspec's own.
-
-    Who may call: a key with this `scope`, for the topic in the path if there is one; None: anybody. server: for every
-    topic, as it is about the whole server. consumes, confines, query_token: as Access.check has them. own_check: `do`
-    checks by itself, as the scope isn't all that counts; its call has neither key nor topic. reloads: a process that
-    knows of no key and no user looks into the database first, as this makes them.
-
-    hot: `do` reads the body by itself, and answers with a response, as enqueue, claim and ack are to cost no more than
-    they must. It is counted by its function's name. Any of several bodies that it `takes` will do.
+    - gives: answers by status, the usual one first.
+    - refuses: with what, beside what any call may meet: 404 where the path names something, unless that need not be
+      there (`finds`), 413 and 415 where there is a body.
+    - parameters: of the query, and of the path but for {topic}, as OpenAPI has them.
+    - empty: what no body stands for; b"": there must be one. decoder: reads the body in place of msgspec's own.
+    - described: what OpenAPI says besides, or instead.
+    - verb: what the call is counted as, unless that is the feature's name and the function's.
+    - scope: a key needs it, for the topic in the path if there is one; None: anybody may call.
+    - server: for every topic, as this is about the whole server.
+    - consumes, confines, query_token: as Access.check has them.
+    - own_check: `do` checks by itself, as the scope isn't all that counts, and then the parameters; its call has no
+      key and no topic.
+    - reloads: a process that knows of no key and no user looks into the database first, as this makes them.
+    - hot: `do` reads the body by itself, and answers with a response, as enqueue, claim and ack are to cost no more
+      than they must. It is counted by its function's name. Any of several bodies that it `takes` will do.
     """
 
     dialect: Dialect
@@ -196,7 +198,7 @@ class Route(_What, frozen=True, kw_only=True):
         if self.hot:  # not a coroutine around its own: that would be one more for each call
             return self._with_count(let_in, feature)
         decoder = self.decoder or (msgspec.json.Decoder(self.takes) if isinstance(self.takes, type) else None)
-        names = self.parameters_of("query") if self.dialect.strict else None
+        names = self.parameters_of("query") if self.dialect.strict and not self.own_check else None
 
         async def endpoint(request: Request) -> Response:
             began = time.perf_counter()

@@ -142,6 +142,7 @@ LISTEN: Final = [
     query("last_event_id", "As Last-Event-ID, which goes first. 0: all that is kept.", _AFTER),
     header("Last-Event-ID", "The last event that the reader has. Absent: what comes from now on.", _AFTER),
 ]
+QUERY: Final = {"token", "last_event_id"}
 STREAM: Final = events(
     "First `retry: 2000` and a comment, then an event for each that was sent to the user, by its name. completed, "
     "failed and dead_lettered are jobs' ends. missed: more may have been sent since Last-Event-ID than was kept. A "
@@ -155,6 +156,7 @@ async def listen(call: Call) -> Response:
     """The user's events, as server-sent events; with `Upgrade: websocket`, as messages of a WebSocket."""
     request, context = call.request, call.context
     claims = await _claims(request, context, request.path_params["id"])
+    known_parameters(request, QUERY)
     user_id = _user_in(request)
     must_accept_events(request.headers.get("accept"))
     listener, missed, left = await _open(request, context, user_id, claims)
@@ -187,7 +189,7 @@ async def listen_by_socket(socket: WebSocket) -> None:
         if claims is None and "access-control-allow-origin" not in allow_origin(socket):
             # A browser lets any page open a WebSocket, and read it.
             context.access.check(socket, Scope(0))
-        known_parameters(socket, {"token", "last_event_id"})
+        known_parameters(socket, QUERY)
         user_id = _user_in(socket)
         listener, missed, left = await _open(socket, context, user_id, claims)
     except (HoldfastError, asyncpg.PostgresError, *UNREACHABLE) as error:
