@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from app.base.db.pool import Pools, open_pools
 from app.errors import HoldfastError
-from app.features.dead_letters.reader import FailureReader
+from app.features.dead_letters.failures import FailureReader
 from app.features.jobs.operations import Canary, State, Wanted
 from app.features.jobs.redrives import Redrives, Tempo
 from app.kernel.audit.trail import SERVICE

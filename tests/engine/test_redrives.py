@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.base.db.pool import Pools
-from app.features.dead_letters.reader import FailureReader
+from app.features.dead_letters.failures import FailureReader
 from app.features.jobs import redrive_rows as redrive
 from app.features.jobs.operations import Canary, Operation, State, Wanted
 from app.features.jobs.redrive_rows import Filter

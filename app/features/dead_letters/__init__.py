@@ -1,4 +1,4 @@
-"""Failed jobs: shown by what failed, requeued, purged."""
+"""Failed jobs and dead letters: shown by the kind of their errors, requeued, purged."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from functools import partial
 from typing import Final
 
 from app.base.keys import Scope
-from app.features.dead_letters import messages, page, purge_page, requeue_page, rows_page, v0
-from app.features.dead_letters.reader import FailureReader
+from app.features.dead_letters import forms, jobs_page, messages, page, v0
+from app.features.dead_letters.failures import FailureReader
 from app.features.dead_letters.requeues import RequeueAnswer, RequeueBody
 from app.features.feature import Feature
 from app.http.messages.bodies import PurgeAnswer
@@ -105,10 +105,10 @@ FEATURE: Final = Feature(
     ],
     pages=[
         Page("GET", "/topics/{topic}/dead", SEE, page.show),
-        Page("GET", "/topics/{topic}/dead/jobs", SEE, rows_page.show),
-        Page("GET", "/topics/{topic}/dead/requeue", REQUEUE, requeue_page.ask),
-        Page("POST", "/topics/{topic}/dead/requeue", REQUEUE, requeue_page.begin),
-        Page("GET", "/topics/{topic}/dead/purge", PURGE, purge_page.ask),
-        Page("POST", "/topics/{topic}/dead/purge", PURGE, purge_page.run),
+        Page("GET", "/topics/{topic}/dead/jobs", SEE, jobs_page.show),
+        Page("GET", "/topics/{topic}/dead/requeue", REQUEUE, forms.ask_requeue),
+        Page("POST", "/topics/{topic}/dead/requeue", REQUEUE, forms.requeue),
+        Page("GET", "/topics/{topic}/dead/purge", PURGE, forms.ask_purge),
+        Page("POST", "/topics/{topic}/dead/purge", PURGE, forms.purge),
     ],
 )

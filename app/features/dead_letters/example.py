@@ -1,7 +1,11 @@
-"""A job that is out, beside one of the same topic that is not: what failed, where, and with which payload."""
+"""One failed job in full, beside a job of the same topic that has not failed: error, worker, and both payloads line by
+line."""
 
 from __future__ import annotations
 
+import difflib
+import itertools
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -10,25 +14,43 @@ from starlette.requests import Request
 from app.errors import NotAQueue, TopicNotFound
 from app.features.archive import archive
 from app.features.archive.archive import Part
-from app.features.dead_letters.compare import Pair, pairs, text_of
 from app.features.dead_letters.failures import SILENCE
 from app.http.context import Context, context_of
 from app.http.sight import WHY, as_seen, sees_payloads
-from app.kernel import jobs as shown
-from app.kernel import ledger
+from app.kernel import jobs, ledger
+from app.kernel.forms import Form, form_of, is_utf8
 from app.kernel.jobs import Match, Place, Shown
 from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import BIGINT_MAX
 from app.pages.patience import soon
 from app.pages.permissions import SEE, SEE_COMPLETED, allows, must_be_allowed
 
-MOST_CHARACTERS: Final = 20_000  # of an error
-EVENTS: Final = 20  # that are looked at for who had it last
-WAITING: Final = 10  # that are looked at for one that never failed
+MOST_ERROR: Final = 20_000  # characters of an error
+EVENTS: Final = 20  # that are searched for the last worker
+WAITING: Final = 10  # waiting jobs that are searched for one that never failed
+MOST_BYTES: Final = 64 * 1024  # of a payload that are shown; JSON is indented only if all of it is
+MOST_LINES: Final = 500
+MOST_CHARACTERS: Final = 500  # of a line
+_HEX_BYTES: Final = 16  # a line
+
+
+class PayloadLines(msgspec.Struct, frozen=True):
+    """A payload as lines; `cut`: there is more."""
+
+    lines: list[str]
+    cut: bool
+
+
+class LinePair(msgspec.Struct, frozen=True):
+    """A line of each payload, None where one has none. `differs`: they are not the same."""
+
+    left: str | None
+    right: str | None
+    differs: bool
 
 
 class Good(msgspec.Struct, frozen=True):
-    """A job to compare with: completed at `completed_ms`, or else one that waits and has not failed yet."""
+    """A job to compare with: completed at `completed_ms`, or one that waits and has not failed so far."""
 
     topic: str
     seq: int
@@ -38,8 +60,8 @@ class Good(msgspec.Struct, frozen=True):
 
 
 class Example(msgspec.Struct, frozen=True):
-    """`worker`: who had it last, "" for not known. `cut`: there is more of the payloads than `lines` has. `hidden`: why
-    there are none, "" where there are."""
+    """A failed job. `worker`: the last one, "" if it is not known. `lines`: its payload beside that of `good`, if there
+    is one; `cut`: there is more of the payloads. `hidden`: why there are no lines, "" where there are."""
 
     job: Shown
     out_ms: int
@@ -50,58 +72,62 @@ class Example(msgspec.Struct, frozen=True):
     seq: int | None
     hidden: str
     good: Good | None
-    lines: list[Pair]
+    lines: list[LinePair]
     same: bool
     cut: bool
 
 
 def out_ms(job: Shown) -> int:
-    """When a job went out, in ms since 1970."""
+    """When a job failed for good, in ms since 1970."""
     return job.updated_ms if job.dlq_moved_ms is None else job.dlq_moved_ms
 
 
 def seq_in(policy: Policy, job: Shown) -> int | None:
-    """The seq by which a requeue in a topic finds a job that is out; None: it doesn't."""
+    """The seq by which a requeue in a topic finds a failed job; None if it doesn't."""
     if job.topic_id == policy.topic.id:
         return job.seq
     return job.first_seq if job.first_topic_id == policy.topic.id else None
 
 
+def deliveries_of(job: Shown) -> int:
+    """How many deliveries a failed job had."""
+    return job.deliveries if job.dlq_moved_ms is None else job.original_deliveries or 0
+
+
 async def read(request: Request, policy: Policy, place: Place) -> Example | None:
-    """The job at a place, which whoever asks may see; None where it is gone, or not out."""
+    """The job at a place. None if it is gone, or has not failed. Raises Forbidden."""
     context = context_of(request)
-    for job in await shown.show(context.pools.rest, [place]):
-        if job.dlq_moved_ms is None and job.state != "failed":
-            return None
-        source = await _source(request, policy, job)
-        worker = "" if source is None else await _worker(context, source, job)
-        key = must_be_allowed(request, SEE, job.topic)
-        job = as_seen(key, job.topic, job)  # noqa: PLW2901
-        compares = source is not None and not job.hidden and sees_payloads(key, source.topic.name)
-        good = await _good(request, source) if source is not None and compares else None
-        bad = text_of(job.payload, job.content_type)
-        other = None if good is None else text_of(good.payload, good.content_type)
-        lines = pairs(bad.lines, bad.lines if other is None else other.lines)
-        error = job.last_error or SILENCE
-        return Example(
-            job=job,
-            out_ms=out_ms(job),
-            error=error[:MOST_CHARACTERS],
-            error_cut=len(error) > MOST_CHARACTERS,
-            worker=worker,
-            deliveries=job.deliveries if job.dlq_moved_ms is None else job.original_deliveries or 0,
-            seq=seq_in(policy, job),
-            hidden=WHY if job.hidden else "",
-            good=good,
-            lines=lines,
-            same=not any(line.differs for line in lines),
-            cut=bad.cut or (other is not None and other.cut),
-        )
-    return None
+    found = await jobs.show(context.pools.rest, [place])
+    if not found or (found[0].dlq_moved_ms is None and found[0].state != "failed"):
+        return None
+    source = await _source(request, policy, found[0])
+    worker = "" if source is None else await _worker(context, source, found[0])
+    key = must_be_allowed(request, SEE, found[0].topic)
+    job = as_seen(key, found[0].topic, found[0])
+    compares = source is not None and not job.hidden and sees_payloads(key, source.topic.name)
+    good = await _good(request, source) if source is not None and compares else None
+    bad = text_of(job.payload, job.content_type)
+    other = bad if good is None else text_of(good.payload, good.content_type)
+    lines = pairs(bad.lines, other.lines)
+    error = job.last_error or SILENCE
+    return Example(
+        job=job,
+        out_ms=out_ms(job),
+        error=error[:MOST_ERROR],
+        error_cut=len(error) > MOST_ERROR,
+        worker=worker,
+        deliveries=deliveries_of(job),
+        seq=seq_in(policy, job),
+        hidden=WHY if job.hidden else "",
+        good=good,
+        lines=lines,
+        same=not any(line.differs for line in lines),
+        cut=bad.cut or other.cut,
+    )
 
 
 async def _source(request: Request, policy: Policy, job: Shown) -> Policy | None:
-    """The topic that it failed in; None where that is gone, or not for whoever asks."""
+    """The topic that the job failed in; None if that is gone, or the visitor may not see it."""
     if job.original_topic is None or job.original_topic == policy.topic.name:
         return policy
     if not allows(request, SEE, job.original_topic):
@@ -113,7 +139,7 @@ async def _source(request: Request, policy: Policy, job: Shown) -> Policy | None
 
 
 async def _worker(context: Context, source: Policy, job: Shown) -> str:
-    """Who had it last, by the ledger; "" where that takes long to find: the job's own page waits for it."""
+    """The last worker, by the ledger; "" if finding it takes long: the job's own page waits for it."""
     seq = seq_in(source, job)
     if seq is None:
         return ""
@@ -128,8 +154,35 @@ async def _good(request: Request, source: Policy) -> Good | None:
             completed_ms = int(done.finished_at.timestamp() * 1000)
             return Good(topic.name, done.seq, completed_ms, done.payload, done.content_type)
     match = Match(states=("ready", "scheduled", "leased"))
-    found = await shown.find(db, topic, match, oldest_first=False, behind=BIGINT_MAX, limit=WAITING)
-    for job in await shown.show(db, [Place(topic.name, topic.id, seq) for seq in found.seqs]):
+    found = await jobs.find(db, topic, match, oldest_first=False, behind=BIGINT_MAX, limit=WAITING)
+    for job in await jobs.show(db, [Place(topic.name, topic.id, seq) for seq in found.seqs]):
         if job.last_error is None and job.original_topic is None:
             return Good(topic.name, job.seq, None, job.payload, job.content_type)
     return None
+
+
+def text_of(payload: bytes, content_type: str | None) -> PayloadLines:
+    """Indented JSON with its numbers as they were written, text as it is, anything else as hex."""
+    form, head = form_of(content_type), payload[:MOST_BYTES]
+    cut = len(payload) > MOST_BYTES
+    if form is Form.JSON and not cut:
+        try:
+            head = msgspec.json.format(payload, indent=2)
+        except (msgspec.DecodeError, RecursionError):
+            form = Form.TEXT
+    if form is Form.BYTES or not is_utf8(payload):
+        lines = [head[at : at + _HEX_BYTES].hex(" ") for at in range(0, len(head), _HEX_BYTES)]
+    else:
+        lines = head.decode(errors="replace").splitlines()
+    short = [one if len(one) <= MOST_CHARACTERS else one[:MOST_CHARACTERS] + "…" for one in lines[:MOST_LINES]]
+    return PayloadLines(short, cut or short != lines)
+
+
+def pairs(left: Sequence[str], right: Sequence[str]) -> list[LinePair]:
+    """The lines of both, equal ones beside each other. Of hundreds of lines, the common ones are matched only next to
+    others, so that the cost grows with the lines and not with their square."""
+    found = []
+    for kind, a, b, c, d in difflib.SequenceMatcher(None, left, right).get_opcodes():
+        both = itertools.zip_longest(left[a:b], right[c:d])
+        found += [LinePair(one, other, kind != "equal") for one, other in both]
+    return found

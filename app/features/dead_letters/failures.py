@@ -1,15 +1,24 @@
-"""What jobs that are out have failed with, by the kind of their errors. docs/failures.md."""
+"""What a topic's jobs failed with, by the kind of their errors, wherever they are now; and purges of one kind.
+docs/failures.md."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
+import asyncio
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from app.base.db import sql
-from app.kernel.model import Connection
+from app.base.outages import TOO_SLOW
+from app.errors import TopicNotFound
+from app.kernel.audit import trail
+from app.kernel.audit.trail import Action, Actor
+from app.kernel.batching import tried_again
+from app.kernel.engine import Core
+from app.kernel.topics.policy import Policy
+from app.kernel.topics.settings import TopicType
 
 _SQL: Final = sql.load_all(__package__)
 _FAILURES = _SQL["failures"]
@@ -20,10 +29,14 @@ SILENCE: Final = "The lease ended without a word"  # title of the cluster of job
 CLUSTERS_LOOKED_AT: Final = 1_000
 JOBS_COUNTED: Final = 200_000
 THE_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+BATCH: Final = 1_000  # jobs that one statement of a purge looks at
+LARGEST: Final = 20  # clusters that pages show
+LATELY: Final = timedelta(hours=1)
+COUNT_SECONDS: Final = 3  # that counting for a page may take
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """A cluster: jobs that are out and whose errors are of one kind. Times are in ms since 1970.
+    """A cluster: failed jobs and dead letters whose errors are of one kind. Times are in ms since 1970.
 
     `title` is what their errors have in common, None where they have none. There are `count`, or `at_least` so many,
     which had `fewest` to `most` deliveries. The newest is at topic and seq.
@@ -44,59 +57,87 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Failures(msgspec.Struct, frozen=True):
-    """Clusters, the largest first; and whether there may be more of them."""
+    """Clusters, the largest first. `more`: there may be others."""
 
     clusters: list[Failure]
     more: bool
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Jobs of one topic that failed in one topic, which is another for dead letters."""
+class FailureReader(Core):
+    """Reads and purges what failed in a topic: in the topic itself, and in its dead-letter topic."""
 
-    topic: str
-    failed_in: str
+    async def read(self, policy: Policy, since: datetime | None, limit: int) -> Failures:
+        """The `limit` largest clusters; with `since`, only of jobs that failed for good from then on.
 
+        Looks at CLUSTERS_LOOKED_AT clusters of each of the two topics, and counts JOBS_COUNTED jobs, shared among them.
+        """
+        dead = await self._dead_letter(policy)
+        rows = await self._engine.pools.rest.fetch(
+            _FAILURES,
+            policy.topic.name,
+            None if dead is None else dead.topic.name,
+            since or THE_BEGINNING,
+            CLUSTERS_LOOKED_AT,
+            JOBS_COUNTED,
+            limit + 1,
+        )
+        more = len(rows) > limit or any(row["cut"] for row in rows)
+        return Failures(
+            [Failure(**{name: row[name] for name in Failure.__struct_fields__}) for row in rows[:limit]], more
+        )
 
-async def read(db: Connection, topic: str, dead_letter: str | None, since: datetime | None, limit: int) -> Failures:
-    """The `limit` largest clusters of what is out in a topic, or failed in it and is in its dead-letter topic; with
-    `since`, only of what went out from then on.
+    async def largest(self, policy: Policy, patience: float, *, lately: bool = False) -> Failures | None:
+        """The LARGEST clusters, or those of the last hour, at most half a minute old: for pages. None if they can't be
+        had within `patience` seconds. Raises what asyncpg raises."""
 
-    Looks at CLUSTERS_LOOKED_AT clusters of each of the two topics, and counts JOBS_COUNTED jobs, shared among them.
-    """
-    rows = await db.fetch(
-        _FAILURES, topic, dead_letter, since or THE_BEGINNING, CLUSTERS_LOOKED_AT, JOBS_COUNTED, limit + 1
-    )
-    found = [dict(row) for row in rows]
-    more = len(found) > limit or any(one["cut"] for one in found)
-    return Failures([Failure(**{k: v for k, v in one.items() if k != "cut"}) for one in found[:limit]], more)
+        async def read() -> Failures | None:
+            try:
+                async with asyncio.timeout(COUNT_SECONDS):
+                    return await self.read(policy, datetime.now(UTC) - LATELY if lately else None, LARGEST)
+            except (TimeoutError, *TOO_SLOW):
+                return None
 
+        key = ("failures", policy.topic.id, policy.config.dead_letter, lately)
+        return await self._engine.kept.within(key, read, patience)
 
-async def places(db: Connection, topic: str, dead_letter: str | None) -> tuple[Sequence[Place], datetime]:
-    """Where jobs may be that a cluster of this topic has, and the database's time."""
-    rows = await db.fetch(_PLACES, topic, dead_letter, CLUSTERS_LOOKED_AT)
-    until = max((row["now"] for row in rows), default=THE_BEGINNING)
-    return [Place(row["topic"], row["failed_in"]) for row in rows], until
+    async def purge(self, policy: Policy, cluster: str, by: Actor) -> int:
+        """Delete the jobs that are in a cluster by now, for good: how many. Leases on them are lost. The audit trail
+        has an entry before anything is deleted.
 
+        It works in batches: other verbs come in between, and a purge that breaks off has done a part.
+        """
+        rest, topic = self._engine.pools.rest, policy.topic.name
+        await trail.record(rest, by, Action.CLUSTER_PURGED, topic, {"cluster": cluster})
+        dead = await self._dead_letter(policy)
+        name = None if dead is None else dead.topic.name
+        rows = await rest.fetch(_PLACES, topic, name, CLUSTERS_LOOKED_AT)
+        count = 0
+        for row in rows:
+            holder = dead if dead is not None and row["topic"] == name else policy
+            count += await self._purge_place(holder, row["failed_in"], cluster, row["now"])
+        return count
 
-class Purged(msgspec.Struct, frozen=True):
-    """What a batch of a purge deleted; of that, what counted as ready and as in flight; and the place of the last one
-    looked at, None at the end."""
+    async def _purge_place(self, holder: Policy, failed_in: str, cluster: str, until: datetime) -> int:
+        """Delete the jobs of a cluster that are in one topic, failed in one topic, and failed for good by `until`."""
+        db, topic, count = self._engine.verbs(holder), holder.topic, 0
+        after: tuple[datetime, int] | None = (THE_BEGINNING, 0)
+        while after is not None:
+            run = partial(db.fetchrow, _PURGE, topic.name, failed_in, cluster, *after, until, BATCH)
+            row = await tried_again(run)
+            assert row is not None, "it answers one row always"
+            self._engine.note_move(topic, ready=-row["ready"], in_flight=-row["in_flight"])
+            count += row["deleted"]
+            if row["deleted"] == row["picked"]:  # else another verb changed one meanwhile: again from the same place
+                after = None if row["last_at"] is None else (row["last_at"], row["last_seq"])
+        await self._engine.groups.left(holder)
+        return count
 
-    count: int
-    ready: int
-    in_flight: int
-    last: tuple[datetime, int] | None
-
-
-async def purge(
-    db: Connection, place: Place, cluster: str, *, after: tuple[datetime, int], until: datetime, limit: int
-) -> Purged:
-    """Delete jobs of a cluster at a place that went out by `until`: the next `limit` behind `after`."""
-    count = ready = in_flight = 0
-    row = None
-    while row is None or row["deleted"] < row["picked"]:
-        row = await db.fetchrow(_PURGE, place.topic, place.failed_in, cluster, *after, until, limit)
-        assert row is not None, "it answers one row always"
-        count, ready, in_flight = count + row["deleted"], ready + row["ready"], in_flight + row["in_flight"]
-    last = None if row["last_at"] is None else (row["last_at"], row["last_seq"])
-    return Purged(count, ready, in_flight, last)
+    async def _dead_letter(self, policy: Policy) -> Policy | None:
+        """The queue that takes the topic's dead letters, if there is one."""
+        if policy.config.dead_letter is None:
+            return None
+        try:
+            dead = await self._engine.policies.get(policy.config.dead_letter)
+        except TopicNotFound:
+            return None
+        return dead if dead.config.type is TopicType.QUEUE else None

@@ -8,7 +8,7 @@ import msgspec
 
 from app.errors import InvalidRequest, TopicNotFound
 from app.features.dead_letters import requeues
-from app.features.dead_letters.reader import FailureReader
+from app.features.dead_letters.failures import FailureReader
 from app.features.dead_letters.requeues import RequeueBody
 from app.features.jobs import operation_requests as operations
 from app.features.jobs.redrive_bodies import OperationCount

@@ -1,4 +1,4 @@
-"""/admin/topics/{topic}/dead: what failed, by the kind of the error, those that grew lately first; and its requeues."""
+"""/admin/topics/{topic}/dead: what failed, by the kind of the error, what grew most lately first; and the requeues."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.features.dead_letters.failures import SILENCE, Failure
-from app.features.dead_letters.largest import LATELY, largest_failures
-from app.features.dead_letters.page_filters import may_see_letters
+from app.features.dead_letters.failures import LATELY, SILENCE, Failure, FailureReader
 from app.features.jobs.redrives import Redrives
 from app.http.context import Context, context_of
 from app.kernel.counts.levels import Levels
@@ -26,8 +24,8 @@ PATIENCE_SECONDS: Final = 3.0  # for each of two readings
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """A kind of error. `lately`: how many of its jobs went out within the hour, None for not known; `fresh`: it has
-    none from before."""
+    """A kind of error. `lately`: how many of its jobs failed within the last hour, None if that is not known; `fresh`:
+    all of them did."""
 
     failure: Failure
     title: str
@@ -64,23 +62,23 @@ async def show(request: Request) -> Response:
 
 
 async def read(context: Context, policy: Policy) -> list[Cluster] | None:
-    """The topic's clusters, those that grew most within the hour first, as of half a minute ago at most; None where
-    they can't be had in time."""
-    found = await largest_failures(context, policy, PATIENCE_SECONDS)
+    """The topic's clusters, at most half a minute old, those that grew most within the last hour first. None if they
+    can't be had in time."""
+    reader = context.core(FailureReader)
+    found = await reader.largest(policy, PATIENCE_SECONDS)
     if found is None:
         return None
-    grown = await largest_failures(context, policy, PATIENCE_SECONDS, lately=True)
-    lately = None if grown is None else {one.cluster: one for one in grown.clusters}
-    every = {one.cluster: one for one in ([] if grown is None else grown.clusters)}
-    every |= {one.cluster: one for one in found.clusters}
-    # Of more clusters than are read, one that is not among those that grew may have grown by less than they did.
+    grown = await reader.largest(policy, PATIENCE_SECONDS, lately=True)
+    lately = {} if grown is None else {one.cluster: one for one in grown.clusters}
+    every = lately | {one.cluster: one for one in found.clusters}
+    # Where there are more clusters than are read, one that is not among those that grew may have grown a little.
     cut = grown is None or grown.more
-    clusters = [_cluster(one, None if lately is None else lately.get(one.cluster), cut) for one in every.values()]
+    clusters = [_cluster(one, lately.get(one.cluster), cut) for one in every.values()]
     return sorted(clusters, key=lambda one: (one.lately or 0, one.failure.count, one.failure.last_ms), reverse=True)
 
 
 async def find(context: Context, policy: Policy, cluster: str) -> Cluster | None:
-    """A cluster, if it is among those that are shown; none by the name of ""."""
+    """A cluster by its id, if the page lists it. "" is the id of none."""
     known = (await read(context, policy) or []) if cluster else []
     return next((one for one in known if one.failure.cluster == cluster), None)
 
@@ -96,7 +94,12 @@ def _cluster(one: Failure, lately: Failure | None, cut: bool) -> Cluster:
     )
 
 
+def may_see_letters(request: Request, policy: Policy) -> bool:
+    """Whether the visitor may see the topic that takes the dead letters, too."""
+    return policy.config.dead_letter is None or allows(request, SEE, policy.config.dead_letter)
+
+
 async def _is_log(context: Context, policy: Policy) -> bool:
-    """Whether its dead letters become records of a log, which are no jobs."""
+    """Whether the dead letters become records of a log, which are no jobs."""
     found = None if policy.config.dead_letter is None else await context.policies.for_anybody(policy.config.dead_letter)
     return found is not None and found.config.type is TopicType.LOG

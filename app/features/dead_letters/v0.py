@@ -12,8 +12,7 @@ from starlette.requests import Request
 
 from app.errors import InvalidRequest
 from app.features.dead_letters import requeues
-from app.features.dead_letters.failures import SILENCE, Failure
-from app.features.dead_letters.reader import FailureReader
+from app.features.dead_letters.failures import SILENCE, Failure, FailureReader
 from app.features.dead_letters.requeues import RequeueBody
 from app.features.jobs.operation_requests import find_operation, must_cover_letters
 from app.features.jobs.operations import Operation

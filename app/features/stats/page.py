@@ -15,8 +15,7 @@ from app.base.metrics import catalogue
 from app.base.outages import UNREACHABLE
 from app.base.times import duration
 from app.errors import HoldfastError
-from app.features.dead_letters.failures import SILENCE
-from app.features.dead_letters.largest import largest_failures
+from app.features.dead_letters.failures import SILENCE, FailureReader
 from app.features.jobs import links
 from app.features.stats import overview
 from app.features.stats.overview import Overview, Snapshot, Sort, TopicOverview
@@ -104,7 +103,7 @@ async def _hurt(context: Context, request: Request, seen: TopicOverview, explain
     if explain and any(one.code in _FAILS for one in seen.troubles) and (dead is None or allows(request, SEE, dead)):
         # What it says is worth no wait, and no page that fails for want of it.
         with contextlib.suppress(HoldfastError, *UNREACHABLE):
-            found = await largest_failures(context, policy, PATIENCE_SECONDS, lately=True)
+            found = await context.core(FailureReader).largest(policy, PATIENCE_SECONDS, lately=True)
             for one in found.clusters[:1] if found is not None else ():
                 error, cluster = one.title or SILENCE, one.cluster
     return Hurt(seen, seen.troubles[0].level.value, error, cluster)

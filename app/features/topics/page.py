@@ -16,8 +16,7 @@ from starlette.responses import RedirectResponse, Response
 from app.base.outages import TOO_SLOW
 from app.base.times import EPOCH
 from app.errors import InvalidRequest, NotFound, TopicNotFound
-from app.features.dead_letters.failures import SILENCE, Failures
-from app.features.dead_letters.largest import largest_failures
+from app.features.dead_letters.failures import SILENCE, FailureReader, Failures
 from app.features.explain.explain import Explain
 from app.features.jobs.requests import Leases, release
 from app.features.schedules.changes import Schedules
@@ -230,7 +229,7 @@ async def _failures(context: Context, request: Request, policy: Policy) -> Failu
     dead = policy.config.dead_letter
     if dead is not None and not allows(request, SEE, dead):
         return None
-    return await largest_failures(context, policy, SECONDS)
+    return await context.core(FailureReader).largest(policy, SECONDS)
 
 
 async def _charts(context: Context, policy: Policy, over: str) -> list[Chart] | None:

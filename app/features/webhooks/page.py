@@ -8,8 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.features.dead_letters.failures import SILENCE, Failures
-from app.features.dead_letters.largest import largest_failures
+from app.features.dead_letters.failures import SILENCE, FailureReader, Failures
 from app.features.stats.overview import Overview
 from app.features.topics.page import SECONDS
 from app.http.context import context_of
@@ -41,7 +40,7 @@ async def show(request: Request) -> Response:
         holding = await context.core(Levels).look_at(policy)
         (statuses,) = await shown.statuses(context.pools.rest, [policy.topic])
         given_up = statuses.failed
-        failures = await largest_failures(context, policy, SECONDS)
+        failures = await context.core(FailureReader).largest(policy, SECONDS)
     view = await context.core(Overview).read()
     hooks = [(one.name, one.policy.config.webhook) for one in view.topics]
     told = [Told(name, hook.url or "", ", ".join(hook.on)) for name, hook in hooks if hook is not None]
