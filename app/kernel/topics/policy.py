@@ -217,8 +217,11 @@ def clamp_lease(lease_ms: int) -> int:
 
 
 def check_groups(name: str, batch: Batch) -> None:
-    """Whether a queue of this name takes these records. Raises InvalidRequest where names ask for groups and one has
-    none."""
+    """Check that each record has a group where the topic's name asks for groups. Raises InvalidRequest.
+
+    Enqueues.admit does it for every batch, schedules' too. The HTTP edges have done it before, by the name alone: they
+    make a topic that is absent, and none may be made for a batch that is refused.
+    """
     if name.endswith(FIFO) and (len(batch.groups) < len(batch) or None in batch.groups):
         at = batch.groups.index(None) if None in batch.groups else len(batch.groups)
         raise InvalidRequest(

@@ -75,9 +75,12 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Moves rows to the jobs of their topics, as app/kernel/enqueue/sql/enqueue.sql does: those of one INSERT into the inbox, or
--- those that one commit takes out of what is staged. In the order in which they came; rows that are placed singly, for
--- their keys, groups or dedupe ids, by place.
+-- Moves rows to the jobs of their topics: those of one INSERT into the inbox, or those that one commit takes out of what is
+-- staged. In the order in which they came; rows that are placed singly, for their keys, groups or dedupe ids, by place.
+--
+-- Rows that are placed singly go to enqueue_keyed or enqueue_deduped. The others are inserted here, by an INSERT of its own
+-- beside enqueue_plain's: that one takes arrays, which would hold all payloads of a statement in memory at once and end
+-- at 1 GB, while these rows stream from the transition table, however many there are; and these may have webhooks.
 CREATE OR REPLACE FUNCTION holdfast.take_inbox() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
