@@ -128,7 +128,7 @@ async def calls(world: World) -> dict[str, tuple[Statement, tuple[object, ...]]]
         statement = statements.named(name.partition("_endless")[0])
         if name == "claim_endless":
             ended = await world.arguments(statement.name, count=2 * N)
-            found[name] = statement, (*ended[:10], False, *ended[11:])
+            found[name] = statement, (*ended[:12], None, *ended[13:])
             continue
         await plans.prepare(world.db, statement)
         found[name] = statement, more[name] if name in more else await world.arguments(name, count=N)

@@ -130,7 +130,7 @@ class World:
         marks = ["", "", "t1"], [5, 0, 0], [after] * 3, [0 if after == 0 else await self.db.fetchval(FIRST_DUE)] * 3
         slots = [str(uuid4()) for _ in range(count)], [1] * count, ["w"], [30_000]
         every: dict[str, tuple[object, ...]] = {
-            "claim": (busy.name, count, *lanes, *slots, True, 3, False, [1, 3], [2, 3], [count, count], [], 1 << 26),
+            "claim": (busy.name, *lanes, [], [2, 3], [count, count], *slots, 3, False, 1 << 26),
             "in_flight": (busy.name, ["t1", "t2"], [count, count]),
             "turns": (busy.name, count, *lanes),
             "ack": (busy.name, seqs, leases, nothing),
@@ -267,9 +267,9 @@ async def test_while_a_snapshot_is_held_and_thousands_are_consumed(new_database:
             assert at_cursor.root["Actual Rows"] == few + 1  # the clock
             assert broken(PROMISES["claim"], at_cursor, few) == ""
             # The control: from the start of its lane, it walks over all that was consumed.
-            name, most, _tenants, _priorities, _after, _due, *slots = await world.arguments("claim", count=few)
+            name, _tenants, _priorities, _after, _due, *slots = await world.arguments("claim", count=few)
             lane = [""], [0], [0], [None]
-            from_start = await plans.explain(world.db, claim, name, most, *lane, *slots)
+            from_start = await plans.explain(world.db, claim, name, *lane, *slots)
             assert broken(PROMISES["claim"], from_start, few) != ""
 
 

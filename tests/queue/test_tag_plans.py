@@ -28,7 +28,7 @@ async def test_a_rare_tag_is_found_among_many_jobs(new_database: Callable[[], Aw
                 await plans.prepare(world.db, statements.named(name))
             lanes = ([""], [0], [0], [0])
             slots = ([str(uuid4()) for _ in range(COUNT)], [1] * COUNT, ["w"], [30_000])
-            given: tuple[object, ...] = ("busy", COUNT, *lanes, *slots, True, 3, False, [1], [1], [COUNT], [], 1 << 26)
+            given: tuple[object, ...] = ("busy", *lanes, [], [1], [COUNT], *slots, 3, False, 1 << 26)
             promise = Promise({"jobs_due", "jobs_tagged"}, 30)
             for tags in (["rare"], ["common"], ["none", "rare", "common"]):
                 plan = await plans.explain(world.db, statements.named("claim_tagged"), *given, tags)
@@ -42,5 +42,5 @@ async def test_a_rare_tag_is_found_among_many_jobs(new_database: Callable[[], Aw
 
 
 def test_but_for_how_jobs_are_found_it_is_the_claim_of_all_jobs() -> None:
-    claim, tagged = (statements.named(name).text.partition("), seat AS")[2] for name in ("claim", "claim_tagged"))
+    claim, tagged = (statements.named(name).text.partition("), seats AS")[2] for name in ("claim", "claim_tagged"))
     assert claim == tagged != ""

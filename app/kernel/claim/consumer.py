@@ -17,6 +17,7 @@ from asyncpg.pgproto.pgproto import UUID
 
 from app.base.db import sql
 from app.kernel.claim.ordering import sort_keys
+from app.kernel.counts import inspector
 from app.kernel.model import Budget, Connection, Held, Job, LeaseId, Reach, Seq, Share, Topic
 from app.kernel.settle.results import NOTHING, Ended, Keep, Progress
 from app.kernel.topics.backoff import SUSPECTED_FROM, Backoff
@@ -101,28 +102,21 @@ async def claim(
     """
     wanted = len(slots.callers)
     shares = [Share(len(reaches), wanted)] if shares is None else shares
-    ends = list(itertools.accumulate(share.lanes for share in shares))
     noise = os.urandom(16 * wanted)  # no counter: after a failover that lost commits it would repeat itself
     leases = [UUID(noise[i : i + 16]) for i in range(0, 16 * wanted, 16)]
     rows = await db.fetch(
         _CLAIM if tags is None else _CLAIM_TAGGED,
         topic.name,
-        wanted,
-        [reach.lane.tenant for reach in reaches],
-        [reach.lane.priority for reach in reaches],
-        [reach.after for reach in reaches],
-        [reach.due for reach in reaches],
+        *inspector.columns(reaches),
+        [reach.most_due for reach in reaches] if by_time else [],
+        list(itertools.accumulate(share.lanes for share in shares)),
+        [share.most for share in shares],
         leases,
         [caller + 1 for caller in slots.callers],
         slots.nodes,
         slots.leases_ms,
-        budget.ends,
-        budget.max_deliveries,
+        budget.max_deliveries if budget.ends else None,
         whole,
-        [end - share.lanes + 1 for end, share in zip(ends, shares, strict=True)],
-        ends,
-        [share.most for share in shares],
-        [reach.most_due for reach in reaches] if by_time else [],
         most_bytes,
         *(() if tags is None else (tags,)),
     )

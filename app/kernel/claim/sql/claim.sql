@@ -1,13 +1,16 @@
 -- Lease jobs to a cohort of callers: the i-th job that may be leased takes the i-th slot.
---   $1 topic  $2 most jobs to look at, also the number of slots
---   lanes, in claim order, each once:  $3 tenants  $4 priorities  $5 ready jobs above this position
---                                      $6 due jobs after this time, in µs since 1970 (NULL: don't look)
---                                      $17 most due jobs, or NULL; where the array is shorter, as many as there are
---   slots:  $7 lease ids  $8 the slot's caller, from 1      callers:  $9 nodes  $10 lease lengths in ms
---   $11 whether deliveries run out here  $12 the topic's max_deliveries, 0 for no end  $13 whether `more` is wanted, what
---   the messages dialect shows besides (NULL: not wanted)
---   shares of it, one for each tenant:  $14 its first lane  $15 its last, places in $3  $16 most jobs to look at in them
---   $18 bytes of payload after which nothing more is leased
+--   $1 topic
+--   lanes, in claim order, each once:  $2 tenants  $3 priorities  $4 ready jobs above this position
+--                                      $5 due jobs after this time, in µs since 1970 (NULL: don't look)
+--                                      $6 most due jobs, or NULL; where the array is shorter, as many as there are
+--   shares of it, one for each tenant:  $7 its last lane, a place in $2  $8 most jobs to look at in its lanes
+--   slots, as many as jobs are looked at:  $9 lease ids  $10 the slot's caller, from 1
+--   callers:  $11 nodes  $12 lease lengths in ms
+--   $13 the topic's max_deliveries, 0 for no end; NULL: deliveries don't run out here
+--   $14 whether `more` is wanted, what the messages dialect shows besides (NULL: not wanted)
+--   $15 bytes of payload after which nothing more is leased
+-- `candidates` are the jobs that were met, and locked; `seats` those of them that may be leased, in order, each with its
+-- slot; `leases` those that were.
 -- Rows by what they are (`kind`):
 --   leased     a job and its slot; again: the same, whose last delivery had ended by its deadline
 --   exhausted, expired   a job met on the way that has no delivery left, or whose time to live has passed: not leased;
@@ -15,19 +18,22 @@
 --   lost       a job that was locked, and had been changed meanwhile: not leased, and still there
 --   heavy      a job behind as many bytes as were wanted: not leased, and still there
 --   clock      one row always, the last: `place` is now()
--- `lane` is the lane's place in $3 (from 1), `due` whether the job stood in its due part, `place` its position there:
+-- `lane` is the lane's place in $2 (from 1), `due` whether the job stood in its due part, `place` its position there:
 -- a position, or a time in µs since 1970. `created` is in seconds since 1970, exact to the µs. `rare` is what few jobs
 -- have, NULL where a job has none of it. Lanes are gone through in order, each due part before the ready part, until the
--- share's most or $2 jobs were met: all of the share before the last one met were seen to their ends.
+-- share's most were met, or as many as there are slots: all of the share before the last one met were seen to their ends.
 -- Compares with now(), which an index can serve; writes clock_timestamp(), so that no lease is born short.
 -- Changes by ctid: a join by key turns into a walk over the whole index when statistics are stale.
 -- Indexes: jobs_due, jobs_ready. Needs the hot pool's planner settings.
-WITH picked AS MATERIALIZED (
-    SELECT y.* FROM unnest($14::integer[], $15::integer[], $16::integer[]) AS share(first, last, most) CROSS JOIN LATERAL (
+WITH candidates AS MATERIALIZED (
+    SELECT y.* FROM (
+        SELECT coalesce(($7::integer[])[s.n - 1], 0) + 1 AS first, s.last, s.most
+        FROM unnest($7::integer[], $8::integer[]) WITH ORDINALITY AS s(last, most, n)
+    ) share CROSS JOIN LATERAL (
         SELECT x.*, share.first - 1 + l.ord AS ord
-        FROM unnest(($3::text[])[share.first:share.last], ($4::smallint[])[share.first:share.last],
-                    ($5::bigint[])[share.first:share.last], ($6::bigint[])[share.first:share.last],
-                    ($17::integer[])[share.first:share.last])
+        FROM unnest(($2::text[])[share.first:share.last], ($3::smallint[])[share.first:share.last],
+                    ($4::bigint[])[share.first:share.last], ($5::bigint[])[share.first:share.last],
+                    ($6::integer[])[share.first:share.last])
             WITH ORDINALITY AS l(tenant, priority, after, due_after, most_due, ord)
         CROSS JOIN LATERAL (
             SELECT * FROM (
@@ -35,14 +41,14 @@ WITH picked AS MATERIALIZED (
                        (date_part('epoch', j.visible_at) * 1000000)::bigint AS place, j.seq,
                        octet_length(j.payload) AS size,
                        CASE WHEN j.expires_at <= now() THEN 'expired'
-                            WHEN $11::boolean AND coalesce(j.max_deliveries, $12::integer) > 0
-                                 AND j.deliveries >= coalesce(j.max_deliveries, $12::integer) THEN 'exhausted'
+                            WHEN $13::integer IS NOT NULL AND coalesce(j.max_deliveries, $13::integer) > 0
+                                 AND j.deliveries >= coalesce(j.max_deliveries, $13::integer) THEN 'exhausted'
                        END AS spent
                 FROM holdfast.jobs j
                 WHERE j.topic = $1 AND j.tenant = l.tenant AND j.priority = l.priority
                   AND j.state IN ('leased', 'scheduled') AND j.visible_at < now()
                   AND j.visible_at > timestamptz 'epoch' + l.due_after * interval '1 microsecond'
-                ORDER BY j.visible_at LIMIT coalesce(l.most_due, $2::integer) FOR UPDATE SKIP LOCKED
+                ORDER BY j.visible_at LIMIT coalesce(l.most_due, cardinality($9::uuid[])) FOR UPDATE SKIP LOCKED
             ) due
             UNION ALL
             SELECT * FROM (
@@ -51,48 +57,48 @@ WITH picked AS MATERIALIZED (
                 FROM holdfast.jobs j
                 WHERE j.topic = $1 AND j.tenant = l.tenant AND j.priority = l.priority
                   AND j.state = 'ready' AND j.position > l.after
-                ORDER BY j.position LIMIT $2::integer FOR UPDATE SKIP LOCKED
+                ORDER BY j.position LIMIT cardinality($9::uuid[]) FOR UPDATE SKIP LOCKED
             ) ready
         ) x LIMIT share.most
-    ) y LIMIT $2::integer
-), seat AS MATERIALIZED (
+    ) y LIMIT cardinality($9::uuid[])
+), seats AS MATERIALIZED (
     SELECT tid, ord, part, again, began_at, place, seq, row_number() OVER w AS slot, sum(size) OVER w - size AS before
-    FROM picked WHERE spent IS NULL WINDOW w AS (ORDER BY ord, part, place ROWS UNBOUNDED PRECEDING)
-), leased AS (
+    FROM candidates WHERE spent IS NULL WINDOW w AS (ORDER BY ord, part, place ROWS UNBOUNDED PRECEDING)
+), leases AS (
     UPDATE holdfast.jobs j
     SET state = 'leased', leased_at = clock_timestamp(), deliveries = j.deliveries + 1,
         crashes = j.crashes + s.again::integer,
-        lease_id = ($7::uuid[])[s.slot], node = ($9::text[])[($8::integer[])[s.slot]],
-        visible_at = clock_timestamp() + ($10::bigint[])[($8::integer[])[s.slot]] * interval '1 ms'
-    FROM seat s WHERE j.ctid = s.tid AND s.before < $18::bigint
+        lease_id = ($9::uuid[])[s.slot], node = ($11::text[])[($10::integer[])[s.slot]],
+        visible_at = clock_timestamp() + ($12::bigint[])[($10::integer[])[s.slot]] * interval '1 ms'
+    FROM seats s WHERE j.ctid = s.tid AND s.before < $15::bigint
     RETURNING s.slot, s.ord, s.part, s.again, s.began_at, s.place, j.tenant, j.topic_id, j.seq, j.deliveries, j.lease_id,
               j.node, j.visible_at, j.created_at, j.tag, j.metadata, j.payload, j.content_type,
               CASE WHEN j.key IS NOT NULL OR j.grp IS NOT NULL OR j.original_topic IS NOT NULL OR j.crashes > 0
                    THEN ROW(j.original_topic, j.original_seq, j.original_deliveries, j.key, j.grp, j.crashes,
                             j.original_crashes) END AS rare,
-              CASE WHEN $13::boolean
+              CASE WHEN $14::boolean
                    THEN ROW(j.last_error, (date_part('epoch', j.expires_at) * 1000)::bigint, j.max_deliveries,
                             (date_part('epoch', j.dlq_moved_at) * 1000)::bigint, j.first_topic_id, j.first_seq) END AS more
-), event AS (
+), events AS (
     INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries, lease_id, node, until, began_at, tenant)
-    SELECT $1, topic_id, seq, 'claimed', deliveries, lease_id, node, visible_at, began_at, nullif(tenant, '') FROM leased
-), tally AS (
+    SELECT $1, topic_id, seq, 'claimed', deliveries, lease_id, node, visible_at, began_at, nullif(tenant, '') FROM leases
+), tallies AS (
     INSERT INTO holdfast.tallies (topic_id, ready, scheduled, leased)
-    SELECT min(topic_id), -sum(part), sum(part + again::integer - 1), sum(1 - again::integer) FROM leased
+    SELECT min(topic_id), -sum(part), sum(part + again::integer - 1), sum(1 - again::integer) FROM leases
     HAVING count(*) > 0
 )
 SELECT CASE WHEN again THEN 'again' ELSE 'leased' END AS kind, ord AS lane, part = 0 AS due, place, slot, seq, deliveries,
        (date_part('epoch', visible_at) * 1000)::bigint AS deadline_ms,
        date_part('epoch', created_at) AS created, tag, metadata, payload, content_type, rare, more
-FROM leased
+FROM leases
 UNION ALL
 SELECT spent, ord, part = 0, place, NULL, seq, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-FROM picked WHERE spent IS NOT NULL
+FROM candidates WHERE spent IS NOT NULL
 UNION ALL
-SELECT CASE WHEN before < $18::bigint THEN 'lost' ELSE 'heavy' END, ord, part = 0, place, NULL, seq, NULL, NULL, NULL, NULL,
+SELECT CASE WHEN before < $15::bigint THEN 'lost' ELSE 'heavy' END, ord, part = 0, place, NULL, seq, NULL, NULL, NULL, NULL,
        NULL, NULL, NULL, NULL, NULL
-FROM seat
-WHERE (SELECT count(*) FROM leased) < (SELECT count(*) FROM seat) AND slot NOT IN (SELECT slot FROM leased)
+FROM seats
+WHERE (SELECT count(*) FROM leases) < (SELECT count(*) FROM seats) AND slot NOT IN (SELECT slot FROM leases)
 UNION ALL
 SELECT 'clock', NULL, NULL, (date_part('epoch', now()) * 1000000)::bigint, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
        NULL, NULL, NULL
