@@ -9,7 +9,7 @@ import asyncpg
 import httpx
 import pytest
 
-from app.features.explain.reasons import Code, Reason
+from app.features.explain.reasons import Reason, ReasonCode
 from app.features.stats.rows import DepthStep, Durations, StatsStep
 from app.features.topics.page import curves, depth
 from app.pages import assets
@@ -139,7 +139,7 @@ def test_a_time_in_what_somebody_has_written_stays_as_it_is() -> None:
     words = (
         'It is to be had from 2026-01-31T09:00:00.000Z, in 2 s. It was returned: "not before 2026-01-31T09:00:01.000Z".'
     )
-    before, at, after = Reason(Code.SCHEDULED, words, {"until": 1_769_850_000_000, "deliveries": 1}).parts
+    before, at, after = Reason(ReasonCode.SCHEDULED, words, {"until": 1_769_850_000_000, "deliveries": 1}).parts
     assert (before, at) == ("It is to be had from ", 1_769_850_000_000)
     assert str(after).endswith('"not before 2026-01-31T09:00:01.000Z".')
-    assert Reason(Code.NEXT, "Nothing is before it.").parts == ["Nothing is before it."]
+    assert Reason(ReasonCode.NEXT, "Nothing is before it.").parts == ["Nothing is before it."]

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from app.features.logs import store
-from app.features.logs.store import Options, Place
+from app.features.logs.store import Options, WatchPlace
 from app.features.logs.v0_watch import _position
 from app.features.logs.watches import Watches
 from tests.api.dialect import Body, Topic, eventually, refused
@@ -296,7 +296,7 @@ async def test_too_many_streams(serve: Serve, log: Topic) -> None:
 def test_an_id_that_would_be_long_has_the_topics_told_last() -> None:
     """What was sent of the others has arrived long since; and a header has an end."""
 
-    places = {f"topic-{i:03}-{'x' * 200}": Place(i, i) for i in range(256)}
+    places = {f"topic-{i:03}-{'x' * 200}": WatchPlace(i, i) for i in range(256)}
     name = next(iter(places))
     line = _position(places, name, 77)
     shown = position(Frame(line.decode(), 0.0))

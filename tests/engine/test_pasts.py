@@ -67,4 +67,4 @@ async def test_a_pace_that_takes_too_long_is_not_told(
         assert time.monotonic() < began + 3
         pace = await machine.engine.core(Explain)._pace(queue)
     assert recent.claimed == 0
-    assert not pace.unclaimed, "that nobody claims is not known"
+    assert not pace.nobody_claims, "that nobody claims is not known"

@@ -17,7 +17,7 @@ from app.errors import NotFound, Throttled, TopicNotFound
 from app.features.schedules import store as rows
 from app.features.schedules.changes import Schedules
 from app.features.schedules.fires import LONGEST_WAIT, MOST_MISSED
-from app.features.schedules.store import FIELDS, Missed, Schedule, Wanted, of_record
+from app.features.schedules.store import FIELDS, Missed, Schedule, ScheduleSpec, of_record
 from app.kernel.model import Batch, Connection, Held
 from app.kernel.topics import store
 from app.kernel.topics.policy import Policy
@@ -52,7 +52,7 @@ class Clock:
         """Make it, or replace it."""
         batch = wanted.pop("batch", Batch(payloads=[b'{"a":1}']))
         payload, fields = of_record(batch)
-        made = Wanted(policy.topic.name, cron, "UTC", Missed.ONCE, payload, fields)
+        made = ScheduleSpec(policy.topic.name, cron, "UTC", Missed.ONCE, payload, fields)
         kept, _ = await schedules(self.machine).put(self.name, replace(made, **wanted))
         if kept.next_fire is not None:
             self.at = kept.next_fire
@@ -80,7 +80,7 @@ def before_settling(monkeypatch: pytest.MonkeyPatch) -> Callable[[Hold], None]:
     settle = rows.settle
 
     def prepare(hold: Hold) -> None:
-        async def held(db: Connection, outcomes: Sequence[rows.Settled]) -> None:
+        async def held(db: Connection, outcomes: Sequence[rows.FireOutcome]) -> None:
             monkeypatch.setattr(rows, "settle", settle)
             await hold(db)
             await settle(db, outcomes)

@@ -13,8 +13,8 @@ import msgspec
 from app.base.outages import TOO_SLOW
 from app.base.times import rfc3339
 from app.features.explain import reasons, store
-from app.features.explain.reasons import Ahead, Code, Facts, Pace, Reason, Room, Verdict, Waiting
-from app.features.explain.store import COUNTED, Head, Row
+from app.features.explain.reasons import Ahead, ClaimPace, Facts, Reason, ReasonCode, TenantRoom, Verdict, Waiting
+from app.features.explain.store import COUNTED, GroupHead, JobNow
 from app.kernel import jobs, ledger
 from app.kernel.claim import limits, ordering
 from app.kernel.claim.ordering import OVERTAKE_SHARE
@@ -36,10 +36,10 @@ NEARLY: Final = 0.9
 _NOTHING: Final = Recent(0, 0, 0, None, None)
 
 
-class Explained(msgspec.Struct, frozen=True):
+class Explanation(msgspec.Struct, frozen=True):
     """A job's state, None where it is gone and the ledger has its end, and what is to be said."""
 
-    row: Row | None
+    row: JobNow | None
     verdict: Verdict
 
 
@@ -48,7 +48,7 @@ class Explain(Core):
 
     async def job(
         self, policy: Policy, seq: int, *, covers: Callable[[str], bool], last: Sequence[Event] | None = None
-    ) -> Explained | None:
+    ) -> Explanation | None:
         """Why a job is not running; None if nothing is known of it. Where it is as a dead letter is told if `covers`
         that topic. `last`: its events, the newest first, for who has read them already; one is enough."""
         db = self._engine.pools.rest
@@ -61,7 +61,7 @@ class Explain(Core):
         elif row.state in {"ready", "scheduled"} and not row.spent:
             facts.ahead, facts.pace = await self._ahead(policy, row), await self._pace(policy)
             facts.room = await self._room(policy, row.tenant)
-        return Explained(row, reasons.of_job(row, facts))
+        return Explanation(row, reasons.of_job(row, facts))
 
     async def topic(self, policy: Policy) -> tuple[Waiting, Verdict]:
         """Why a queue's jobs are not running."""
@@ -76,7 +76,7 @@ class Explain(Core):
 
     async def group(
         self, policy: Policy, tenant: str, group: str, *, covers: Callable[[str], bool]
-    ) -> tuple[Head, Verdict]:
+    ) -> tuple[GroupHead, Verdict]:
         """What is out of a group, how many wait behind it, and why the first is not running; see `job`."""
         head = await store.head(self._engine.pools.rest, policy.topic, tenant, group)
         out = None if head.seq is None else await self.job(policy, head.seq, covers=covers)
@@ -84,14 +84,14 @@ class Explain(Core):
 
     async def _gone(
         self, policy: Policy, seq: int, covers: Callable[[str], bool], events: Sequence[Event] | None
-    ) -> Explained | None:
+    ) -> Explanation | None:
         db, topic = self._engine.pools.rest, policy.topic
         for place in (await jobs.letters(db, [(topic.id, seq)])).values():
             for letter in await jobs.show(db, [place]):
                 where = (letter.topic, letter.seq) if covers(letter.topic) else None
                 deliveries = letter.original_deliveries or 0
                 dead = reasons.of_dead_letter(where, deliveries, letter.last_error, letter.dlq_moved_ms)
-                return Explained(None, Verdict([dead], None))
+                return Explanation(None, Verdict([dead], None))
         if events is None:
             events = await ledger.last(db, topic, seq, 1)
         if not events:
@@ -99,11 +99,11 @@ class Explain(Core):
         last = events[0]
         if last.event == "dead_lettered":  # into a log, or it is there no more
             dead = reasons.of_dead_letter(None, last.deliveries, last.detail, last.at_ms)
-            return Explained(None, Verdict([dead], None))
+            return Explanation(None, Verdict([dead], None))
         kept = await results.find(db, topic, seq) if last.event == "acked" else None
-        return Explained(None, Verdict([_ended(topic, seq, last, kept)], None))
+        return Explanation(None, Verdict([_end_reason(topic, seq, last, kept)], None))
 
-    async def _ahead(self, policy: Policy, row: Row) -> Ahead:
+    async def _ahead(self, policy: Policy, row: JobNow) -> Ahead:
         """How many jobs come before one: of its tenant those that do, and of each other tenant that is not paused as
         many as fair turns give it meanwhile."""
         config, lows = policy.config, self._engine.marks.lows(policy.topic.id)
@@ -119,14 +119,14 @@ class Explain(Core):
                 own += n
                 at_least = at_least or n >= COUNTED
         if config.aging_ms:
-            most = await self._aged(policy, row, lanes, lows)
+            most = await self._most_by_age(policy, row, lanes, lows)
             own = own if most is None else min(own, most)
         weights = config.tenant_weights
         share = (own + 1) / weights.get(row.tenant, 1)
         turns = sum(min(n, math.ceil(share * weights.get(tenant, 1))) for tenant, n in others.items())
         return Ahead(own + turns, at_least)
 
-    async def _aged(self, policy: Policy, row: Row, lanes: Mapping[Lane, int], lows: Lows) -> int | None:
+    async def _most_by_age(self, policy: Policy, row: JobNow, lanes: Mapping[Lane, int], lows: Lows) -> int | None:
         """How many of its tenant come before a job at most, as its lane overtakes others by its age, None if it does
         not; see ordering.py: of OVERTAKE_SHARE jobs, one is from a lane that overtakes."""
         known = {reach.lane: reach for reach in lows.lanes}
@@ -139,25 +139,25 @@ class Explain(Core):
             return None
         return (lanes.get(row.lane, 0) + 1) * len(overtaking) * OVERTAKE_SHARE - 1
 
-    async def _room(self, policy: Policy, tenant: str) -> Room | None:
+    async def _room(self, policy: Policy, tenant: str) -> TenantRoom | None:
         """How many jobs of its tenant may be in flight, and how many are; None: any number may."""
         limit = policy.config.tenant_limits.get(tenant)
         if limit is None:
             return None
         held = await limits.in_flight(self._engine.pools.rest, policy.topic, {tenant: limit})
-        return Room(tenant, limit, held[tenant])
+        return TenantRoom(tenant, limit, held[tenant])
 
-    async def _pace(self, policy: Policy) -> Pace:
+    async def _pace(self, policy: Policy) -> ClaimPace:
         topic, limit = policy.topic, policy.config.throughput_limit
         # First: a look at the ledger may take longer than a token does to come.
         refill_ms = round(await self._engine.throttle.refill(policy) * 1000) if limit else 0
         recent, seconds = await self._recent(topic)
         waiting = self._engine.waiters.parked(topic.name)
         if not limit:
-            return Pace(recent, seconds, waiting)
+            return ClaimPace(recent, seconds, waiting)
         # Under a steady load, a token may just have come.
         spent = 0 < limit * seconds * NEARLY <= recent.claimed
-        return Pace(recent, seconds, waiting, limit, spent or refill_ms > 0, refill_ms)
+        return ClaimPace(recent, seconds, waiting, limit, spent or refill_ms > 0, refill_ms)
 
     async def _recent(self, topic: Topic) -> tuple[Recent, float]:
         recent, seconds, end = _NOTHING, 0.0, time.monotonic() + PATIENCE_SECONDS
@@ -174,7 +174,7 @@ class Explain(Core):
         return recent, seconds
 
 
-def _ended(topic: Topic, seq: int, last: Event, result: Result | None) -> Reason:
+def _end_reason(topic: Topic, seq: int, last: Event, result: Result | None) -> Reason:
     """What the ledger says of a job that is gone, and where its result is."""
     text = f"It is gone: {last.event} at {rfc3339(last.at_ms)}."
     numbers: dict[str, object] = {"event": last.event, "at": last.at_ms}
@@ -182,4 +182,4 @@ def _ended(topic: Topic, seq: int, last: Event, result: Result | None) -> Reason
         until = result.expires_ms
         text += f" Its result is kept {'for good' if until is None else f'until {rfc3339(until)}'}."
         numbers |= {"result": f"/v0/topics/{topic.name}/jobs/{seq}/result", "result_expires_at": until}
-    return Reason(Code.ENDED, text, numbers)
+    return Reason(ReasonCode.ENDED, text, numbers)

@@ -49,7 +49,7 @@ class Slider(msgspec.Struct, frozen=True):
         return [(word, at) for word, at in ways if self.first_ms <= at <= self.last_ms]
 
 
-class Row(msgspec.Struct, frozen=True):
+class StateRow(msgspec.Struct, frozen=True):
     """How many jobs there were of a state, and how many there are; None for not known. `tone`: its colour; `word`: the
     state as addresses have it."""
 
@@ -61,11 +61,11 @@ class Row(msgspec.Struct, frozen=True):
     exact: bool = True
 
 
-class Compared(msgspec.Struct, frozen=True):
+class Comparison(msgspec.Struct, frozen=True):
     """What there was at an instant, beside now; and for how long the oldest ready job had been that, None for not
     known or none."""
 
-    rows: list[Row]
+    rows: list[StateRow]
     oldest_then_ms: int | None
     oldest_now_ms: int | None
 
@@ -88,7 +88,7 @@ async def show(request: Request) -> Response:
     now_ms = int(time.time() * 1000)
     given = request.query_params.get("at", "")
     status, fault, at_ms = 200, "", now_ms
-    compared: Compared | None = None
+    compared: Comparison | None = None
     then: Then | None = None
     if given:
         try:
@@ -98,7 +98,7 @@ async def show(request: Request) -> Response:
             at_ms = ms(instant)
             past = await context.core(Pasts).at(policy.topic, instant)
             (statuses,) = await jobs.statuses(context.pools.rest, [policy.topic])
-            compared = _compared(past, await context.core(Levels).look_at(policy), statuses)
+            compared = _comparison(past, await context.core(Levels).look_at(policy), statuses)
             if state := request.query_params.get("state", ""):
                 then = await _then(context, policy, instant, state, _behind(request))
         except (InvalidRequest, NotFound, TooMuchToRead) as error:
@@ -137,18 +137,18 @@ def _behind(request: Request) -> int:
     return behind
 
 
-def _compared(past: Past, holding: Looked, statuses: Statuses) -> Compared:
+def _comparison(past: Past, holding: Looked, statuses: Statuses) -> Comparison:
     exact = holding.exact
     rows = [
-        Row("ready", "Ready", "ready", past.ready, holding.ready, exact),
-        Row("leased", "In flight", "in-flight", past.in_flight, holding.in_flight, exact),
-        Row("scheduled", "Scheduled", "scheduled", past.scheduled, holding.scheduled, exact),
-        Row("blocked", "Blocked", "blocked", past.blocked, holding.blocked),
-        Row("failed", "Failed", "dead", past.failed, statuses.failed),
-        Row("expired", "Expired", "flow", past.expired, statuses.expired, exact),
-        Row("dead_lettered", "Dead letters", "dead", past.dead, None),
+        StateRow("ready", "Ready", "ready", past.ready, holding.ready, exact),
+        StateRow("leased", "In flight", "in-flight", past.in_flight, holding.in_flight, exact),
+        StateRow("scheduled", "Scheduled", "scheduled", past.scheduled, holding.scheduled, exact),
+        StateRow("blocked", "Blocked", "blocked", past.blocked, holding.blocked),
+        StateRow("failed", "Failed", "dead", past.failed, statuses.failed),
+        StateRow("expired", "Expired", "flow", past.expired, statuses.expired, exact),
+        StateRow("dead_lettered", "Dead letters", "dead", past.dead, None),
     ]
-    return Compared(rows, past.oldest_ms, holding.oldest_ms)
+    return Comparison(rows, past.oldest_ms, holding.oldest_ms)
 
 
 def _slider(begins_ms: int, now_ms: int, at_ms: int) -> Slider:

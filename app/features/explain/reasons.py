@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from app.base.times import duration, rfc3339
-from app.features.explain.store import Head, Row
+from app.features.explain.store import GroupHead, JobNow
 from app.kernel.counts.holders import NONE_STUCK, Stuck
 from app.kernel.counts.triage import stuck_sentence
 from app.kernel.ledger import Recent
@@ -23,7 +23,7 @@ IDLE_MS: Final = 10_000  # jobs are there, and nobody has claimed any for so lon
 _NOTHING: Final = Recent(0, 0, 0, None, None)
 
 
-class Code(Enum):
+class ReasonCode(Enum):
     """Reasons, in the order of what must be mended first."""
 
     ENDED = "ended"  # acknowledged, deleted or the like
@@ -50,7 +50,7 @@ _TIMES: Final = ("at", "until", "result_expires_at")  # of a reason's numbers, i
 class Reason(msgspec.Struct, frozen=True):
     """One of them: in words, and its numbers by name."""
 
-    code: Code
+    code: ReasonCode
     message: str
     numbers: dict[str, object] = msgspec.field(default_factory=dict)
 
@@ -67,7 +67,7 @@ class Reason(msgspec.Struct, frozen=True):
         return [*found, rest]
 
 
-class Pace(msgspec.Struct, frozen=True):
+class ClaimPace(msgspec.Struct, frozen=True):
     """How a topic's jobs went lately: `recent` events within `seconds`, 0 where that is not known; `waiting` callers
     that this process has parked; tokens a second that the topic has, 0 for no limit, whether it has spent them all, and
     in how many ms its bucket has one again, 0 where it has."""
@@ -80,7 +80,7 @@ class Pace(msgspec.Struct, frozen=True):
     refill_ms: int = 0
 
     @property
-    def unclaimed(self) -> bool:
+    def nobody_claims(self) -> bool:
         """Whether nobody claims, as far as can be seen: not where a look took too long."""
         idle = self.recent.idle_ms
         return self.seconds > 0 and not (self.waiting or self.at_limit or (idle is not None and idle < IDLE_MS))
@@ -99,7 +99,7 @@ class Ahead(msgspec.Struct, frozen=True):
     at_least: bool
 
 
-class Room(msgspec.Struct, frozen=True):
+class TenantRoom(msgspec.Struct, frozen=True):
     """How many jobs of a tenant may be in flight, and how many are."""
 
     tenant: str
@@ -116,9 +116,9 @@ class Facts(msgspec.Struct):
     """What else there is to know of a job, as far as it matters for its state."""
 
     control: Control
-    head: Head | None = None  # of the group, for one that is blocked
-    room: Room | None = None  # of a tenant that has a limit
-    pace: Pace = msgspec.field(default_factory=lambda: Pace(_NOTHING, 1.0, 0))
+    head: GroupHead | None = None  # of the group, for one that is blocked
+    room: TenantRoom | None = None  # of a tenant that has a limit
+    pace: ClaimPace = msgspec.field(default_factory=lambda: ClaimPace(_NOTHING, 1.0, 0))
     ahead: Ahead = msgspec.field(default_factory=lambda: Ahead(0, False))
 
 
@@ -140,42 +140,42 @@ class Waiting(msgspec.Struct, frozen=True):
     leased: int
 
 
-def of_job(row: Row, facts: Facts) -> Verdict:
+def of_job(row: JobNow, facts: Facts) -> Verdict:
     """Why a job is not running."""
-    over = [*_cancelled(row)] or [*_out(row)]
+    over = [*_cancel_reasons(row)] or [*_end_reasons(row)]
     if over:
         return Verdict(over, None)
-    paused = [] if row.state == "leased" else [*_paused(row.tenant, facts.control)]
-    reasons = [*paused, *_blocked(facts.head), *_held_up(row)]
+    paused = [] if row.state == "leased" else [*_pause_reasons(row.tenant, facts.control)]
+    reasons = [*paused, *_group_reasons(facts.head), *_own_reasons(row)]
     if row.state not in {"ready", "scheduled"} or row.spent:
         return Verdict(reasons, None)
     # Until when a pause or a limit keeps it back, nobody can tell.
     kept_back = bool(paused) or (facts.room is not None and facts.room.full)
     turn = None if kept_back else _turn_ms(facts.pace, facts.ahead)
-    reasons += _in_turn(facts, turn)
+    reasons += _turn_reasons(facts, turn)
     if not reasons:
-        reasons.append(Reason(Code.NEXT, "Nothing is before it: the next claim of this topic gets it."))
+        reasons.append(Reason(ReasonCode.NEXT, "Nothing is before it: the next claim of this topic gets it."))
     return Verdict(reasons, None if turn is None else max(row.visible_ms - row.now_ms, turn))
 
 
-def of_group(head: Head, verdict: Verdict | None) -> Verdict:
+def of_group(head: GroupHead, verdict: Verdict | None) -> Verdict:
     """Why a group does not get on: what is to be said of the job that is out, whose verdict this is; None: none is."""
     if verdict is not None:
         return verdict
     if head.before == 0:
-        return Verdict([Reason(Code.EMPTY, "No job of this group waits or is out.", {"behind": 0})], None)
-    return Verdict([*_blocked(replace(head, before=0))], None)
+        return Verdict([Reason(ReasonCode.EMPTY, "No job of this group waits or is out.", {"behind": 0})], None)
+    return Verdict([*_group_reasons(replace(head, before=0))], None)
 
 
-def of_topic(waiting: Waiting, control: Control, pace: Pace, stuck: Stuck = NONE_STUCK) -> Verdict:
+def of_topic(waiting: Waiting, control: Control, pace: ClaimPace, stuck: Stuck = NONE_STUCK) -> Verdict:
     """Why a topic's jobs are not running; the wait is that of a job that came now."""
-    reasons = [*_paused(None, control)]
+    reasons = [*_pause_reasons(None, control)]
     if control.paused_tenants:
         text = f"Paused tenants: {', '.join(control.paused_tenants[:10])}{', …' * (len(control.paused_tenants) > 10)}."
-        reasons.append(Reason(Code.PAUSED, text, {"tenants": len(control.paused_tenants)}))
+        reasons.append(Reason(ReasonCode.PAUSED, text, {"tenants": len(control.paused_tenants)}))
     if stuck.groups:
         numbers: dict[str, object] = {"groups": stuck.groups, "behind": stuck.behind, "for_ms": stuck.ms}
-        reasons.append(Reason(Code.BLOCKED, stuck_sentence(stuck), numbers))
+        reasons.append(Reason(ReasonCode.BLOCKED, stuck_sentence(stuck), numbers))
     ahead = Ahead(waiting.claimable, waiting.at_least)
     turn = None if control.paused else _turn_ms(pace, ahead)
     if waiting.claimable == 0:
@@ -194,11 +194,11 @@ def of_topic(waiting: Waiting, control: Control, pace: Pace, stuck: Stuck = NONE
             "blocked": waiting.blocked,
             "leased": waiting.leased,
         }
-        reasons.append(Reason(Code.EMPTY, text, numbers))
+        reasons.append(Reason(ReasonCode.EMPTY, text, numbers))
     else:
-        reasons += _unclaimed(pace)
-        reasons += _throttled(pace)
-        reasons.append(_behind(pace, ahead, "to be claimed now", turn))
+        reasons += _claimer_reasons(pace)
+        reasons += _limit_reasons(pace)
+        reasons.append(_turn_reason(pace, ahead, "to be claimed now", turn))
     return Verdict(reasons, turn)
 
 
@@ -208,72 +208,72 @@ def of_dead_letter(place: tuple[str, int] | None, deliveries: int, error: str | 
     where = "" if place is None else f" (job {seq} of {topic})"
     text = f"It is a dead letter{where} after {_times(deliveries)}: {_last_error(error)}"
     numbers: dict[str, object] = {"topic": topic, "seq": seq, "deliveries": deliveries, "error": error, "at": at_ms}
-    return Reason(Code.DEAD_LETTERED, text, numbers)
+    return Reason(ReasonCode.DEAD_LETTERED, text, numbers)
 
 
-def _out(row: Row) -> Iterator[Reason]:
+def _end_reasons(row: JobNow) -> Iterator[Reason]:
     numbers: dict[str, object] = {"deliveries": row.deliveries, "at": row.updated_ms}
     if row.state == "failed":
-        yield Reason(Code.FAILED, f"It failed after {_times(row.deliveries)}: {_error(row)}", numbers)
+        yield Reason(ReasonCode.FAILED, f"It failed after {_times(row.deliveries)}: {_error(row)}", numbers)
     elif row.state == "expired":
         at = row.expires_ms or row.updated_ms
         yield Reason(
-            Code.EXPIRED,
+            ReasonCode.EXPIRED,
             f"Its time to live was over at {rfc3339(at)}, before anybody was done with it.",
             {"deliveries": row.deliveries, "at": at},
         )
 
 
-def _cancelled(row: Row) -> Iterator[Reason]:
+def _cancel_reasons(row: JobNow) -> Iterator[Reason]:
     if row.cancelled and row.state == "leased":
         left = row.visible_ms - row.now_ms
         yield Reason(
-            Code.CANCELLED,
+            ReasonCode.CANCELLED,
             f"It was cancelled, and {row.node or 'a holder without a name'} still has it: it ends with the lease, in "
             f"{duration(left)} unless that is extended.",
             {"node": row.node, "until": row.visible_ms, "in_ms": left},
         )
     elif row.cancelled:
         yield Reason(
-            Code.CANCELLED,
+            ReasonCode.CANCELLED,
             f"It was cancelled, and its lease ended at {rfc3339(row.visible_ms)}. "
             "The next claim or sweep takes it out.",
             {"node": row.node, "until": row.visible_ms, "in_ms": 0},
         )
 
 
-def _paused(tenant: str | None, control: Control) -> Iterator[Reason]:
+def _pause_reasons(tenant: str | None, control: Control) -> Iterator[Reason]:
     """What an operator has done: to the topic, or, where that is a job's, to a tenant."""
     if control.paused:
-        yield Reason(Code.PAUSED, "The topic is paused: nothing of it is handed out until it is resumed.")
+        yield Reason(ReasonCode.PAUSED, "The topic is paused: nothing of it is handed out until it is resumed.")
     elif tenant is not None and tenant in control.paused_tenants:
         yield Reason(
-            Code.PAUSED,
+            ReasonCode.PAUSED,
             f"Tenant {tenant!r} is paused: nothing of it is handed out until it is resumed.",
             {"tenant": tenant},
         )
 
 
-def _held_up(row: Row) -> Iterator[Reason]:
+def _own_reasons(row: JobNow) -> Iterator[Reason]:
     """What is the job's own."""
     left = row.visible_ms - row.now_ms
     if row.spent and row.state != "leased":
         yield Reason(
-            Code.EXHAUSTED,
+            ReasonCode.EXHAUSTED,
             f"The last of {_times(row.max_deliveries)} is over: {_error(row)} The next claim or sweep takes it out.",
             {"deliveries": row.deliveries, "max_deliveries": row.max_deliveries},
         )
     if row.state == "scheduled" or (row.state == "blocked" and left > 0):
         why = "" if row.deliveries == 0 else f" It was returned after {_times(row.deliveries)}: {_error(row)}"
         yield Reason(
-            Code.SCHEDULED,
+            ReasonCode.SCHEDULED,
             f"It is to be had from {rfc3339(row.visible_ms)}, in {duration(left)}.{why}",
             {"until": row.visible_ms, "in_ms": left, "deliveries": row.deliveries},
         )
     elif row.state == "leased":
         since = row.leased_ms or row.now_ms
         yield Reason(
-            Code.LEASED,
+            ReasonCode.LEASED,
             f"It is running: leased by {row.node or 'a holder without a name'} for {duration(row.now_ms - since)}, "
             f"and for {duration(left)} more unless that is extended. Delivery {row.deliveries}.{_progress(row)}",
             {
@@ -282,12 +282,12 @@ def _held_up(row: Row) -> Iterator[Reason]:
                 "until": row.visible_ms,
                 "in_ms": left,
                 "deliveries": row.deliveries,
-                **_said(row),
+                **_progress_numbers(row),
             },
         )
 
 
-def _blocked(head: Head | None) -> Iterator[Reason]:
+def _group_reasons(head: GroupHead | None) -> Iterator[Reason]:
     """What is before it in its group."""
     if head is None:
         return
@@ -305,42 +305,42 @@ def _blocked(head: Head | None) -> Iterator[Reason]:
         text = f"Its group's job {head.seq} comes first, and waits to be claimed: explain that one."
     else:
         text = f"Its group's job {head.seq} came first, and is {head.state}: the next claim or sweep takes it out."
-    yield Reason(Code.BLOCKED, text + behind, numbers)
+    yield Reason(ReasonCode.BLOCKED, text + behind, numbers)
 
 
-def _in_turn(facts: Facts, turn_ms: int | None) -> Iterator[Reason]:
+def _turn_reasons(facts: Facts, turn_ms: int | None) -> Iterator[Reason]:
     """What holds up all that wait in this topic."""
     pace, ahead, room = facts.pace, facts.ahead, facts.room
-    yield from _unclaimed(pace)
+    yield from _claimer_reasons(pace)
     if room is not None and room.full:
         text = f"Tenant {room.tenant!r} has {room.held} jobs in flight, and may have {room.limit}."
         numbers: dict[str, object] = {"tenant": room.tenant, "limit": room.limit, "in_flight": room.held}
-        yield Reason(Code.TENANT_LIMIT, text, numbers)
-    yield from _throttled(pace)
+        yield Reason(ReasonCode.TENANT_LIMIT, text, numbers)
+    yield from _limit_reasons(pace)
     if ahead.jobs:
-        yield _behind(pace, ahead, "handed out before it", turn_ms)
+        yield _turn_reason(pace, ahead, "handed out before it", turn_ms)
 
 
-def _unclaimed(pace: Pace) -> Iterator[Reason]:
-    if not pace.unclaimed:
+def _claimer_reasons(pace: ClaimPace) -> Iterator[Reason]:
+    if not pace.nobody_claims:
         return
     idle = pace.recent.idle_ms
     seconds = pace.seconds if idle is None else idle / 1000
     text = f"Nobody has claimed a job of this topic for {duration(seconds * 1000)}{' or longer' * (idle is None)}."
-    yield Reason(Code.NO_CLAIMER, text, {"idle_ms": round(seconds * 1000), "at_least": idle is None})
+    yield Reason(ReasonCode.NO_CLAIMER, text, {"idle_ms": round(seconds * 1000), "at_least": idle is None})
 
 
-def _throttled(pace: Pace) -> Iterator[Reason]:
+def _limit_reasons(pace: ClaimPace) -> Iterator[Reason]:
     if pace.at_limit:
         refill = f"One more may go in {duration(pace.refill_ms)}." if pace.refill_ms else "One more may go now."
         yield Reason(
-            Code.THROUGHPUT_LIMIT,
+            ReasonCode.THROUGHPUT_LIMIT,
             f"The topic hands out {pace.limit} jobs a second at most, and has just handed out as many. {refill}",
             {"limit": pace.limit, "refill_ms": pace.refill_ms},
         )
 
 
-def _behind(pace: Pace, ahead: Ahead, what: str, turn: int | None) -> Reason:
+def _turn_reason(pace: ClaimPace, ahead: Ahead, what: str, turn: int | None) -> Reason:
     speed = "" if turn is None else f" Claims take {pace.rate:.3g} a second: about {duration(turn)}."
     many = f"{'at least ' * ahead.at_least}{ahead.jobs} job{' is' if ahead.jobs == 1 else 's are'}"
     numbers: dict[str, object] = {
@@ -349,17 +349,17 @@ def _behind(pace: Pace, ahead: Ahead, what: str, turn: int | None) -> Reason:
         "per_second": round(pace.rate, 3),
         "wait_ms": turn,
     }
-    return Reason(Code.BEHIND, f"{many[0].upper()}{many[1:]} {what}.{speed}", numbers)
+    return Reason(ReasonCode.BEHIND, f"{many[0].upper()}{many[1:]} {what}.{speed}", numbers)
 
 
-def _turn_ms(pace: Pace, ahead: Ahead) -> int | None:
+def _turn_ms(pace: ClaimPace, ahead: Ahead) -> int | None:
     """In how many ms it is the turn of what comes behind those; None: nobody claims, or not enough to tell."""
-    if pace.unclaimed or (ahead.jobs and not pace.rate):
+    if pace.nobody_claims or (ahead.jobs and not pace.rate):
         return None
     return max(round(ahead.jobs / pace.rate * 1000) if ahead.jobs else 0, pace.refill_ms)
 
 
-def _error(row: Row) -> str:
+def _error(row: JobNow) -> str:
     return _last_error(row.last_error)
 
 
@@ -367,12 +367,12 @@ def _last_error(error: str | None) -> str:
     return "its lease ended without a word." if error is None else f'"{error[:200]}".'
 
 
-def _said(row: Row) -> dict[str, object]:
+def _progress_numbers(row: JobNow) -> dict[str, object]:
     said = row.progress
     return {} if said is None else {"progress": {"percent": said.percent, "note": said.note, "at": said.at_ms}}
 
 
-def _progress(row: Row) -> str:
+def _progress(row: JobNow) -> str:
     said = row.progress
     if said is None:
         return ""

@@ -33,7 +33,7 @@ SECONDS: Final = 10.0  # for one
 PATIENCE_SECONDS: Final = 5.0  # for those before it
 
 
-class Row(msgspec.Struct, frozen=True):
+class JobNow(msgspec.Struct, frozen=True):
     """A job as it is at `now_ms`. Times are in ms since 1970 by the database's clock.
 
     `state` is ready, scheduled, blocked, leased (by a good lease), failed, expired or cancelled. `due`: it stands in
@@ -81,13 +81,13 @@ class Row(msgspec.Struct, frozen=True):
         return Lane(self.tenant, self.priority)
 
 
-async def job(db: Connection, topic: Topic, budget: Budget, seq: int) -> Row | None:
+async def job(db: Connection, topic: Topic, budget: Budget, seq: int) -> JobNow | None:
     """A job, None if it is not there."""
     row = await db.fetchrow(_JOB, topic.name, topic.id, seq, budget.ends, budget.max_deliveries)
-    return None if row is None else Row(**dict(row))
+    return None if row is None else JobNow(**dict(row))
 
 
-class Head(msgspec.Struct, frozen=True):
+class GroupHead(msgspec.Struct, frozen=True):
     """What is out of a group: a job's seq, its state as in Row (None: nothing is, the next is being let through),
     until when that lasts in ms since 1970, who holds it, its delivery; and how many wait before the job asked about."""
 
@@ -99,16 +99,16 @@ class Head(msgspec.Struct, frozen=True):
     before: int
 
 
-async def head(db: Connection, topic: Topic, tenant: str, group: str | None, seq: int = BIGINT_MAX) -> Head:
+async def head(db: Connection, topic: Topic, tenant: str, group: str | None, seq: int = BIGINT_MAX) -> GroupHead:
     """What stands before a job in its group, by default before one that came now; COUNTED of those that wait are
     counted."""
     found = await db.fetchrow(_HEAD, topic.name, tenant, group, seq, COUNTED)
     assert found is not None, "it answers one row always"
-    return Head(**dict(found))
+    return GroupHead(**dict(found))
 
 
 async def claimable(
-    db: Connection, topic: Topic, lows: Lows, before: Row | None = None, *, by_time: bool = False
+    db: Connection, topic: Topic, lows: Lows, before: JobNow | None = None, *, by_time: bool = False
 ) -> dict[Lane, int]:
     """How many jobs could be claimed now, by lane, COUNTED due and COUNTED fresh ones at most; of the lane of `before`,
     only those that come before it. `by_time`: due ones come in turn with fresh ones, rather than before them."""
@@ -125,7 +125,7 @@ async def claimable(
     return {Lane(row["tenant"], row["priority"]): row["due"] + row["ready"] for row in rows}
 
 
-def _place(row: Row | None, *, by_time: bool) -> tuple[str | None, int | None, int | None, int | None]:
+def _place(row: JobNow | None, *, by_time: bool) -> tuple[str | None, int | None, int | None, int | None]:
     """Where a job stands, as the statement takes it."""
     if row is None:
         return None, None, None, None

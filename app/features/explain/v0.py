@@ -13,7 +13,7 @@ from starlette.requests import Request
 from app.base.keys import covers
 from app.errors import InvalidRequest, NotFound
 from app.features.explain.explain import Explain
-from app.features.explain.reasons import Code, Reason
+from app.features.explain.reasons import Reason, ReasonCode
 from app.features.explain.store import COUNTED, Pasts
 from app.http.bounds import NO_NUL, about
 from app.http.fields import time_of
@@ -44,7 +44,7 @@ TENANT: Final = query(
 class WhyNot(msgspec.Struct):
     """A reason, in words and in numbers. Times are in ms since 1970, what ends in _ms lasts so long."""
 
-    code: Annotated[str, Meta(extra_json_schema={"enum": [code.value for code in Code]})]
+    code: Annotated[str, Meta(extra_json_schema={"enum": [code.value for code in ReasonCode]})]
     message: str
     detail: dict[str, Any]
 

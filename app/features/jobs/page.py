@@ -16,7 +16,7 @@ from starlette.responses import Response
 from app.base.keys import covers
 from app.errors import NotFound
 from app.features.explain.explain import Explain
-from app.features.explain.reasons import Code, Reason
+from app.features.explain.reasons import Reason, ReasonCode
 from app.features.jobs import links as again
 from app.features.jobs import payload_view as payloads
 from app.features.jobs import timeline
@@ -37,7 +37,9 @@ from app.pages.render import is_of_what_moves, page
 MOST_EVENTS: Final = 200  # the latest
 _OVER: Final = "What became of it"
 _QUESTIONS: Final = {"leased": "What it does", **dict.fromkeys(("gone", "failed", "expired", "cancelled"), _OVER)}
-_UNKNOWN: Final = Reason(Code.ENDED, "Nothing is known of it: it never was, or what happened to it is kept no longer.")
+_UNKNOWN: Final = Reason(
+    ReasonCode.ENDED, "Nothing is known of it: it never was, or what happened to it is kept no longer."
+)
 WAITS: Final = frozenset({"ready", "scheduled", "blocked"})
 
 

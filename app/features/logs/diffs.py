@@ -1,11 +1,13 @@
-"""Reading topics behind a cursor, logs and queues alike, with a wait for what comes next."""
+"""Reading topics behind a cursor, logs and queues alike, with a wait for what comes next; and reads that are shared."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from app.base.metrics import catalogue
@@ -14,15 +16,19 @@ from app.kernel.counts import inspector
 from app.kernel.engine import Core
 from app.kernel.logs import log
 from app.kernel.logs.log import Ask, Extent, Records
-from app.kernel.logs.reads import Diff
+from app.kernel.logs.reads import Diff, Read
 from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import TopicType
 
 if TYPE_CHECKING:
     from app.kernel.engine import Engine
+    from app.kernel.logs.readers import Parked, Readers
+    from app.kernel.topics.cache import Policies
 
 PROOF_SECONDS: Final = 1.0  # a read of a queue waits so long for writers that may still commit
 PROOF_STEP_SECONDS: Final = 0.005
+READS_AT_ONCE: Final = 3  # shared ones, of the hot pool's connections: claims need the others
+SHARED_PROOF_SECONDS: Final = 0.1
 
 
 class Diffs(Core):
@@ -33,7 +39,7 @@ class Diffs(Core):
         self._sizes = engine.metrics.histogram(catalogue.CALL_JOBS, "diff")
         self._proven: dict[int, int] = {}
         self._proving: dict[int, asyncio.Task[None]] = {}
-        engine.dropped.subscribe(self._dropped)
+        engine.dropped.subscribe(self._forget)
 
     async def read(self, policy: Policy, ask: Ask, seconds: float = 0.0) -> Diff:
         """What comes after the cursor; if there is nothing, wait up to so long for it. Raises TopicNotFound."""
@@ -78,7 +84,7 @@ class Diffs(Core):
         if ask.after > head:
             ask = replace(ask, after=0)
         if self._proven.get(topic.id, 0) > head:
-            self._dropped(topic.id)  # a crash has lost what was not flushed: these seqs are drawn once more
+            self._forget(topic.id)  # a crash has lost what was not flushed: these seqs are drawn once more
         if head > ask.after and self._proven.get(topic.id, 0) < head:
             await self._proof_of(policy, head, proof_seconds)
         upto = min(self._proven.get(topic.id, 0), head)
@@ -87,8 +93,8 @@ class Diffs(Core):
         state = (await inspector.states(db, [topic], 1)).get(topic.name)
         if state is None:
             raise await self._gone(policy)
-        ttl_lost_to = _missed(max(state.ttl_lost_to, expired_to), records)
-        cap_lost_to = _missed(state.cap_lost_to, records)
+        ttl_lost_to = _last_loss(max(state.ttl_lost_to, expired_to), records)
+        cap_lost_to = _last_loss(state.cap_lost_to, records)
         earliest = head + 1 if state.earliest_seq is None else state.earliest_seq
         return Diff(Extent(head, earliest, ttl_lost_to, cap_lost_to), records)
 
@@ -113,16 +119,16 @@ class Diffs(Core):
         if not writers:
             self._proven[policy.topic.id] = max(drawn, self._proven.get(policy.topic.id, 0))
 
-    def _dropped(self, topic_id: int) -> None:
+    def _forget(self, topic_id: int) -> None:
         self._proven.pop(topic_id, None)
 
     async def _gone(self, policy: Policy) -> TopicNotFound:
         self._engine.policies.forget(policy.topic.name)
-        self._dropped(policy.topic.id)
+        self._forget(policy.topic.id)
         return TopicNotFound(policy.topic.name)
 
 
-def _missed(lost_to: int, records: Records) -> int:
+def _last_loss(lost_to: int, records: Records) -> int:
     """The last seq that a reader of these jobs may have missed. Jobs are lost here and there among those that stay, and
     told page by page: what lies ahead is told when the reader gets there, and what it was given it has not missed."""
     seq = min(lost_to, records.next_seq)
@@ -132,3 +138,84 @@ def _missed(lost_to: int, records: Records) -> int:
         if given == seq:
             seq -= 1
     return seq
+
+
+class _Flight(msgspec.Struct):
+    """A read under way; `mark` is the readers' when its statement was sent, None before."""
+
+    task: asyncio.Task[Read] | None = None
+    mark: int | None = None
+
+
+class SharedReads:
+    """Readers at one place of a topic, woken by one append, ask the database once: one read is in flight for each
+    topic, cursor and set of options. Nothing is kept once it has been answered."""
+
+    def __init__(self, diffs: Diffs, readers: Readers, policies: Policies) -> None:
+        self._diffs = diffs
+        self._readers = readers
+        self._policies = policies
+        self._flights: dict[tuple[int, Ask], _Flight] = {}
+        self._gate = asyncio.Semaphore(READS_AT_ONCE)
+        # Who is handed a read as soon as it has landed.
+        self._parked: dict[tuple[int, Ask], set[Parked]] = {}
+        self._handing: set[asyncio.Task[None]] = set()
+        readers.wanted.subscribe(self._hand_out)
+
+    async def read(self, policy: Policy, ask: Ask) -> Read:
+        """What comes after the cursor, as of this call or later; of `ask`, `without` must be a tuple.
+
+        Raises TopicNotFound, and what asyncpg raises.
+        """
+        topic_id = policy.topic.id
+        key = (topic_id, ask)
+        flight = self._flights.get(key)
+        # One that began before the topic changed may have missed what its caller was woken for.
+        if flight is None or (flight.mark is not None and self._readers.changed(topic_id, flight.mark)):
+            flight = self._flights[key] = _Flight()
+            flight.task = asyncio.create_task(self._fly(flight, policy, ask))
+            flight.task.add_done_callback(lambda _: self._land(key, flight))
+        assert flight.task is not None
+        return await asyncio.shield(flight.task)
+
+    def _hand_out(self, policy: Policy, wanted: Mapping[Ask, Sequence[Parked]]) -> None:
+        """The topic has changed: read for those who are parked, and wake each of them once, with the read in hand.
+
+        Those of a read that is under way already get that one: it says from when it is, and whoever missed something
+        since finds that out when it parks again.
+        """
+        for ask, parked in wanted.items():
+            key = (policy.topic.id, ask)
+            if key in self._parked:
+                self._parked[key].update(parked)
+                continue
+            self._parked[key] = set(parked)
+            task = asyncio.create_task(self._hand(policy, ask))
+            self._handing.add(task)
+            task.add_done_callback(self._handing.discard)
+
+    async def _hand(self, policy: Policy, ask: Ask) -> None:
+        read = None
+        try:
+            now = await self._policies.get(policy.topic.name)
+            if now.topic.id == policy.topic.id and now.version == policy.version:
+                read = await self.read(policy, ask)
+        except Exception:  # noqa: S110  who is woken without a read reads for itself, and meets the same
+            pass
+        finally:
+            topic_id = policy.topic.id
+            newest = read is not None and not self._readers.changed(topic_id, read.mark)
+            for parked in self._parked.pop((topic_id, ask)):
+                parked.hand(topic_id, read, newest=newest)
+
+    async def _fly(self, flight: _Flight, policy: Policy, ask: Ask) -> Read:
+        async with self._gate:
+            flight.mark = self._readers.mark()
+            return Read(await self._diffs.once(policy, ask, SHARED_PROOF_SECONDS), policy, flight.mark)
+
+    def _land(self, key: tuple[int, Ask], flight: _Flight) -> None:
+        if self._flights.get(key) is flight:
+            del self._flights[key]
+        assert flight.task is not None
+        if not flight.task.cancelled():
+            flight.task.exception()  # seen, also where all who asked have left

@@ -31,7 +31,7 @@ MOST_WATCHES: Final = 50_000  # of all processes together
 _WID: Final = re.compile(r"wid_[A-Za-z0-9_-]{22}\Z")
 
 
-class Place(msgspec.Struct, frozen=True, array_like=True):
+class WatchPlace(msgspec.Struct, frozen=True, array_like=True):
     """How far a watch was told of a topic: of the one with this id, up to this seq. `chosen`: by the client, and
     nothing was read from there yet."""
 
@@ -52,22 +52,22 @@ class Options(msgspec.Struct, frozen=True):
     data: bool
 
 
-class Taken(msgspec.Struct, frozen=True):
+class HeldWatch(msgspec.Struct, frozen=True):
     """A watch, as a connection takes it."""
 
     wid: str
     holder: UUID
     options: Options
-    places: dict[str, Place]
+    places: dict[str, WatchPlace]
 
 
 _options = msgspec.json.Decoder(Options)
-_places = msgspec.json.Decoder(dict[str, Place])
+_places = msgspec.json.Decoder(dict[str, WatchPlace])
 _encode = msgspec.json.Encoder().encode
 
 
 async def make(
-    db: Connection, owner: str, options: Options, places: Mapping[str, Place], *, ttl_ms: int = TTL_MS
+    db: Connection, owner: str, options: Options, places: Mapping[str, WatchPlace], *, ttl_ms: int = TTL_MS
 ) -> str:
     """Keep a new watch: its wid. `owner` is the key it is bound to, "" for none. Raises Throttled."""
     wid = f"wid_{secrets.token_urlsafe(16)}"
@@ -77,7 +77,7 @@ async def make(
     return wid
 
 
-async def take(db: Connection, wid: str, owner: str) -> Taken:
+async def take(db: Connection, wid: str, owner: str) -> HeldWatch:
     """Hold a watch from now on; whoever held it does so no more. Raises NotFound, and Unauthorized if it is bound to
     another key."""
     if _WID.match(wid) is None:
@@ -88,10 +88,10 @@ async def take(db: Connection, wid: str, owner: str) -> Taken:
         if await db.fetchval(_FIND, wid) is None:
             raise _unknown()
         raise Unauthorized("This watch is bound to the key that made it.")
-    return Taken(wid, holder, _options.decode(row["options"]), _places.decode(row["places"]))
+    return HeldWatch(wid, holder, _options.decode(row["options"]), _places.decode(row["places"]))
 
 
-async def keep(db: Connection, held: Sequence[tuple[str, UUID, Mapping[str, Place] | None]]) -> set[str]:
+async def keep(db: Connection, held: Sequence[tuple[str, UUID, Mapping[str, WatchPlace] | None]]) -> set[str]:
     """Save places, None for those that have not moved, and extend the watches' lives: those that are still held."""
     rows = await db.fetch(
         _KEEP,
@@ -103,7 +103,7 @@ async def keep(db: Connection, held: Sequence[tuple[str, UUID, Mapping[str, Plac
     return {row["wid"] for row in rows}
 
 
-async def leave(db: Connection, wid: str, holder: UUID, places: Mapping[str, Place]) -> None:
+async def leave(db: Connection, wid: str, holder: UUID, places: Mapping[str, WatchPlace]) -> None:
     """Save places and let the watch go, if it is still held."""
     await db.fetchval(_LEAVE, wid, holder, _text(places), TTL_MS)
 
@@ -114,7 +114,7 @@ async def sweep(db: Connection, limit: int) -> int:
     return count
 
 
-def _text(value: Options | Mapping[str, Place]) -> str:
+def _text(value: Options | Mapping[str, WatchPlace]) -> str:
     return _encode(value).decode()
 
 

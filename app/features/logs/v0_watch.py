@@ -17,9 +17,9 @@ from starlette.types import Send
 
 from app.base.keys import Key, Scope
 from app.errors import Forbidden, InvalidRequest, TopicNotFound, Unavailable
-from app.features.logs.store import TTL_MS, Options, Place
+from app.features.logs.store import TTL_MS, Options, WatchPlace
 from app.features.logs.v0 import MAX_LIMIT, Nodes, RecordTold, Tombstone, nodes_of, records_shown, tombstone
-from app.features.logs.watches import Told, Watch, Watches
+from app.features.logs.watches import Watch, Watches, WatchNews
 from app.http.bounds import Count, Seq, about, seq_within
 from app.http.fields import encode, flag
 from app.http.openapi import events, header, path, query
@@ -178,7 +178,7 @@ async def make_watch(call: Call, body: WatchBody) -> WatchAnswer:
         context.access.check(call.request, Scope.READ, check_name(name))
     _must_see(key, body.topics, options)
     lenient = flag(call.request, "lenient", default=False)
-    places: dict[str, Place] = {}
+    places: dict[str, WatchPlace] = {}
     topics: dict[str, WatchedTopic] = {}
     found = await context.core(Watches).extents(list(body.topics))
     for name, asked in body.topics.items():
@@ -189,7 +189,7 @@ async def make_watch(call: Call, body: WatchBody) -> WatchAnswer:
         topic_id, extent = found[name]
         tail = asked is not None and asked.tail
         seq = extent.head_seq if tail else seq_within((asked and asked.from_seq) or 0)
-        places[name] = Place(topic_id, seq, chosen=not tail)
+        places[name] = WatchPlace(topic_id, seq, chosen=not tail)
         topics[name] = WatchedTopic(seq, extent.head_seq, extent.earliest_seq)
     wid = await context.core(Watches).make(_owner(key), options, places)
     return WatchAnswer(wid, f"/v0/watch/{wid}", TTL_MS, topics)
@@ -256,7 +256,7 @@ class WatchStream(EventStream):
         await push(send, frames)
         self._pushing = False
 
-    def _push_at_once(self, send: Send, told: Told) -> bool:
+    def _push_at_once(self, send: Send, told: WatchNews) -> bool:
         """Send what is one frame at most, and what the connection takes without a wait; False: nothing was sent."""
         frames = self._frames(told)
         if len(frames) > 1:
@@ -290,7 +290,7 @@ class WatchStream(EventStream):
                 self._quiet_since = time.monotonic()
             watch.advance(told)
 
-    def _tells_alone(self, told: Told) -> bool:
+    def _tells_alone(self, told: WatchNews) -> bool:
         """Whether all there is to tell is a record event which is the same for all who watch this topic alone."""
         return (
             len(self._watch.places) == 1
@@ -300,7 +300,7 @@ class WatchStream(EventStream):
             and tombstone(told.before.seq, told.read.diff) is None
         )
 
-    def _frames(self, told: Told) -> list[tuple[str, bytes]]:
+    def _frames(self, told: WatchNews) -> list[tuple[str, bytes]]:
         """What a client is to read of this; nothing, where all that came was none of its business."""
         if told.read is not None and told.read.alone is not None and self._tells_alone(told):
             return [("record", told.read.alone)]
@@ -331,7 +331,7 @@ class WatchStream(EventStream):
         return frames
 
 
-def _record_event(told: Told, topic: bytes) -> bytes:
+def _record_event(told: WatchNews, topic: bytes) -> bytes:
     """The same for all who share a read, and without what each has for itself: the id."""
     assert told.read is not None
     assert told.after is not None
@@ -383,7 +383,7 @@ def _last_event_id(text: str | None) -> dict[str, int]:
         raise InvalidRequest("Last-Event-ID is none of this route's: those are the ids of its events.") from None
 
 
-def _position(places: Mapping[str, Place], topic: str, seq: int | None) -> bytes:
+def _position(places: Mapping[str, WatchPlace], topic: str, seq: int | None) -> bytes:
     """The line with an event's id: the seqs by topic that a client has which has read this topic up to `seq`, or to its
     end.
 

@@ -22,9 +22,8 @@ from app.base.outages import UNREACHABLE, as_unavailable
 from app.base.signals import Signal
 from app.errors import HoldfastError, ShuttingDown, TopicNotFound, Unavailable, WatchTaken
 from app.features.logs import store
-from app.features.logs.diffs import Diffs
-from app.features.logs.sharing import SharedReads
-from app.features.logs.store import Options, Place, Taken
+from app.features.logs.diffs import Diffs, SharedReads
+from app.features.logs.store import HeldWatch, Options, WatchPlace
 from app.kernel.counts import inspector
 from app.kernel.engine import Core
 from app.kernel.logs import log as core
@@ -45,13 +44,13 @@ EVENTS: Final = ("record", "tombstone", "caught-up", "topic-deleted", "error", "
 log = logging.getLogger(__name__)
 
 
-class Told(msgspec.Struct, frozen=True):
+class WatchNews(msgspec.Struct, frozen=True):
     """News of a topic, from `before` on, and the place after it; no place and no read: it was deleted, and the last seq
     that the watch had seen of it is `head`. `caught_up`: a reader that was behind has everything now."""
 
     topic: str
-    before: Place
-    after: Place | None
+    before: WatchPlace
+    after: WatchPlace | None
     read: Read | None
     caught_up: bool = False
     head: int = 0
@@ -61,7 +60,7 @@ class Watch:
     """A watch on its connection. `places` are how far it was told, the topic that was told last at the end; `moved`:
     since they were saved."""
 
-    def __init__(self, taken: Taken, places: Mapping[str, Place], *, moved: bool) -> None:
+    def __init__(self, taken: HeldWatch, places: Mapping[str, WatchPlace], *, moved: bool) -> None:
         self.wid, self.holder, self.options = taken.wid, taken.holder, taken.options
         self.places = dict(places)
         self.moved = moved
@@ -87,7 +86,7 @@ class Watch:
         for topic, seq in seqs.items():
             place = self.places.get(topic)
             if place is not None and seq < place.seq:
-                self.places[topic] = Place(place.topic_id, seq, chosen=True)
+                self.places[topic] = WatchPlace(place.topic_id, seq, chosen=True)
 
     def read(self, topic_id: int, read: Read) -> tuple[int, int]:
         """It has this read, of a topic: its head, and how far was looked."""
@@ -97,7 +96,7 @@ class Watch:
         self.asks[topic_id] = _ask(self.options, read.policy, at)
         return head, at
 
-    def advance(self, told: Told) -> None:
+    def advance(self, told: WatchNews) -> None:
         """The client has been sent this."""
         self.moved = True
         del self.places[told.topic]
@@ -148,7 +147,7 @@ class Watches(Core):
                 policies.forget(name)
         return found
 
-    async def make(self, owner: str, options: Options, places: Mapping[str, Place]) -> str:
+    async def make(self, owner: str, options: Options, places: Mapping[str, WatchPlace]) -> str:
         """Keep a new watch: its wid. Raises Throttled, and what asyncpg raises."""
         return await store.make(self._rows, owner, options, places)
 
@@ -162,14 +161,14 @@ class Watches(Core):
         if old is None:
             watch = Watch(taken, taken.places, moved=False)
         else:  # of this process, perhaps leaving at this moment: it knows more than it has saved
-            old.end(_taken())
+            old.end(_other_holder())
             watch = Watch(taken, old.places, moved=True)
         watch.rewind(rewind)
         self._open[wid] = watch
         self._saving.start()
         return watch
 
-    async def next(self, watch: Watch, seconds: float, takes: Callable[[Told], bool]) -> Told | None:
+    async def next(self, watch: Watch, seconds: float, takes: Callable[[WatchNews], bool]) -> WatchNews | None:
         """The watch's next news; None: there was nothing for so long. What it answers counts once it was advanced by.
         `takes` hears of news while it waits: whether the connection took them at once.
 
@@ -187,7 +186,7 @@ class Watches(Core):
                     return told
                 continue
             left = min(left, AGAIN_SECONDS) if watch.again else left
-            parked = Parked(watch.seen, watch.asks, partial(self._told_at_once, watch, takes))
+            parked = Parked(watch.seen, watch.asks, partial(self._tell_at_once, watch, takes))
             news = await readers.park(parked, watch.policies, watch.mark, left)
             # At once, or from when the reads are: what changes from then on wakes the next wait.
             watch.mark = readers.mark()
@@ -234,9 +233,9 @@ class Watches(Core):
             raise
         for watch in watches:
             if watch.wid not in ours:
-                watch.end(_taken())
+                watch.end(_other_holder())
 
-    async def _look(self, watch: Watch, name: str) -> Told | None:
+    async def _look(self, watch: Watch, name: str) -> WatchNews | None:
         """Read a topic on; None where there is nothing to tell."""
         place = watch.places[name]
         read = watch.landed.pop(place.topic_id, None)
@@ -245,7 +244,7 @@ class Watches(Core):
                 policy = await self._policy(name, place.topic_id)
                 read = await self._reads.read(policy, _ask(watch.options, policy, place.seq))
             except TopicNotFound:
-                return Told(name, place, None, None, head=watch.seen.pop(place.topic_id, place.seq))
+                return WatchNews(name, place, None, None, head=watch.seen.pop(place.topic_id, place.seq))
         head, at = watch.read(place.topic_id, read)
         caught_up = False
         if at == head:
@@ -259,9 +258,9 @@ class Watches(Core):
                 watch.pending.append(name)
         if at == place.seq and not caught_up:
             return None
-        return Told(name, place, Place(place.topic_id, at), read, caught_up)
+        return WatchNews(name, place, WatchPlace(place.topic_id, at), read, caught_up)
 
-    def _told_at_once(self, watch: Watch, takes: Callable[[Told], bool], read: Read) -> bool:
+    def _tell_at_once(self, watch: Watch, takes: Callable[[WatchNews], bool], read: Read) -> bool:
         """Tell a watch of one topic, which waits and has everything else, without waking it: with a hundred of them on
         one log, waking is a third of what a write costs."""
         if len(watch.places) != 1:
@@ -271,7 +270,7 @@ class Watches(Core):
         if at != head or name in watch.behind:
             return False
         if at != place.seq:
-            told = Told(name, place, Place(place.topic_id, at), read)
+            told = WatchNews(name, place, WatchPlace(place.topic_id, at), read)
             if not takes(told):
                 return False
             watch.advance(told)
@@ -313,5 +312,5 @@ def _ask(options: Options, policy: Policy, after: int) -> Ask:
     )
 
 
-def _taken() -> WatchTaken:
+def _other_holder() -> WatchTaken:
     return WatchTaken("This watch is told on another connection now, or has expired.")

@@ -27,7 +27,7 @@ GRACES: Final = {"0": "at once", "3600000": "in an hour", "86400000": "in a day"
 WORDS: Final = Scope.ALL.words
 
 
-class Row(msgspec.Struct, frozen=True):
+class KeyRow(msgspec.Struct, frozen=True):
     """A key as pages show it. Times in ms since 1970."""
 
     id: str
@@ -86,7 +86,7 @@ async def make(request: Request) -> Response:
     """Make a key: the page with its secret, or the form again. Raises Unauthorized."""
     context, by, fields = context_of(request), await rights.changer(request), await fields_of(request)
     try:
-        kept, secret = await rights.make_key(context, _asked(fields), by)
+        kept, secret = await rights.make_key(context, _key_in(fields), by)
     except FAULTS as error:
         return _form(request, refused(fields, error), error.status)
     return _with_secret(request, kept, secret, "Made")
@@ -113,7 +113,7 @@ def _form(request: Request, form: Form, status: int = 200) -> Response:
     return page(request, "key_new.html", status, title="A new key", form=form, scopes=WORDS, most_days=MOST_DAYS)
 
 
-def _asked(fields: dict[str, str]) -> NewKey:
+def _key_in(fields: dict[str, str]) -> NewKey:
     days = fields.get("days", "").strip()
     if days and not (days.isascii() and days.isdecimal() and len(days) <= 4 and 1 <= int(days) <= MOST_DAYS):
         raise InvalidRequest(f"A key is good for 1 to {MOST_DAYS} days, or for ever.", {"field": "days"})
@@ -131,8 +131,8 @@ def _with_secret(request: Request, kept: StoredKey, secret: str, done: str) -> R
     return page(request, "secret.html", title=f"{done} {kept.name}", done=done, key=_row(kept), secret=secret)
 
 
-def _row(kept: StoredKey) -> Row:
-    return Row(
+def _row(kept: StoredKey) -> KeyRow:
+    return KeyRow(
         id=kept.id,
         name=kept.name,
         state=kept.state.value,

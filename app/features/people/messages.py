@@ -118,7 +118,7 @@ class GrantsAnswer(msgspec.Struct):
     items: list[GrantShown]
 
 
-class _Place(msgspec.Struct, forbid_unknown_fields=True):
+class _UserPlace(msgspec.Struct, forbid_unknown_fields=True):
     after: Annotated[str, Meta(max_length=MOST_NAME_BYTES, pattern="^[^\\x00]*$")]
 
 
@@ -141,7 +141,7 @@ async def refresh(call: Call) -> Response:
 
 async def page(call: Call) -> UsersAnswer:
     """The users by name, a page at a time."""
-    size, place = page_size(call.request, MOST_USERS), cursor_of(call.request, _Place)
+    size, place = page_size(call.request, MOST_USERS), cursor_of(call.request, _UserPlace)
     accounts = await users.page(call.context.pools.rest, "" if place is None else place.after, size + 1)
     more = cursor_to({"after": accounts[size - 1].username}) if len(accounts) > size else UNSET
     return UsersAnswer([_user(account) for account in accounts[:size]], more)

@@ -24,7 +24,7 @@ MOST: Final = 50
 BLANK: Final = Form()
 
 
-class Row(msgspec.Struct, frozen=True):
+class UserRow(msgspec.Struct, frozen=True):
     """A user as pages show them. Times in ms since 1970."""
 
     id: str
@@ -146,6 +146,6 @@ def _right(word: str) -> Right:
         raise InvalidRequest(f"An action is one of {words}.", {"field": "action"}) from None
 
 
-def _row(account: Account) -> Row:
+def _row(account: Account) -> UserRow:
     created, updated = ms(account.created_at), ms(account.updated_at)
-    return Row(account.id, account.username, account.is_admin, created, updated)
+    return UserRow(account.id, account.username, account.is_admin, created, updated)

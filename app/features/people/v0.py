@@ -99,7 +99,7 @@ class KeysAnswer(msgspec.Struct):
     next_cursor: str | UnsetType = UNSET
 
 
-class _Place(msgspec.Struct, forbid_unknown_fields=True):
+class _KeyPlace(msgspec.Struct, forbid_unknown_fields=True):
     at: Annotated[int, Meta(ge=0, le=10**17)]  # µs since 1970
     id: Annotated[str, Meta(pattern="^key_[0-9a-f]{16}$")]
 
@@ -113,7 +113,7 @@ async def make(call: Call, body: MakeKeyBody) -> Response:
 
 async def page(call: Call) -> KeysAnswer:
     """The keys within what the caller's own key may do, the newest first, those that have ended included."""
-    size, place = page_size(call.request), cursor_of(call.request, _Place)
+    size, place = page_size(call.request), cursor_of(call.request, _KeyPlace)
     before = api_keys.NEWEST if place is None else (EPOCH + timedelta(microseconds=place.at), place.id)
     keys = await api_keys.page(call.context.pools.rest, before, size + 1, rights.changer_of(call))
     more: str | UnsetType = UNSET

@@ -9,13 +9,11 @@ from app.base.keys import Scope
 from app.features.feature import Feature
 from app.features.queue import messages_bodies as messages
 from app.features.queue import (
-    messages_claim,
     messages_enqueue,
-    messages_settle,
+    messages_leases,
     v0_append,
     v0_bodies,
-    v0_claim,
-    v0_settle,
+    v0_leases,
     v0_work,
 )
 from app.features.queue.v0_answers import COUNTS
@@ -56,7 +54,7 @@ FEATURE: Final = Feature(
         _claims(
             "POST",
             f"{_TOPIC}/claim",
-            v0_claim.claim,
+            v0_leases.claim,
             {200: v0_bodies.ClaimAnswer},
             takes=v0_bodies.ClaimBody,
             verb="claim",
@@ -64,7 +62,7 @@ FEATURE: Final = Feature(
         _claims(
             "POST",
             "/v0/claim",
-            v0_claim.claim_any,
+            v0_leases.claim_any,
             {200: v0_bodies.ClaimAnyAnswer},
             takes=v0_bodies.ClaimAnyBody,
             refuses=frozenset({404, 409}),
@@ -72,15 +70,15 @@ FEATURE: Final = Feature(
         *(
             _settles("POST", f"{_TOPIC}/{do.__name__}", do, {200: answer}, takes=body)
             for do, body, answer in (
-                (v0_settle.ack, v0_bodies.AckBody, v0_bodies.AckAnswer),
-                (v0_settle.nack, v0_bodies.NackBody, v0_bodies.NackAnswer),
-                (v0_settle.fail, v0_bodies.FailBody, v0_bodies.FailAnswer),
+                (v0_leases.ack, v0_bodies.AckBody, v0_bodies.AckAnswer),
+                (v0_leases.nack, v0_bodies.NackBody, v0_bodies.NackAnswer),
+                (v0_leases.fail, v0_bodies.FailBody, v0_bodies.FailAnswer),
             )
         ),
         _settles(
             "POST",
             f"{_TOPIC}/extend",
-            v0_settle.extend,
+            v0_leases.extend,
             {200: v0_bodies.ExtendAnswer},
             takes=v0_bodies.ExtendBody,
             parameters=(),
@@ -107,7 +105,7 @@ FEATURE: Final = Feature(
         _messages(
             "POST",
             "/api/messages/dequeue",
-            messages_claim.dequeue,
+            messages_leases.dequeue,
             {200: messages.DequeueAnswer},
             scope=Scope.READ | Scope.WRITE,
             consumes=True,
@@ -116,26 +114,26 @@ FEATURE: Final = Feature(
             verb="claim",
         ),
         _of_one(
-            "POST", "/api/messages/{id}/ack", messages_settle.ack, {204: None}, takes=messages.MessageAck, verb="ack"
+            "POST", "/api/messages/{id}/ack", messages_leases.ack, {204: None}, takes=messages.MessageAck, verb="ack"
         ),
         _of_one(
             "POST",
             "/api/messages/{id}/nack",
-            messages_settle.nack,
+            messages_leases.nack,
             {204: None, 200: messages.MessageNacked},
             takes=messages.MessageNack,
         ),
         _of_one(
             "POST",
             "/api/messages/{id}/extend",
-            messages_settle.extend,
+            messages_leases.extend,
             {200: messages.MessageExtended},
             takes=messages.MessageExtend,
         ),
         _messages(
             "POST",
             "/api/messages/ack",
-            messages_settle.ack_batch,
+            messages_leases.ack_batch,
             {200: messages.AckBatchAnswer},
             consumes=True,
             takes=messages.AckBatchBody,

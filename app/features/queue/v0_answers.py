@@ -22,7 +22,7 @@ COUNTS: Final = query(
 )
 
 
-def counts_wanted(request: Request) -> bool:
+def wants_counts(request: Request) -> bool:
     """Whether the answer is to say what the queue has left; without it, it is there sooner. Raises InvalidRequest."""
     given: bytes = request.scope["query_string"]
     # As workers ask, with each job: not taken apart.

@@ -14,7 +14,7 @@ from starlette.types import Send
 from app.errors import InvalidRequest, Unavailable
 from app.features.queue.v0_answers import job_fields
 from app.features.queue.v0_bodies import JobFrame
-from app.features.queue.v0_claim import claimer_of
+from app.features.queue.v0_leases import claimer_of
 from app.http import tenancy
 from app.http.bounds import MAX_NAMED, MAX_NODE_BYTES, NO_NUL
 from app.http.fields import check_node, check_tenants, encode

@@ -11,7 +11,7 @@ from typing import Final
 
 from app.base.keys import Scope
 from app.features.feature import Feature
-from app.features.schedules import form, page, v0
+from app.features.schedules import page, v0
 from app.features.schedules.changes import Schedules
 from app.http.paging import CURSOR, PAGE_SIZE
 from app.http.route import Route
@@ -38,14 +38,14 @@ FEATURE: Final = Feature(
     ],
     pages=[
         Page("GET", "/schedules", SEE_SCHEDULES, page.show),
-        Page("GET", "/schedules-new", SCHEDULE, form.ask),
-        Page("POST", "/schedules-new", SCHEDULE, form.make),
+        Page("GET", "/schedules-new", SCHEDULE, page.ask_new),
+        Page("POST", "/schedules-new", SCHEDULE, page.make_new),
         Page("GET", "/schedules/{name}", SEE_SCHEDULES, page.one),
         Page("POST", "/schedules/{name}/pause", SCHEDULE, page.pause),
         Page("POST", "/schedules/{name}/resume", SCHEDULE, page.resume),
         Page("POST", "/schedules/{name}/run", SCHEDULE, page.run),
         Page("POST", "/schedules/{name}/delete", SCHEDULE, page.delete),
-        Page("GET", "/schedules/{name}/edit", SCHEDULE, form.edit),
-        Page("POST", "/schedules/{name}/edit", SCHEDULE, form.change),
+        Page("GET", "/schedules/{name}/edit", SCHEDULE, page.edit),
+        Page("POST", "/schedules/{name}/edit", SCHEDULE, page.change),
     ],
 )

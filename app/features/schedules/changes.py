@@ -15,7 +15,7 @@ from app.base.loops import Loop
 from app.errors import AlreadyExists, NotFound, Throttled
 from app.features.schedules import store
 from app.features.schedules.fires import Fires
-from app.features.schedules.store import Schedule, Settled, Wanted
+from app.features.schedules.store import FireOutcome, Schedule, ScheduleSpec
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Action, Actor
 from app.kernel.batching import tried_again
@@ -63,7 +63,7 @@ class Schedules(Core):
     async def put(
         self,
         name: str,
-        wanted: Wanted,
+        wanted: ScheduleSpec,
         by: Actor = trail.SERVICE,
         covers: Covers = everything,
         check: Callable[[Schedule | None], None] | None = None,
@@ -111,7 +111,7 @@ class Schedules(Core):
             before = _must_be(name, await store.lock(db, name), covers)
             if before.paused == paused:
                 return before
-            kept = await _write(db, name, before, replace(_as_wanted(before), paused=paused))
+            kept = await _write(db, name, before, replace(_spec_of(before), paused=paused))
             await _record(db, before, kept, by)
         self.loop.wake()
         return kept
@@ -153,7 +153,7 @@ class Schedules(Core):
             if isinstance(share, BaseException):
                 raise share
             made = Run(policy.topic, share[0], time)
-            settled = Settled(name, one.next_fire, one.next_fire)
+            settled = FireOutcome(name, one.next_fire, one.next_fire)
             if not done.duplicates:
                 settled = replace(settled, fired=1, last_fire=time, last_seq=made.seq)
             await store.settle(db, [settled])
@@ -162,7 +162,7 @@ class Schedules(Core):
         return made
 
 
-async def _write(db: Connection, name: str, before: Schedule | None, wanted: Wanted) -> Schedule:
+async def _write(db: Connection, name: str, before: Schedule | None, wanted: ScheduleSpec) -> Schedule:
     """Write it, with the time that it is fired for next: never one at or before that of its last job, wherever the
     clock stands by now."""
     paused = wanted.paused if wanted.paused is not None else before is not None and before.paused
@@ -190,8 +190,8 @@ def _times(one: Schedule) -> tuple[str, str]:
     return one.cron, one.time_zone
 
 
-def _as_wanted(one: Schedule) -> Wanted:
-    return Wanted(one.topic, one.cron, one.time_zone, one.missed, one.payload, one.fields, one.paused)
+def _spec_of(one: Schedule) -> ScheduleSpec:
+    return ScheduleSpec(one.topic, one.cron, one.time_zone, one.missed, one.payload, one.fields, one.paused)
 
 
 def _detail(one: Schedule) -> dict[str, object]:

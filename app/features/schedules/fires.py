@@ -20,7 +20,7 @@ from app.base.metrics import catalogue
 from app.base.outages import TOO_SLOW, UNREACHABLE, as_unavailable
 from app.errors import HoldfastError, InvalidSchedule, NotAQueue, TopicNotFound
 from app.features.schedules import store
-from app.features.schedules.store import Due, Missed, Schedule, Settled
+from app.features.schedules.store import DueSchedule, FireOutcome, Missed, Schedule
 from app.kernel.batching import tried_again
 from app.kernel.enqueue.enqueues import NOTHING, Gone
 from app.kernel.model import Batch, Seq, merge
@@ -43,7 +43,7 @@ BUSY_WAIT: Final = 0.5  # while other processes are at all that is due, or somet
 log = logging.getLogger(__name__)
 
 
-class Looked(msgspec.Struct, frozen=True):
+class FireRound(msgspec.Struct, frozen=True):
     """How many jobs were made, and in how many seconds to look again."""
 
     fired: int
@@ -74,19 +74,19 @@ class Fires:
         )
         self._late = numbers.histogram(catalogue.SCHEDULE_LATE)
 
-    async def run_once(self, at: datetime | None = None) -> Looked:
+    async def run_once(self, at: datetime | None = None) -> FireRound:
         """Fire what is due, up to LISTED schedules. `at`: what time it is, for tests; the database's clock says it
         otherwise. Raises asyncpg's errors of a database that is away."""
         listed = await store.due(self._state.pools.rest, at, LISTED)
         late = [one for one in listed if one.seconds <= 0]
         if not late:
-            return Looked(0, min(LONGEST_WAIT, listed[0].seconds) if listed else LONGEST_WAIT)
+            return FireRound(0, min(LONGEST_WAIT, listed[0].seconds) if listed else LONGEST_WAIT)
         fired = moved = 0
         for topic, names in _together(late):
             made, settled = await self._fire_or_refuse(topic, names, at)
             fired += made
             moved += settled
-        return Looked(fired, 0.0 if moved else BUSY_WAIT)
+        return FireRound(fired, 0.0 if moved else BUSY_WAIT)
 
     async def _fire_or_refuse(self, topic: str, names: Sequence[str], at: datetime | None) -> tuple[int, int]:
         """How many jobs were made, and how many schedules were moved on."""
@@ -133,7 +133,7 @@ class Fires:
             if batches and policy is not None:
                 await self._state.lanes.ensure(self._state.pools.rest, policy.topic, merge(batches))
                 done = await self._enqueues.put(db, policy, batches)
-            outcomes = [_settled(one, done, now) for one in owed]
+            outcomes = [_outcome_of(one, done, now) for one in owed]
             await store.settle(db, outcomes)
         done.announce()
         fired = sum(one.fired for one in outcomes)
@@ -155,7 +155,7 @@ class Fires:
             one = _Owed(schedule, [], len(batches), error=error)
             owed.append(one)
             try:
-                one.times = times_owed(schedule, now)
+                one.times = due_times(schedule, now)
             except ValueError as fault:  # a time zone that this machine does not have
                 one.error = InvalidSchedule(f"The schedule makes no sense here: {fault}.")
             if policy is None or one.error is not None or not one.times:
@@ -178,7 +178,7 @@ class Fires:
         return owed, batches
 
 
-def times_owed(schedule: Schedule, now: datetime) -> list[datetime]:
+def due_times(schedule: Schedule, now: datetime) -> list[datetime]:
     """The times that a schedule is to be fired for by now, the oldest first. Raises ValueError for a time zone that is
     not known here."""
     first = schedule.next_fire
@@ -193,7 +193,7 @@ def times_owed(schedule: Schedule, now: datetime) -> list[datetime]:
     return [time for time in times if schedule.missed is not Missed.SKIP or time >= now - GRACE]
 
 
-def _settled(one: _Owed, done: Put, now: datetime) -> Settled:
+def _outcome_of(one: _Owed, done: Put, now: datetime) -> FireOutcome:
     """What becomes of a schedule once its jobs are in. A time whose job was a duplicate is seen to, and made none."""
     schedule, times, error = one.schedule, one.times, one.error
     last = -1
@@ -217,7 +217,7 @@ def _settled(one: _Owed, done: Put, now: datetime) -> Settled:
     else:
         error = None
         following = cron.next_due(schedule.cron, now, cron.time_zone(schedule.time_zone))
-    return Settled(
+    return FireOutcome(
         schedule.name,
         next_fire=following,
         due_at=following if error is None else now + TRY_AGAIN,
@@ -228,7 +228,7 @@ def _settled(one: _Owed, done: Put, now: datetime) -> Settled:
     )
 
 
-def _together(due: Sequence[Due]) -> list[tuple[str, list[str]]]:
+def _together(due: Sequence[DueSchedule]) -> list[tuple[str, list[str]]]:
     """Topics, and the names of schedules of theirs that one transaction fires."""
     parts: list[tuple[str, list[str]]] = []
     for topic, those in groupby(sorted(due, key=lambda one: one.topic), key=lambda one: one.topic):

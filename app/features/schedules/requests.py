@@ -13,7 +13,7 @@ from app.base import cron
 from app.base.keys import Scope, covers
 from app.errors import InvalidRequest, InvalidSchedule
 from app.features.schedules.changes import Run, Schedules
-from app.features.schedules.store import Schedule, Wanted, of_record
+from app.features.schedules.store import Schedule, ScheduleSpec, of_record
 from app.http.access import must_cover
 from app.http.context import context_of
 from app.http.route import Call
@@ -74,7 +74,7 @@ def job_of(batch: Batch) -> tuple[bytes, str]:
 
 
 async def put(
-    call: Call, name: str, wanted: Wanted, check: Callable[[Schedule | None], None] | None = None
+    call: Call, name: str, wanted: ScheduleSpec, check: Callable[[Schedule | None], None] | None = None
 ) -> tuple[Schedule, bool]:
     """Make or replace a schedule: as it is then, and whether it was made; `check` as for Schedules.put.
 

@@ -46,7 +46,7 @@ class Missed(Enum):
     ALL = "all"
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class ScheduleSpec(msgspec.Struct, frozen=True):
     """A schedule as somebody wants it. `cron` is parsed; the job: its payload, and its record's other fields as the
     text of a JSON object. `paused` None: as it is, or not."""
 
@@ -86,7 +86,7 @@ class Schedule(Hideable, frozen=True):
     hidden: bool = False
 
 
-class Due(msgspec.Struct, frozen=True):
+class DueSchedule(msgspec.Struct, frozen=True):
     """A schedule of a topic, the size of its payload in bytes, and in how many seconds it is due; it is, if not > 0."""
 
     name: str
@@ -95,7 +95,7 @@ class Due(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class Settled(msgspec.Struct, frozen=True):
+class FireOutcome(msgspec.Struct, frozen=True):
     """What became of a schedule: how many jobs were made and the time and seq of the last; what is next, and when to
     look. `error`: code and text, of what was refused."""
 
@@ -133,7 +133,7 @@ async def count(db: Connection) -> int:
     return schedules
 
 
-async def write(db: Connection, name: str, wanted: Wanted, *, paused: bool, next_fire: datetime | None) -> None:
+async def write(db: Connection, name: str, wanted: ScheduleSpec, *, paused: bool, next_fire: datetime | None) -> None:
     """Keep it as it is wanted. What it has done so far stays."""
     await db.execute(
         _SQL["write"],
@@ -153,10 +153,10 @@ async def clock(db: Connection) -> datetime:
     return at
 
 
-async def due(db: Connection, at: datetime | None, limit: int) -> list[Due]:
+async def due(db: Connection, at: datetime | None, limit: int) -> list[DueSchedule]:
     """The `limit` schedules that are due first, in order, those that are not yet due included. `at`: what time it is,
     where it is not the clock's."""
-    return [Due(*row) for row in await db.fetch(_SQL["due"], at, limit)]
+    return [DueSchedule(*row) for row in await db.fetch(_SQL["due"], at, limit)]
 
 
 async def take(
@@ -170,7 +170,7 @@ async def take(
     return [_schedule(row) for row in rows], rows[0]["at"] if rows else None
 
 
-async def settle(db: Connection, outcomes: Sequence[Settled]) -> None:
+async def settle(db: Connection, outcomes: Sequence[FireOutcome]) -> None:
     """Note what became of schedules that the caller's transaction has locked."""
     await db.execute(
         _SQL["settle"],

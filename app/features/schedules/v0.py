@@ -12,7 +12,7 @@ from app.base import cron
 from app.base.keys import Scope
 from app.features.schedules import requests
 from app.features.schedules.changes import Schedules
-from app.features.schedules.store import Missed, Schedule, Wanted
+from app.features.schedules.store import Missed, Schedule, ScheduleSpec
 from app.http import openapi
 from app.http.bounds import about
 from app.http.fields import known_parameters
@@ -129,14 +129,14 @@ async def put(call: Call, body: PutScheduleBody) -> tuple[int, TopicSchedule]:
     expression = requests.check_cron(body.cron)
     zone = requests.check_zone("UTC" if body.time_zone is None else body.time_zone)
     missed = Missed(body.missed or "once")
-    wanted = Wanted(body.topic, expression, zone, missed, payload, fields, body.paused)
+    wanted = ScheduleSpec(body.topic, expression, zone, missed, payload, fields, body.paused)
     kept, made = await requests.put(call, name, wanted)
-    return 201 if made else 200, _shown(kept)
+    return 201 if made else 200, _answer_of(kept)
 
 
 async def get(call: Call) -> TopicSchedule:
     """A schedule: what it makes, when it did last, and when it will."""
-    return _shown(await requests.get(call))
+    return _answer_of(await requests.get(call))
 
 
 async def delete(call: Call) -> ScheduleDeleted:
@@ -146,12 +146,12 @@ async def delete(call: Call) -> ScheduleDeleted:
 
 async def pause(call: Call) -> TopicSchedule:
     """Let a schedule rest. Times that go by meanwhile are not missed."""
-    return _shown(await requests.pause(call, paused=True))
+    return _answer_of(await requests.pause(call, paused=True))
 
 
 async def resume(call: Call) -> TopicSchedule:
     """Let a schedule that rests go on, from now on."""
-    return _shown(await requests.pause(call, paused=False))
+    return _answer_of(await requests.pause(call, paused=False))
 
 
 async def run(call: Call) -> ScheduleRun:
@@ -160,7 +160,7 @@ async def run(call: Call) -> ScheduleRun:
     return ScheduleRun(name, made.topic.name, made.seq, _ms(made.time))
 
 
-def _shown(one: Schedule) -> TopicSchedule:
+def _answer_of(one: Schedule) -> TopicSchedule:
     item, next_fires = msgspec.structs.asdict(_item(one)), [_ms(at) for at in requests.next_fires(one)]
     if one.hidden:
         return TopicSchedule(**item, hidden=WHY, next_fires=next_fires)

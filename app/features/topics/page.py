@@ -20,7 +20,7 @@ from app.features.dead_letters.failures import SILENCE, FailureReader, Failures
 from app.features.explain.explain import Explain
 from app.features.jobs.requests import Leases, release
 from app.features.schedules.changes import Schedules
-from app.features.schedules.page import Row, row
+from app.features.schedules.page import ScheduleRow, row_of
 from app.features.stats import rows as stats
 from app.features.stats.rows import DepthStep, StatsStep
 from app.features.topics.changes import hold
@@ -59,7 +59,7 @@ class Around(msgspec.Struct, frozen=True):
     idle_more: int
     groups: list[WaitingGroup] | None
     tenants: list[Stats] | None
-    schedules: list[Row]
+    schedules: list[ScheduleRow]
     more: frozenset[str]  # of which lists there are more
 
     @property
@@ -94,7 +94,7 @@ async def read_around(request: Request, policy: Policy) -> Around:
         max(len(idle) - MOST_IDLE, 0),
         None if groups is None else groups[:MOST],
         None if tenants is None else tenants[:MOST],
-        [row(one) for one in clocks[:MOST]],
+        [row_of(one) for one in clocks[:MOST]],
         frozenset(name for name, found in lists.items() if found and len(found) > MOST),
     )
 

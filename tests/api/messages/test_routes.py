@@ -169,7 +169,7 @@ async def test_a_dequeue_waits_for_the_first_message(service: Running, messages:
 async def test_a_dequeue_waits_for_a_topic_that_is_yet_to_be_made(
     monkeypatch: pytest.MonkeyPatch, messages: Messages
 ) -> None:
-    monkeypatch.setattr("app.features.queue.messages_claim.ABSENT_SECONDS", 0.01)
+    monkeypatch.setattr("app.features.queue.messages_leases.ABSENT_SECONDS", 0.01)
     assert await messages.dequeue(wait_seconds=0.05) == []
     waiting = asyncio.create_task(messages.take())
     one = await messages.put()
@@ -177,7 +177,7 @@ async def test_a_dequeue_waits_for_a_topic_that_is_yet_to_be_made(
 
 
 async def test_who_waits_hears_of_a_topic_that_is_made(monkeypatch: pytest.MonkeyPatch, messages: Messages) -> None:
-    monkeypatch.setattr("app.features.queue.messages_claim.ABSENT_SECONDS", 3_600)
+    monkeypatch.setattr("app.features.queue.messages_leases.ABSENT_SECONDS", 3_600)
     waiting = [asyncio.create_task(messages.take()) for _ in range(3)]
     await asyncio.sleep(0.3)
     ids = await messages.batch(*[{"payload": "x"}] * 3)
