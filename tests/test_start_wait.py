@@ -15,7 +15,7 @@ import pytest
 
 from app.base.db import connect, schema
 from app.errors import ConfigurationError
-from app.serve.waiting import HEAD_BYTES, answer_to
+from app.serve.listener import HEAD_BYTES, answer_to
 from tests.launch import Serve, Service, call, services
 from tests.processes import until
 

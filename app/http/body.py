@@ -88,11 +88,9 @@ def decoded(body: bytes, decoder: BodyDecoder[T], what: str, *, nul: bool = Fals
     except RecursionError:
         raise InvalidRequest(f"{what} is nested too deeply; {MAX_DEPTH} levels are the most.") from None
     except msgspec.ValidationError as error:
-        # A field that may only be null is one that is yet to come.
         words = str(error)[:1_000]  # it has the name of an unknown field in full
-        hint = " (not supported yet)" if "Expected `null`," in words else ""
-        if words.startswith("Object contains unknown field "):
-            hint = ": check its spelling, or leave it out"
+        unknown = words.startswith("Object contains unknown field ")
+        hint = ": check its spelling, or leave it out" if unknown else ""
         raise InvalidRequest(f"{words}{hint}.") from None
     except msgspec.DecodeError as error:
         raise InvalidRequest(f"{what} is not JSON: {error}.") from None

@@ -18,7 +18,7 @@ from app.base.outages import UNREACHABLE
 from app.errors import HoldfastError
 from app.http.access import UnknownKey
 from app.http.context import context_of
-from app.pages import assets, live, permissions, render, session
+from app.pages import live, permissions, render, session
 from app.pages.frame import Handler, Page
 
 
@@ -78,7 +78,7 @@ def routes(pages: Iterable[Page]) -> list[BaseRoute]:
     )
     behind.router.redirect_slashes = False
     files = Starlette(
-        routes=[NamedRoute("/{version}/{name:path}", assets.serve)],
+        routes=[NamedRoute("/{version}/{name:path}", render.serve_asset)],
         exception_handlers=dict.fromkeys(errors, render.show_error),
     )
     files.router.redirect_slashes = False

@@ -1,12 +1,15 @@
-"""How a page is made: templates that escape, headers that let nothing in from elsewhere, and errors as pages."""
+"""How a page is made: templates that escape, headers that let nothing in from elsewhere, the files that browsers load,
+and errors as pages."""
 
 from __future__ import annotations
 
+import asyncio
 import functools
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Awaitable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from markupsafe import Markup
 from starlette.exceptions import HTTPException
@@ -18,7 +21,7 @@ from app.base.times import duration, rfc3339
 from app.errors import HoldfastError, MethodNotAllowed, NotFound
 from app.http.credentials import SESSION
 from app.http.errors import fault_of
-from app.pages import assets, frame, permissions
+from app.pages import frame, permissions
 
 if TYPE_CHECKING:
     import jinja2
@@ -37,7 +40,21 @@ _HEADERS: Final = {
     "x-content-type-options": "nosniff",
     "vary": "accept, hx-target",
 }
+_FOLDER: Final = Path(__file__).parent / "static"
+_KINDS: Final = {".css": "text/css", ".js": "text/javascript", ".txt": "text/plain"}
+ASSETS: Final = {
+    path.relative_to(_FOLDER).as_posix(): path.read_bytes() for path in sorted(_FOLDER.rglob("*")) if path.is_file()
+}
+# One for all files, as one may load another by a relative address. Browsers keep them for a year under it.
+ASSETS_VERSION: Final = hashlib.sha256(b"\0".join(name.encode() + b"\0" + ASSETS[name] for name in ASSETS)).hexdigest()[
+    :12
+]
+_FOR_EVER: Final = "public, max-age=31536000, immutable"
+LOOK_SECONDS: Final = 0.25  # beside what a page costs otherwise it stays below the 500 ms that it may take
 LIVE: Final = "live"  # the block of a page, and the element's id, that is fetched again and again
+
+
+Found = TypeVar("Found")
 
 
 @functools.cache
@@ -54,11 +71,39 @@ def _templates() -> jinja2.Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.globals["asset"] = assets.address
+    made.globals["asset"] = asset_address
     made.filters |= {"number": number, "short": short, "age": age, "moment": moment, "iso": rfc3339}
     made.filters |= {"length_of": duration, "bars": bars, "shares": shares}
     made.globals["ui"] = made.get_template("macros.html").module  # not imported by pages: a block alone has it too
     return made
+
+
+def asset_address(name: str) -> str:
+    """Where a file is. Raises KeyError if there is none."""
+    if name not in ASSETS:
+        raise KeyError(name)
+    return f"/admin/static/{ASSETS_VERSION}/{name}"
+
+
+async def serve_asset(request: Request) -> Response:
+    """A file that browsers load. For another version, which another process may have named, it is the current one, and
+    not kept."""
+    name = request.path_params["name"]
+    content = ASSETS.get(name)
+    if content is None:
+        raise NotFound(f"There is no file {name[:100]!r}.")
+    is_current = request.path_params["version"] == ASSETS_VERSION
+    headers = {"cache-control": _FOR_EVER if is_current else "no-store", "x-content-type-options": "nosniff"}
+    return Response(content, media_type=_KINDS[Path(name).suffix], headers=headers)
+
+
+async def look_briefly(look: Awaitable[Found]) -> Found | None:
+    """What a read finds; None where it takes longer than a page should wait for it, and is given up."""
+    try:
+        async with asyncio.timeout(LOOK_SECONDS):
+            return await look
+    except TimeoutError:
+        return None
 
 
 def number(value: int) -> str:
@@ -110,24 +155,24 @@ def shares(parts: Sequence[tuple[str, int]]) -> list[tuple[str, str, str]]:
     return found
 
 
-def is_of_what_moves(request: Request) -> bool:
-    """Whether a page was opened before, and what moves in it is asked for alone."""
+def asks_for_live_part(request: Request) -> bool:
+    """Whether the request is for the live block of a page that is open already."""
     return request.headers.get("hx-target") == LIVE
 
 
 class Area(HTMLResponse):
-    """What moves on a page, alone."""
+    """The live block of a page, alone."""
 
 
 def page(request: Request, template: str, status: int = 200, **view: object) -> Response:
-    """A template with what its view model holds; of a request for what moves in it, that part alone."""
+    """A template with the values of its view model; where only the live block is asked for, that block."""
     made = _templates().get_template(template)
     view |= {
         "visitor": permissions.visitor_of(request),
         "path": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
         "side": frame.side(request),
     }
-    if is_of_what_moves(request) and LIVE in made.blocks and status == 200:
+    if asks_for_live_part(request) and LIVE in made.blocks and status == 200:
         return Area("".join(made.blocks[LIVE](made.new_context(view))), status, _HEADERS)
     return HTMLResponse(made.render(view), status, _HEADERS)
 
@@ -142,7 +187,7 @@ def sign_in(request: Request, status: int, *, message: str = "", name: str = "",
 
 async def show_error(request: Request, error: Exception) -> Response:
     """The page for any error that a page's handler lets go. Who has not signed in can do so there."""
-    shown = _known(request, error)
+    shown = _as_holdfast_error(request, error)
     if shown is None:
         shown = fault_of(request, error)
     if shown.status == 401 and request.method == "GET":
@@ -157,7 +202,7 @@ async def show_error(request: Request, error: Exception) -> Response:
     return response
 
 
-def _known(request: Request, error: Exception) -> HoldfastError | None:
+def _as_holdfast_error(request: Request, error: Exception) -> HoldfastError | None:
     if isinstance(error, HoldfastError):
         return error
     if isinstance(error, HTTPException):

@@ -24,7 +24,6 @@ from app.base.loops import Loop
 from app.errors import ConfigurationError
 from app.serve import listener
 from app.serve.dispatch import Dispatcher
-from app.serve.waiting import WaitingRoom
 from app.serve.worker import NUMBERS, GaveUp, Worker
 from app.settings import CLIENTS_KEY, PREFIX, Settings
 
@@ -158,7 +157,7 @@ class Supervisor:
 
     async def _arrived(self, url: str) -> schema.DatabaseFacts:
         """The facts of the database, once it is there; who calls meanwhile is answered 503."""
-        room = WaitingRoom(self._bound)
+        room = listener.WaitingRoom(self._bound)
         try:
             return await schema.arrived(url, self._settings.start_wait_seconds, room.open)
         finally:

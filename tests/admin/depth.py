@@ -116,7 +116,7 @@ PAGES: Final = {
     "users": "/users",
     "audit": "/audit",
 }
-# What comes after its page, where it takes longer than a page may (app/pages/patience.py).
+# What comes after its page, where it takes longer than a page may (app/pages/render.py).
 COME_AFTER: Final = {
     "what happened to a job": PAGES["job"],
     "what became of one, completed": PAGES["job, completed"],

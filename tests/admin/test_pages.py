@@ -12,7 +12,7 @@ import pytest
 from app.features.explain.reasons import Reason, ReasonCode
 from app.features.stats.rows import DepthStep, Durations, StatsStep
 from app.features.topics.page import curves, depth
-from app.pages import assets
+from app.pages import render
 from tests.api.test_health import Link
 
 if TYPE_CHECKING:
@@ -67,12 +67,12 @@ async def test_it_loads_nothing_from_elsewhere(http: httpx.AsyncClient) -> None:
 
 
 async def test_assets_are_small_and_kept(http: httpx.AsyncClient) -> None:
-    assert sum(map(len, assets.FILES.values())) < 150_000
+    assert sum(map(len, render.ASSETS.values())) < 150_000
     page = (await http.get("/admin/horizon")).text
     for name in ("admin.css", "admin.js", "theme.js", "vendor/htmx.min.js"):
-        assert assets.address(name) in page
-    for name, content in assets.FILES.items():
-        answer = await http.get(assets.address(name))
+        assert render.asset_address(name) in page
+    for name, content in render.ASSETS.items():
+        answer = await http.get(render.asset_address(name))
         assert (answer.status_code, answer.content) == (200, content)
         assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
         assert answer.headers["x-content-type-options"] == "nosniff"
@@ -80,7 +80,7 @@ async def test_assets_are_small_and_kept(http: httpx.AsyncClient) -> None:
     before = await http.get("/admin/static/000000000000/admin.css")
     assert (before.status_code, before.headers["cache-control"]) == (200, "no-store")
     for path in ("admin.py", "../pages.py", "%2e%2e/pages.py", "vendor"):
-        assert (await http.get(f"/admin/static/{assets.VERSION}/{path}")).status_code == 404
+        assert (await http.get(f"/admin/static/{render.ASSETS_VERSION}/{path}")).status_code == 404
 
 
 async def test_errors_are_pages(http: httpx.AsyncClient, caplog: pytest.LogCaptureFixture) -> None:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from playwright.async_api import Browser, expect
 
-from app.pages import patience as soon
+from app.pages import render
 from tests.admin.browser import tab, visitor
 from tests.api.conftest import Serve
 from tests.api.dialect import Topic
@@ -34,7 +34,7 @@ async def slow(serve: Serve, new_database: Callable[[], Awaitable[str]], monkeyp
     await db.execute(SLOW)
     await db.execute(SLOWLY)
     await db.close()
-    monkeypatch.setattr(soon, "SECONDS", 0.05)
+    monkeypatch.setattr(render, "LOOK_SECONDS", 0.05)
     return service
 
 

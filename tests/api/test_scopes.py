@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from starlette.routing import Mount, Route
 
 from app.main import ALL_PAGES, FEATURES
-from app.pages import assets
+from app.pages import render
 from app.pages.permissions import Role
 from tests.api.dialect import Body, Topic, accepted, refused
 from tests.api.keyring import ALL, Services, bearer, client, make
@@ -123,7 +123,10 @@ async def test_nothing_else_answers_without_a_key(service: Running, http: httpx.
     # The first says what the routes are, and nothing of what the service holds; the pages are those below. The last is
     # a WebSocket, which tests/test_sockets.py asks for a token.
     assert others == {"/openapi.json", "/admin", "/admin/static", "/v0/users/{id}/events"}
-    for path in {path for method, path in OPEN if method == "GET"} | {"/openapi.json", assets.address("admin.css")}:
+    for path in {path for method, path in OPEN if method == "GET"} | {
+        "/openapi.json",
+        render.asset_address("admin.css"),
+    }:
         assert (await http.get(path)).status_code == 200
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from app.pages import assets
+from app.pages import render
 from tests.api.dialect import Topic, accepted, refused
 from tests.api.keyring import Services
 from tests.api.raw import raw
@@ -49,8 +49,8 @@ ASKED: list[tuple[str, str, dict[str, str], bytes]] = [
     ("GET", "/admin/none", KEY, b""),
     ("GET", "/admin/sign-in", {}, b""),
     ("POST", "/admin/sign-in", {"content-type": "application/x-www-form-urlencoded"}, b"name=&secret=k"),
-    ("GET", assets.address("admin.css"), {}, b""),
-    ("GET", assets.address("admin.js"), {}, b""),
+    ("GET", render.asset_address("admin.css"), {}, b""),
+    ("GET", render.asset_address("admin.js"), {}, b""),
     ("GET", "/none", {}, b""),
 ]
 VARY = {"date": "…", "content-length": "…", "etag": "…", "last-modified": "…", "x-job-id": "…", "x-request-id": "…"}

@@ -22,8 +22,8 @@ from app.kernel.forms import Form, form_of, is_utf8
 from app.kernel.jobs import Match, Place, Shown
 from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import BIGINT_MAX
-from app.pages.patience import soon
 from app.pages.permissions import SEE, SEE_COMPLETED, allows, must_be_allowed
+from app.pages.render import look_briefly
 
 MOST_ERROR: Final = 20_000  # characters of an error
 EVENTS: Final = 20  # that are searched for the last worker
@@ -143,7 +143,7 @@ async def _worker(context: Context, source: Policy, job: Shown) -> str:
     seq = seq_in(source, job)
     if seq is None:
         return ""
-    events = await soon(ledger.last(context.pools.rest, source.topic, seq, EVENTS))
+    events = await look_briefly(ledger.last(context.pools.rest, source.topic, seq, EVENTS))
     return next((event.node for event in events or () if event.node), "")
 
 

@@ -30,9 +30,8 @@ from app.kernel import ledger
 from app.kernel.jobs import Place, Shown
 from app.kernel.topics.policy import check_name
 from app.pages.frame import tabs
-from app.pages.patience import soon
 from app.pages.permissions import CHANGE_JOBS, SEE, allows, must_be_allowed
-from app.pages.render import is_of_what_moves, page
+from app.pages.render import asks_for_live_part, look_briefly, page
 
 MOST_EVENTS: Final = 200  # the latest
 _OVER: Final = "What became of it"
@@ -76,8 +75,8 @@ async def show_with(request: Request, said: Said) -> Response:
     db, topic = context.pools.rest, policy.topic
     job = next(iter(await shown.show(db, [Place(topic.name, topic.id, seq)])), None)
     # The ledger has no index by job: where there is much of it, the page is there before what happened is.
-    look, moves = ledger.last(db, topic, seq, MOST_EVENTS + 1), is_of_what_moves(request)
-    events = await look if moves else await soon(look)
+    look, moves = ledger.last(db, topic, seq, MOST_EVENTS + 1), asks_for_live_part(request)
+    events = await look if moves else await look_briefly(look)
     last = (events or []) if job is None else None  # of one that is there they may be older than its end
     found = None
     if job is not None or events is not None:

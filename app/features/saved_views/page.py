@@ -16,7 +16,7 @@ from app.features.saved_views.store import MAX_ADDRESS, MAX_NAME, MOST, View
 from app.http.context import context_of
 from app.pages.forms import FAULTS
 from app.pages.permissions import KEEP_VIEWS, allows
-from app.pages.render import is_of_what_moves
+from app.pages.render import asks_for_live_part
 from app.pages.session import fields_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class SavedViews(msgspec.Struct, frozen=True):
 
 async def of(request: Request, address: str, *, worth: bool) -> SavedViews:
     """Those of the list at this address. `worth`: it is filtered, in a way that makes sense."""
-    views = [] if is_of_what_moves(request) else await every(request)  # they are no part of that
+    views = [] if asks_for_live_part(request) else await every(request)  # they are no part of that
     if len(address) > MAX_ADDRESS:
         address, worth = _list_of(address), False
     typed = request.query_params.get(_NAMING, "")
