@@ -78,7 +78,7 @@ FROM holdfast.job_events($1::integer, $2::bigint, $3::timestamptz, $4::integer) 
 -- Answers a row for each: times in ms since 1970; since_ms, when it came into its state (NULL: nothing that is kept says
 -- so); until_ms, of one that was leased or scheduled; node, who held it; key, of one that is
 -- still there. No row: there are no more, or the instant is before its events are shown, which events_from tells.
--- The function: functions/jobs_as_of.sql. Costs what as_of does, and at most $6 jobs.   Index: lease_events_read, jobs_pkey.
+-- The function: functions/as_of.sql. Costs what as_of does, and at most $6 jobs.   Index: lease_events_read, jobs_pkey.
 SELECT a.seq, a.state, (date_part('epoch', a.began) * 1000)::bigint AS since_ms, a.deliveries,
        (date_part('epoch', a.until) * 1000)::bigint AS until_ms, a.node, k.key
 FROM holdfast.jobs_as_of($1, $2::integer, $3::timestamptz, $4::text, $5::bigint, $6::integer) a

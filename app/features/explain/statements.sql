@@ -4,7 +4,7 @@
 -- A row, or none if it is not there: its state by the database's clock (`leased` is a good lease; what has outlived its time
 -- is expired, marked or not; what was cancelled is so once its lease has ended), whether it stands in the due part of its
 -- lane, whether its last delivery is over, and whether it was cancelled. Times in ms since 1970; `place` is its position,
--- or its time in µs.   The function: functions/state_now.sql. Index: primary key.
+-- or its time in µs.   The function: functions/jobs.sql of the kernel. Index: primary key.
 SELECT holdfast.state_now(j.state, j.visible_at, j.expires_at, j.cancelled_at) AS state,
        j.state::text IN ('leased', 'scheduled') AS due, j.tenant, j.grp, j.priority,
        CASE WHEN j.state::text = 'ready' THEN j.position

@@ -4,7 +4,7 @@
 --   this, or NULL  $6, $7 behind this place: a tag and a seq  $8 most records
 -- Answers one row: deleted; last_tag, last_seq (where the next batch begins; NULL: nothing was found).
 -- Raises undefined_object when the topic was deleted meanwhile.
--- Indexes: primary key, records_tagged.   The function: functions/delete_records.sql.
+-- Indexes: primary key, records_tagged.   The function: functions/records.sql.
 SELECT d.deleted, d.last_tag, d.last_seq
 FROM holdfast.delete_records($1::text, $2::integer, $3::bigint, $4::text, $5::text, $6::text, $7::bigint,
                              $8::integer) d
@@ -69,5 +69,5 @@ SELECT count(*) FROM gone
 --   $1 topic  $2 topic id  $3 cap_records  $4 cap_bytes, 0 for none  $5 whether a full log refuses (then caps take nothing
 --   out)  $6 its TTL in ms, 0 for none  $7 most records to take out
 -- Answers one row: how many went. Raises undefined_object when the topic was deleted meanwhile.
--- Index: primary key, from earliest_seq on.   The function: functions/trim_log.sql.
+-- Index: primary key, from earliest_seq on.   The function: functions/records.sql.
 SELECT holdfast.trim_log($1::text, $2::integer, $3::bigint, $4::bigint, $5::boolean, $6::bigint, $7::bigint)

@@ -5,7 +5,7 @@
 --   $14 for how many ms keys are kept
 -- Answers one row: outcomes (written, deduped or full) with the callers' first and last seqs, head_seq, earliest_seq.
 -- Appends to one log run one after the other, up to commit, so seqs are contiguous and are seen in order. Raises
--- undefined_object when the topic was deleted meanwhile.   The function: functions/append_records.sql.
+-- undefined_object when the topic was deleted meanwhile.   The function: functions/records.sql.
 SELECT a.outcomes, a.firsts, a.lasts, a.head_seq, a.earliest_seq
 FROM holdfast.append_records($1::text, $2::integer, $3::bytea[], $4::text[], $5::text[], $6::json[], $7::integer[],
                              $8::bigint[], $9::text[], $10::bigint, $11::bigint, $12::boolean, $13::bigint,
