@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from app.errors import InvalidRequest
-from app.kernel.forms import Form, form_of, is_utf8
+from app.kernel.forms import PayloadForm, form_of, is_utf8
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"
@@ -47,14 +47,14 @@ def kept(payload: bytes, content_type: str) -> str | None:
     """A content type as a job has it: None for JSON's. Raises InvalidRequest where the bytes are no such thing: they
     could not be shown."""
     match form_of(content_type):
-        case Form.JSON:
+        case PayloadForm.JSON:
             if not is_json(payload):
                 check_json(payload)  # whose message names the bound
                 raise InvalidRequest(f"The payload is no JSON that can be kept, which {content_type} says.")
-        case Form.TEXT:
+        case PayloadForm.TEXT:
             if not is_utf8(payload):
                 raise InvalidRequest(f"The payload is not UTF-8, which {content_type} must be here.")
-        case Form.BYTES:
+        case PayloadForm.BYTES:
             pass
     return None if content_type == JSON else content_type
 

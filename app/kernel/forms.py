@@ -8,7 +8,7 @@ from enum import Enum
 import msgspec
 
 
-class Form(Enum):
+class PayloadForm(Enum):
     """What bytes of a content type are."""
 
     JSON = "json"
@@ -16,14 +16,14 @@ class Form(Enum):
     BYTES = "bytes"
 
 
-def form_of(content_type: str | None) -> Form:
+def form_of(content_type: str | None) -> PayloadForm:
     """What a content type says of its bytes; None is JSON."""
     if content_type is None:
-        return Form.JSON
+        return PayloadForm.JSON
     kind = content_type.partition(";")[0].strip().lower()
     if kind == "application/json" or kind.endswith("+json"):
-        return Form.JSON
-    return Form.TEXT if kind.startswith("text/") else Form.BYTES
+        return PayloadForm.JSON
+    return PayloadForm.TEXT if kind.startswith("text/") else PayloadForm.BYTES
 
 
 def is_utf8(payload: bytes) -> bool:
@@ -38,8 +38,8 @@ def is_utf8(payload: bytes) -> bool:
 def as_json(payload: bytes, content_type: str | None) -> bytes:
     """A payload as JSON: JSON as it is, text as a string, other bytes as {"$base64": …}."""
     form = form_of(content_type)
-    if form is Form.JSON:
+    if form is PayloadForm.JSON:
         return payload
-    if form is Form.TEXT and is_utf8(payload):
+    if form is PayloadForm.TEXT and is_utf8(payload):
         return msgspec.json.encode(payload.decode())
     return b'{"$base64":"%b"}' % base64.b64encode(payload)

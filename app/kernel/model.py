@@ -214,3 +214,21 @@ class Hideable(msgspec.Struct, frozen=True):
     """What shows something of jobs that may be hidden. SECRET: the fields that do, with what stands there instead."""
 
     SECRET: ClassVar[Mapping[str, Any]] = {}
+
+
+LOW_BITS: Final = (1 << 62) - 1
+_VARIANT: Final = 0b10 << 62
+
+
+def id_of(topic_id: int, seq: int) -> str:
+    """The id of a job, a message of that dialect; of a dead letter, that of the job that it was at first.
+
+    It is a UUID of version 8 (RFC 9562) that says which job is meant, so that it needs no index:
+
+        xxxxxxxx-0000-800s-8sss-ssssssssssss        x: the topic's id, 32 bits   s: the job's seq, 63 bits
+
+    s has 1 bit of its own in the third group, 2 bits and 60 in the rest: what is left over is 0, and version and
+    variant are where the RFC has them. Any other UUID is no id of a job.
+    """
+    low = f"{_VARIANT | seq & LOW_BITS:016x}"
+    return f"{topic_id:08x}-0000-800{seq >> 62:x}-{low[:4]}-{low[4:]}"

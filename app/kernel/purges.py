@@ -1,12 +1,15 @@
-"""Purges: jobs deleted by their status, in batches, whoever holds them."""
+"""What goes for good: jobs by their status, in batches, whoever holds them; topics; and days of tables by day, as a
+whole, where days are to be kept as files only once they are."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from app.base.db import sql
 from app.errors import TopicNotFound
 from app.kernel import jobs as shown
 from app.kernel.batching import tried_again
@@ -18,10 +21,19 @@ from app.kernel.topics import store
 from app.kernel.topics.settings import TopicType
 
 if TYPE_CHECKING:
+    import asyncpg
+
+    from app.base.db.pool import Pool
     from app.kernel.audit.trail import Actor
     from app.kernel.topics.policy import Policy
 
 AT_ONCE: Final = 5_000
+
+log = logging.getLogger(__name__)
+
+_SQL: Final = sql.load_all(__package__)
+_DROP = _SQL["drop_partitions"]
+_DROP_RESULTS = _SQL["drop_results"]
 
 
 class Purges(Core):
@@ -45,7 +57,7 @@ class Purges(Core):
             )
             self._engine.note_move(topic, ready=-done.ready, in_flight=-done.in_flight)
             count, after = count + done.count, done.last_seq
-        await self._engine.groups.left(policy)
+        await self._engine.groups.let_next_through(policy)
         return count
 
     async def delete_topic(self, policy: Policy, *, if_empty: bool, by: Actor) -> bool:
@@ -67,3 +79,25 @@ class Purges(Core):
         self._engine.policies.announce(name)
         self._engine.drop(policy.topic)
         return deleted
+
+
+async def drop_days(rest: Pool, table: str, kept: int, *, only_archived: bool) -> int:
+    """Drop the days that lie more than `kept` days back: how many. Raises what the database raises."""
+    return _count_days(table, await rest.fetchrow(_DROP, table, kept, only_archived))
+
+
+async def drop_days_of_results(rest: Pool, *, only_archived: bool) -> int:
+    """Drop the days of results that nobody is shown any more: how many. Raises what the database raises."""
+    return _count_days("results", await rest.fetchrow(_DROP_RESULTS, only_archived))
+
+
+def _count_days(table: str, row: asyncpg.Record | None) -> int:
+    assert row is not None
+    if row["held"]:
+        log.warning(
+            "days of %s that are due to go, and stay until they are in files: %d; run the pipeline `archive`",
+            table,
+            row["held"],
+        )
+    gone: int = row["gone"]
+    return gone

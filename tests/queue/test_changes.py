@@ -13,7 +13,7 @@ from app.features.jobs.change_rows import Change, Payload
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
 from app.kernel.enqueue import producer
-from app.kernel.groups.rows import Promoted
+from app.kernel.groups.groups import Promotion
 from app.kernel.logs.log import Match as Matching
 from app.kernel.model import Lane, Seq
 from app.kernel.settle import exit_rows as exits
@@ -168,7 +168,7 @@ async def test_the_group_of_a_leased_one_goes_on_at_once(db: Session, queue: Pol
     await promote(db, queue)
     assert await states(db, queue) == {"1": "leased", "2": "ready", "3": "blocked"}, "once is enough"
     assert await consumer.ack(db, queue.topic, [held(job)]) == {0}, "an ack still completes it"
-    assert await promote(db, queue) == Promoted(0, 0, 0), "it left its group when it was cancelled"
+    assert await promote(db, queue) == Promotion(0, 0, 0), "it left its group when it was cancelled"
     assert await states(db, queue) == {"2": "ready", "3": "blocked"}
     assert await tallied(db, queue)
 

@@ -13,7 +13,7 @@ import pytest
 from app.base.db.pool import PLANNER
 from app.kernel.claim import consumer
 from app.kernel.enqueue import producer
-from app.kernel.groups import rows as groups
+from app.kernel.groups import groups
 from app.kernel.model import Batch, Lane
 from app.kernel.topics import store
 from app.kernel.topics.policy import DEFAULTS, AskedSettings, Policy, resolve

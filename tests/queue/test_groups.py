@@ -13,8 +13,8 @@ from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
 from app.kernel.enqueue import producer
 from app.kernel.enqueue.producer import Placed
-from app.kernel.groups import rows as groups
-from app.kernel.groups.rows import Promoted
+from app.kernel.groups import groups
+from app.kernel.groups.groups import Promotion
 from app.kernel.jobs import Status
 from app.kernel.logs.log import Match
 from app.kernel.model import Batch, Connection, Job
@@ -38,7 +38,7 @@ async def write(db: Session, policy: Policy, *records: tuple[str | None, str], *
     return await producer.upsert(db, policy.topic, policy.budget, made, ttl_ms=policy.config.ttl_ms)
 
 
-async def promote(db: Session, policy: Policy) -> Promoted:
+async def promote(db: Session, policy: Policy) -> Promotion:
     """See to all departures, as the engine does behind a verb."""
     return await groups.promote(db, policy.topic, 1_000)
 
@@ -91,9 +91,9 @@ async def test_one_of_a_group_is_out_and_groups_are_apart(db: Session, queue: Po
     }  # fmt: skip
     jobs = await take(db, queue, 10)
     assert [(job.payload, job.group) for job in jobs] == [(b"a1", "a"), (b"b1", "b"), (b"x", None), (b"c1", "c")]
-    assert await promote(db, queue) == Promoted(0, 0, 0)
+    assert await promote(db, queue) == Promotion(0, 0, 0)
     assert await consumer.ack(db, queue.topic, [held(job) for job in jobs[:1]]) == {0}
-    assert await promote(db, queue) == Promoted(1, 1, 0)
+    assert await promote(db, queue) == Promotion(1, 1, 0)
     assert [job.payload for job in await take(db, queue, 10)] == [b"a2"]
     assert await tallied(db, queue)
     assert await events(db, queue, 3) == ["enqueued", "unblocked", "claimed"]
@@ -132,11 +132,11 @@ async def test_a_returned_head_comes_before_its_followers(db: Session, queue: Po
     (job,) = await take(db, queue, 10)
     returned = await consumer.nack(db, queue.topic, queue.budget, [held(job)], [Return()])
     assert returned.done == {0}
-    assert await promote(db, queue) == Promoted(0, 0, 0)
+    assert await promote(db, queue) == Promotion(0, 0, 0)
     (job,) = await take(db, queue, 10, lease_ms=100)
     assert job.payload == b"1"
     await lease_ended(db, queue, job)
-    assert await promote(db, queue) == Promoted(0, 0, 0)
+    assert await promote(db, queue) == Promotion(0, 0, 0)
     assert await work_through(db, queue) == ["1", "2"]
 
 
@@ -203,7 +203,7 @@ async def test_whatever_takes_a_head_out_lets_the_next_through(
     (head,) = await take(db, queue, 10, lease_ms=lease_ms)
     await leave(db, queue, head)
     assert await take(db, queue, 10) == []
-    assert await promote(db, queue) == Promoted(1, 1, 0)
+    assert await promote(db, queue) == Promotion(1, 1, 0)
     assert [job.payload for job in await take(db, queue, 10)] == [b"2"]
     assert await tallied(db, queue)
 
@@ -212,7 +212,7 @@ async def test_an_expired_head_lets_the_next_through_that_has_not_outlived_its_t
     await write(db, queue, ("a", "1"), ("a", "2"), ("a", "3"), ttls_ms=[1, 1, None])
     await outlived(db, queue)
     assert await exits.expire(db, queue.topic.name, 10) == 2
-    assert await promote(db, queue) == Promoted(1, 1, 0)
+    assert await promote(db, queue) == Promotion(1, 1, 0)
     assert await states(db, queue) == {"1": "expired", "2": "expired", "3": "ready"}
     assert await tallied(db, queue)
 
@@ -259,7 +259,7 @@ async def test_a_requeued_job_of_a_group_that_is_over_comes_out(db: Session, top
     await promote(db, queue)
     assert await rows_of_groups(db, queue) == 0
     assert (await _requeue(db, queue, job.seq)).outcome is redrive.Outcome.REQUEUED
-    assert await promote(db, queue) == Promoted(1, 1, 0)
+    assert await promote(db, queue) == Promotion(1, 1, 0)
     assert await work_through(db, queue) == ["1"]
 
 
@@ -345,12 +345,12 @@ async def test_topics_with_groups_are_found(db: Session, topic: str, make_queue:
     queues = [await make_queue(f"{topic}.{n}") for n in range(3)]
     for queue, group in zip(queues, ("a", None, "b"), strict=True):
         await write(db, queue, (group, "1"), (group, "2"))
-    found = await groups.topics(db, 100_000)
+    found = await groups.group_topics(db, 100_000)
     assert found == sorted(found)
     assert [queue.topic.id in found for queue in queues] == [True, False, True]
-    assert await groups.topics(db, 1) == found[:1]
+    assert await groups.group_topics(db, 1) == found[:1]
     await work_through(db, queues[0])
-    assert queues[0].topic.id not in await groups.topics(db, 100_000)
+    assert queues[0].topic.id not in await groups.group_topics(db, 100_000)
 
 
 async def test_a_job_without_a_group_leaves_no_note(db: Session, queue: Policy) -> None:

@@ -12,7 +12,7 @@ from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
 from app.kernel.enqueue import producer
 from app.kernel.enqueue.producer import Placed
-from app.kernel.groups.rows import Promoted
+from app.kernel.groups.groups import Promotion
 from app.kernel.logs.log import Match
 from app.kernel.model import Batch, Budget, Topic
 from app.kernel.settle import exit_rows as exits
@@ -25,7 +25,7 @@ from tests.queue.test_groups import promote, rows_of_groups, states, work_throug
 from tests.races.rivals import Rivals
 
 MakeQueue = Callable[..., Awaitable[Policy]]
-NOTHING = Promoted(0, 0, 0)
+NOTHING = Promotion(0, 0, 0)
 
 
 async def test_of_two_producers_the_second_waits_and_comes_second(queue: Policy, rivals: Rivals) -> None:
@@ -91,7 +91,7 @@ async def test_a_follower_that_comes_while_its_head_is_acked_is_not_stuck(queue:
     assert (await write(rivals.other, queue, ("a", "2"))).ready == 0, "the ack may yet be rolled back"
     assert await promote(rivals.other, queue) == NOTHING, "as far as anybody can see, the head is out"
     await transaction.commit()
-    assert await promote(rivals.other, queue) == Promoted(1, 1, 0)
+    assert await promote(rivals.other, queue) == Promotion(1, 1, 0)
     assert await work_through(rivals.one, queue) == ["2"]
     assert await tallied(rivals.one, queue)
 
@@ -116,7 +116,7 @@ async def test_a_producer_that_meets_the_end_of_its_group_begins_it_anew(queue: 
     await consumer.ack(rivals.one, queue.topic, [held(head)])
     transaction = rivals.one.transaction()
     await transaction.start()
-    assert await promote(rivals.one, queue) == Promoted(1, 0, 0)
+    assert await promote(rivals.one, queue) == Promotion(1, 0, 0)
     late = asyncio.create_task(write(rivals.other, queue, ("a", "2"), ("a", "3")))
     await rivals.meet()
     await transaction.commit()
@@ -137,7 +137,7 @@ async def test_one_who_lets_through_waits_for_a_producer_and_sees_its_job(queue:
     late = asyncio.create_task(promote(rivals.other, queue))
     await rivals.meet()
     await transaction.commit()
-    assert await late == Promoted(1, 1, 0)
+    assert await late == Promotion(1, 1, 0)
     assert await work_through(rivals.one, queue) == ["2"]
 
 
@@ -147,14 +147,14 @@ async def test_of_two_who_let_through_one_does(queue: Policy, rivals: Rivals) ->
     await exits.delete(rivals.one, queue.topic, Match(), after=0, upto=1, limit=1)
     transaction = rivals.one.transaction()
     await transaction.start()
-    assert await promote(rivals.one, queue) == Promoted(1, 1, 0)
+    assert await promote(rivals.one, queue) == Promotion(1, 1, 0)
     await rivals.observer.execute(  # a second note of the same departure
         "INSERT INTO holdfast.freed_groups (topic_id, tenant, grp) VALUES ($1, '', 'a')", queue.topic.id
     )
     late = asyncio.create_task(promote(rivals.other, queue))
     await rivals.meet()
     await transaction.commit()
-    assert await late == Promoted(1, 0, 0)
+    assert await late == Promotion(1, 0, 0)
     assert await states(rivals.one, queue) == {"2": "ready", "3": "blocked"}
 
 
@@ -166,10 +166,10 @@ async def test_a_next_one_that_is_locked_is_not_overtaken(queue: Policy, rivals:
     await transaction.start()
     await exits.delete(rivals.one, queue.topic, Match(), after=1, upto=2, limit=10)
     await consumer.ack(rivals.other, queue.topic, [held(head)])
-    assert await promote(rivals.other, queue) == Promoted(1, 0, 0)
+    assert await promote(rivals.other, queue) == Promotion(1, 0, 0)
     assert await take(rivals.other, queue, 10) == []
     await transaction.rollback()
-    assert await promote(rivals.other, queue) == Promoted(1, 1, 0)
+    assert await promote(rivals.other, queue) == Promotion(1, 1, 0)
     assert await work_through(rivals.one, queue) == ["2", "3"]
     assert await rows_of_groups(rivals.one, queue) == 0
 
@@ -183,7 +183,7 @@ async def test_where_the_next_one_is_deleted_the_one_behind_it_comes_out(queue: 
     await consumer.ack(rivals.other, queue.topic, [held(head)])
     await promote(rivals.other, queue)
     await transaction.commit()
-    assert await promote(rivals.other, queue) == Promoted(1, 1, 0)
+    assert await promote(rivals.other, queue) == Promotion(1, 1, 0)
     assert await work_through(rivals.one, queue) == ["3"]
     assert await tallied(rivals.one, queue)
 
@@ -195,10 +195,10 @@ async def test_a_head_that_is_returned_stays_the_head(queue: Policy, rivals: Riv
     await transaction.start()
     await consumer.nack(rivals.one, queue.topic, queue.budget, [held(head)], [Return()])
     await _note(rivals.other, queue)
-    assert await promote(rivals.other, queue) == Promoted(1, 0, 0)
+    assert await promote(rivals.other, queue) == Promotion(1, 0, 0)
     await transaction.commit()
     await _note(rivals.other, queue)
-    assert await promote(rivals.other, queue) == Promoted(1, 0, 0)
+    assert await promote(rivals.other, queue) == Promotion(1, 0, 0)
     assert await work_through(rivals.one, queue) == ["1", "2"]
 
 
@@ -209,9 +209,9 @@ async def test_a_head_that_expires_meanwhile(queue: Policy, rivals: Rivals) -> N
     await transaction.start()
     assert await exits.expire(rivals.one, queue.topic.name, 10) == 1
     await _note(rivals.other, queue)
-    assert await promote(rivals.other, queue) == Promoted(1, 0, 0)
+    assert await promote(rivals.other, queue) == Promotion(1, 0, 0)
     await transaction.commit()
-    assert await promote(rivals.other, queue) == Promoted(1, 1, 0)
+    assert await promote(rivals.other, queue) == Promotion(1, 1, 0)
     assert await work_through(rivals.one, queue) == ["2"]
 
 
@@ -224,13 +224,13 @@ async def test_a_requeue_waits_for_who_lets_through(topic: str, make_queue: Make
     assert await exits.fail(rivals.one, queue.topic, queue.budget, [Spent(head.seq)]) == {0}
     transaction = rivals.one.transaction()
     await transaction.start()
-    assert await promote(rivals.one, queue) == Promoted(1, 0, 0)
+    assert await promote(rivals.one, queue) == Promotion(1, 0, 0)
     place = (queue.topic.name, queue.topic.id)
     late = asyncio.create_task(redrive.requeue(rivals.other, place, [head.seq], ttl_ms=0))
     await rivals.meet()
     await transaction.commit()
     assert [one.outcome for one in await late] == [redrive.Outcome.REQUEUED]
-    assert await promote(rivals.one, queue) == Promoted(1, 1, 0)
+    assert await promote(rivals.one, queue) == Promotion(1, 1, 0)
     assert await work_through(rivals.one, queue) == ["1"]
     assert await tallied(rivals.one, queue)
 
@@ -281,7 +281,7 @@ async def test_producers_of_a_queue_with_bounds_lock_their_groups_at_once(
     calls = [machine.enqueue(queue, Batch(payloads=[b"3"], groups=[name])) for name in names]
     assert len(await asyncio.gather(*calls)) == 3
     assert [name for names in sent for name in names] == ["c", "b", "a"], "nobody lost a deadlock, and tried again"
-    assert await (await late) == Promoted(2, 2, 0)
+    assert await (await late) == Promotion(2, 2, 0)
     assert len(await take(rivals.one, queue, 10)) == 3
     assert await tallied(rivals.one, queue)
 

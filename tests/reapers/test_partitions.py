@@ -10,8 +10,7 @@ import pytest
 
 from app.base.db.pool import Pools, open_pools
 from app.features.upkeep import sweeps
-from app.kernel import days as gone_days
-from app.kernel import ledger
+from app.kernel import ledger, purges
 from app.kernel.topics import store
 from app.kernel.topics.policy import DEFAULTS, AskedSettings, Policy, resolve
 from tests.engine.machines import new_machine
@@ -60,8 +59,8 @@ async def test_they_are_dropped_once(fresh: Pools) -> None:
     async with fresh.rest.acquire() as first:
         dropping = first.transaction()
         await dropping.start()
-        assert await first.fetchval(gone_days._DROP, "lease_events", -3, False) == 3
-        second = asyncio.create_task(fresh.rest.fetchval(gone_days._DROP, "lease_events", -3, False))
+        assert await first.fetchval(purges._DROP, "lease_events", -3, False) == 3
+        second = asyncio.create_task(fresh.rest.fetchval(purges._DROP, "lease_events", -3, False))
         waits = "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid)))"
         pid = first.get_server_pid()
         await until(lambda: fresh.rest.fetchval(waits, pid), "the second waits")
@@ -71,8 +70,8 @@ async def test_they_are_dropped_once(fresh: Pools) -> None:
 
 
 async def test_only_old_ones_are_dropped(fresh: Pools) -> None:
-    assert await fresh.rest.fetchval(gone_days._DROP, "lease_events", 0, False) == 0
-    assert await fresh.rest.fetchval(gone_days._DROP, "lease_events", sweeps.EVENTS_KEPT, False) == 0
+    assert await fresh.rest.fetchval(purges._DROP, "lease_events", 0, False) == 0
+    assert await fresh.rest.fetchval(purges._DROP, "lease_events", sweeps.EVENTS_KEPT, False) == 0
     assert await days(fresh) == [0, 1, 2, 3]
 
 
@@ -103,17 +102,17 @@ async def test_dropping_gives_way_to_a_long_reader(fresh: Pools) -> None:
     async with fresh.rest.acquire() as reader, reader.transaction():
         await reader.fetchval("SELECT count(*) FROM holdfast.lease_events")
         with pytest.raises(asyncpg.LockNotAvailableError):
-            await asyncio.wait_for(fresh.rest.fetchval(gone_days._DROP, "lease_events", -1, False), 2)
+            await asyncio.wait_for(fresh.rest.fetchval(purges._DROP, "lease_events", -1, False), 2)
         await asyncio.wait_for(reader.fetchval("SELECT count(*) FROM holdfast.lease_events"), 1)
     assert await days(fresh) == [0, 1, 2, 3]
-    assert await fresh.rest.fetchval(gone_days._DROP, "lease_events", -1, False) == 1
+    assert await fresh.rest.fetchval(purges._DROP, "lease_events", -1, False) == 1
 
 
 async def test_no_table_but_one_by_day_has_days(fresh: Pools) -> None:
     with pytest.raises(asyncpg.PostgresError):
         await fresh.rest.fetchval(sweeps._CREATE_PARTITIONS, "topics", 1)
-    assert await fresh.rest.fetchval(gone_days._DROP, "topics", -9, False) == 0
-    assert await fresh.rest.fetchval(gone_days._DROP, "none", -9, False) == 0
+    assert await fresh.rest.fetchval(purges._DROP, "topics", -9, False) == 0
+    assert await fresh.rest.fetchval(purges._DROP, "none", -9, False) == 0
 
 
 async def test_a_new_day_of_the_archive_has_its_index_and_keeps_payloads_as_they_are(fresh: Pools) -> None:

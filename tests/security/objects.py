@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import httpx
 
-from app.kernel.ids import id_of
+from app.kernel.model import id_of
 from tests.api.dialect import Body, Topic, accepted, eventually
 from tests.api.keyring import make
 from tests.api.messages.client import Messages, done

@@ -13,8 +13,7 @@ import pytest
 from app.base.db.pool import Pools
 from app.features.jobs import change_rows as changes
 from app.kernel.claim import consumer
-from app.kernel.ids import id_of
-from app.kernel.model import Job
+from app.kernel.model import Job, id_of
 from app.kernel.settle.results import Keep
 from app.kernel.topics.policy import Policy
 from tests.queue.calls import Session, batch, events, held, lease_ended, put, row, take, until

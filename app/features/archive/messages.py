@@ -23,7 +23,7 @@ from app.http.route import Call
 from app.http.sight import WHY, as_seen
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Action
-from app.kernel.ids import id_of
+from app.kernel.model import id_of
 from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import BIGINT_MAX
 

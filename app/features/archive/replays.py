@@ -85,7 +85,7 @@ class Replays(Core):
             return await archive.look(db, policy.topic, run) or replace(run, done=True)
         if moved.jobs:
             self._added(policy, moved.jobs)
-            await self._engine.groups.left(policy)
+            await self._engine.groups.let_next_through(policy)
         return moved.run
 
     async def _batch(self, policy: Policy, run: Replay) -> archive.Batch | None:

@@ -11,7 +11,7 @@ import asyncpg
 from app.base.db import sql
 from app.base.pace import Pace
 from app.features.archive import archive
-from app.kernel import days
+from app.kernel import purges
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pools
@@ -53,5 +53,5 @@ async def sweep(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
 
 async def _drop(pools: Pools, kept: int, to_files: bool) -> int:
     rows: int = await pools.rest.fetchval(_LEAVING, kept, COUNTED, to_files)
-    await days.drop(pools.rest, "archive", kept, only_archived=to_files)
+    await purges.drop_days(pools.rest, "archive", kept, only_archived=to_files)
     return rows

@@ -18,7 +18,7 @@ from app.features.dead_letters.failures import SILENCE
 from app.http.context import Context, context_of
 from app.http.sight import WHY, as_seen, sees_payloads
 from app.kernel import jobs, ledger
-from app.kernel.forms import Form, form_of, is_utf8
+from app.kernel.forms import PayloadForm, form_of, is_utf8
 from app.kernel.jobs import Match, Place, Shown
 from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import BIGINT_MAX
@@ -165,12 +165,12 @@ def text_of(payload: bytes, content_type: str | None) -> PayloadLines:
     """Indented JSON with its numbers as they were written, text as it is, anything else as hex."""
     form, head = form_of(content_type), payload[:MOST_BYTES]
     cut = len(payload) > MOST_BYTES
-    if form is Form.JSON and not cut:
+    if form is PayloadForm.JSON and not cut:
         try:
             head = msgspec.json.format(payload, indent=2)
         except (msgspec.DecodeError, RecursionError):
-            form = Form.TEXT
-    if form is Form.BYTES or not is_utf8(payload):
+            form = PayloadForm.TEXT
+    if form is PayloadForm.BYTES or not is_utf8(payload):
         lines = [head[at : at + _HEX_BYTES].hex(" ") for at in range(0, len(head), _HEX_BYTES)]
     else:
         lines = head.decode(errors="replace").splitlines()

@@ -129,7 +129,7 @@ class FailureReader(Core):
             count += row["deleted"]
             if row["deleted"] == row["picked"]:  # else another verb changed one meanwhile: again from the same place
                 after = None if row["last_at"] is None else (row["last_at"], row["last_seq"])
-        await self._engine.groups.left(holder)
+        await self._engine.groups.let_next_through(holder)
         return count
 
     async def _dead_letter(self, policy: Policy) -> Policy | None:

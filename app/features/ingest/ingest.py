@@ -25,8 +25,7 @@ from app.http.signin.people import UserKey
 from app.http.traced import sends, sent
 from app.http.users import allow_origin, user_of_token, with_user
 from app.kernel.enqueue.producer import Placed
-from app.kernel.ids import id_of
-from app.kernel.model import MAX_GROUP, MAX_JOB_KEY, Batch
+from app.kernel.model import MAX_GROUP, MAX_JOB_KEY, Batch, id_of
 from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import NAME, TopicType
 

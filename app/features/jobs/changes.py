@@ -116,7 +116,7 @@ async def told(state: EngineState, policy: Policy, done: Cancelled) -> None:
     state.note_move(policy.topic, ready=-done.ready)
     state.metrics.topic(policy.topic.name).cancelled.add(len(done.gone))
     if done.gone or done.marked:
-        await state.groups.left(policy)
+        await state.groups.let_next_through(policy)
 
 
 def no_job(policy: Policy, seq: int) -> NotFound:

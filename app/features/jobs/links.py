@@ -11,7 +11,7 @@ import msgspec
 from starlette.requests import Request
 
 from app.http.context import context_of
-from app.kernel.forms import Form, as_json, form_of
+from app.kernel.forms import PayloadForm, as_json, form_of
 from app.kernel.jobs import Shown
 from app.kernel.model import Batch
 
@@ -50,7 +50,7 @@ def record_of(job: Shown) -> bytes:
         "group": job.group,
     }
     data = as_json(job.payload, job.content_type)
-    if form_of(job.content_type) is Form.JSON and _LIKE_BYTES.match(job.payload):
+    if form_of(job.content_type) is PayloadForm.JSON and _LIKE_BYTES.match(job.payload):
         # The API would take it for bytes; as bytes that are JSON it is what it was.
         data = b'{"$base64":"%b"}' % base64.b64encode(job.payload)
         options["content_type"] = job.content_type or "application/json"

@@ -193,7 +193,7 @@ def _seen(jobs: Sequence[Shown]) -> list[str]:
     nodes = {f"node:{filters.quoted(job.node)}": 0 for job in jobs if job.state == "leased" and job.node}
     paths: dict[str, int] = {}
     for job in jobs:
-        if len(job.payload) <= _SMALL and forms.form_of(job.content_type) is forms.Form.JSON:
+        if len(job.payload) <= _SMALL and forms.form_of(job.content_type) is forms.PayloadForm.JSON:
             with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 data = msgspec.json.decode(job.payload)
                 fields = data if isinstance(data, dict) else {}

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from app.kernel.forms import Form, form_of, is_utf8
+from app.kernel.forms import PayloadForm, form_of, is_utf8
 
 MOST_LINES: Final = 2_000
 MOST_CHARACTERS: Final = 64 * 1024  # of all lines, and of a text
@@ -68,19 +68,21 @@ class Shown(msgspec.Struct, frozen=True):
 def shown(payload: bytes, content_type: str | None) -> Shown:
     """A payload of this type; None is JSON."""
     form, title, size = form_of(content_type), content_type or "application/json", len(payload)
-    if form is Form.BYTES or not is_utf8(payload):
-        return Shown(size, title, text=_hex(payload), is_hex=True, cut=size > MOST_BYTES, wrong=form is not Form.BYTES)
+    if form is PayloadForm.BYTES or not is_utf8(payload):
+        return Shown(
+            size, title, text=_hex(payload), is_hex=True, cut=size > MOST_BYTES, wrong=form is not PayloadForm.BYTES
+        )
     text = payload.decode()
-    if form is Form.JSON and is_json(payload):
+    if form is PayloadForm.JSON and is_json(payload):
         lines, cut = _within(text)
         return Shown(size, title, lines, cut=cut)
     visible = text[:MOST_CHARACTERS].translate(_PICTURES)
-    return Shown(size, title, text=visible, cut=len(text) > MOST_CHARACTERS, wrong=form is Form.JSON)
+    return Shown(size, title, text=visible, cut=len(text) > MOST_CHARACTERS, wrong=form is PayloadForm.JSON)
 
 
 def editable(payload: bytes, content_type: str | None) -> str | None:
     """What a form's field can hold of it and give back as it was; None where that is not so."""
-    if len(payload) > MOST_EDITED or form_of(content_type) is Form.BYTES or not is_utf8(payload):
+    if len(payload) > MOST_EDITED or form_of(content_type) is PayloadForm.BYTES or not is_utf8(payload):
         return None
     text = payload.decode()
     return text if text == text.translate(_PICTURES) else None

@@ -341,7 +341,7 @@ class Redrives(Core):
                 policy = await self._engine.policies.get(name)
                 if policy.topic.id == topic_id:
                     self._engine.note_move(policy.topic, ready=count)
-                    await self._engine.groups.left(policy)
+                    await self._engine.groups.let_next_through(policy)
             self._engine.lanes.forget(topic_id)
             self._engine.marks.look_at_due(topic_id)
             self._engine.writes.note(topic_id)

@@ -26,8 +26,7 @@ from app.http.route import Call
 from app.http.traced import sends, sent
 from app.http.users import USER_KEY
 from app.kernel.enqueue.producer import Placed
-from app.kernel.ids import id_of
-from app.kernel.model import Batch
+from app.kernel.model import Batch, id_of
 from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import DEAD_LETTERS
 

@@ -15,7 +15,7 @@ from app.base.loops import Loop
 from app.base.pace import Pace
 from app.features.feature import Sweep
 from app.http.signin import sessions
-from app.kernel import days
+from app.kernel import purges
 from app.kernel.counts import inspector
 from app.kernel.enqueue import producer
 from app.kernel.logs import log as records
@@ -65,8 +65,8 @@ async def retention(pools: Pools, engine: Engine, pace: Pace | None = None) -> i
     pace = pace or Pace()
     kept = await pools.rest.fetchval(_EVENTS_KEPT, EVENTS_KEPT)
     if kept is not None:
-        await pace.batch(partial(days.drop, pools.rest, "lease_events", kept, only_archived=engine.to_files))
-    await pace.batch(partial(days.drop_results, pools.rest, only_archived=engine.to_files))
+        await pace.batch(partial(purges.drop_days, pools.rest, "lease_events", kept, only_archived=engine.to_files))
+    await pace.batch(partial(purges.drop_days_of_results, pools.rest, only_archived=engine.to_files))
     return pace.moved
 
 

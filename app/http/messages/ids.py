@@ -1,4 +1,4 @@
-"""Ids of messages, from outside. app/kernel/ids.py has what they are made of."""
+"""Ids of messages, from outside. app/kernel/model.py has what they are made of."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Final
 
 from app.errors import NotFound
 from app.http.openapi import path
-from app.kernel.ids import LOW, id_of
-from app.kernel.model import Seq
+from app.kernel.model import LOW_BITS, Seq, id_of
 from app.kernel.topics.settings import BIGINT_MAX
 
 _SHAPE: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
@@ -21,7 +20,7 @@ def job_of(message_id: str) -> tuple[int, Seq]:
     text = message_id.lower()
     if _SHAPE.match(text) is not None:
         number = int(text.replace("-", ""), 16)
-        topic_id, seq = number >> 96, (number >> 64 & 0xFFF) << 62 | number & LOW
+        topic_id, seq = number >> 96, (number >> 64 & 0xFFF) << 62 | number & LOW_BITS
         if 0 < topic_id < _MOST and 0 < seq <= BIGINT_MAX and id_of(topic_id, seq) == text:
             return topic_id, Seq(seq)
     raise no_message(message_id)

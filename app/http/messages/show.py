@@ -10,10 +10,9 @@ from app.http.fields import encode, history
 from app.http.messages.bodies import MessageProgress
 from app.http.payloads import to_base64
 from app.http.sight import WHY
-from app.kernel.forms import Form, form_of, is_utf8
-from app.kernel.ids import id_of
+from app.kernel.forms import PayloadForm, form_of, is_utf8
 from app.kernel.jobs import Shown, Status
-from app.kernel.model import Job
+from app.kernel.model import Job, id_of
 from app.kernel.settle.results import Progress
 from app.kernel.topics.policy import Policy
 
@@ -117,7 +116,7 @@ def _names(job: Job | Shown) -> bytes:
 def _payload(payload: bytes, content_type: str | None, *, base64: bool) -> bytes:
     """Its fields: text as it is, JSON too; other bytes as base64, and all where that is asked for."""
     kind = b"" if content_type is None else b',"content_type":%b' % encode(content_type)
-    if base64 or form_of(content_type) is Form.BYTES or not is_utf8(payload):
+    if base64 or form_of(content_type) is PayloadForm.BYTES or not is_utf8(payload):
         return b'"payload":"%b","encoding":"base64"%b' % (to_base64(payload), kind)
     return b'"payload":%b%b' % (encode(payload.decode()), kind)
 

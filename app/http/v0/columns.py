@@ -16,7 +16,7 @@ from app.http.fields import check_text
 from app.http.payloads import BYTES, JSON, check_json, check_type, kept, of_base64
 from app.http.users import with_user
 from app.http.v0.record_bodies import AppendBody, LogAppendBody, LogRecord, Record
-from app.kernel.forms import Form, form_of
+from app.kernel.forms import PayloadForm, form_of
 from app.kernel.model import MAX_TAG_BYTES, Batch
 
 _LEVELS: Final = frozenset([None, *range(10)])
@@ -119,9 +119,9 @@ def _bytes_of(data: bytes, content_type: str | None) -> tuple[bytes, str | None]
             payload = of_base64(shown.text)
             return payload, kept(payload, content_type or BYTES)
     form = form_of(content_type)
-    if form is Form.TEXT and data[:1] == b'"':
+    if form is PayloadForm.TEXT and data[:1] == b'"':
         return _text.decode(data).encode(), content_type
-    if form is not Form.JSON:
+    if form is not PayloadForm.JSON:
         raise InvalidRequest(f'data of type {content_type} is a text, if that is text/…, or {{"$base64": "…"}}.')
     return data, kept(data, content_type or JSON)
 

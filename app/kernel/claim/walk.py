@@ -307,7 +307,7 @@ class Walk:
         numbers.suspected.add(claimed.suspects)
         numbers.wait_us.observe_all(claimed.waits_us)
         if any(job.group is not None for jobs in claimed.jobs for job in jobs):
-            self._state.groups.met(self._topic.id)
+            self._state.groups.note(self._topic.id)
 
     @asynccontextmanager
     async def _limited(self, tenants: Sequence[str]) -> AsyncIterator[tuple[Connection, Mapping[str, int]]]:

@@ -8,9 +8,9 @@ from typing import Final
 import msgspec
 
 from app.base.db import sql
+from app.kernel.batching import rows_of
 from app.kernel.logs.log import LOOKED_AT, Ask, Records, records_of
 from app.kernel.model import Budget, Connection, Reach, Topic
-from app.kernel.sequences import rows_of
 
 _SQL: Final = sql.load_all(__package__)
 _COUNT = _SQL["count"]

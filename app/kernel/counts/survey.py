@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 
 from app.base.db import sql
+from app.kernel.batching import rows_of
 from app.kernel.model import Connection, Topic
-from app.kernel.sequences import rows_of
 
 _SQL: Final = sql.load_all(__package__)
 _SURVEY = _SQL["survey"]

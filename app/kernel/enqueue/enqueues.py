@@ -229,7 +229,7 @@ class Enqueues:
     def _added(self, policy: Policy, batch: Batch, new: int, ready: int) -> None:
         topic, topic_id = policy.topic, policy.topic.id
         if batch.groups:
-            self._state.groups.met(topic_id)
+            self._state.groups.note(topic_id)
         delays = [delay for delay in batch.delays_ms if delay]
         self._state.metrics.topic(topic.name).enqueued.add(new)
         if new:

@@ -1,4 +1,8 @@
-"""Lets the next job of a group through once the one before it is gone. docs/semantics.md, section 6; docs/adr/0033."""
+"""Groups: of each, one job is out at a time, in the order of enqueueing. docs/semantics.md, section 6; docs/adr/0033.
+
+Whoever takes out the job of a group leaves a note of it, in the same commit: a trigger of the jobs table does, whatever
+the verb. Here the notes are read, and the next jobs let through.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,14 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
+from app.base.db import sql
 from app.base.outages import UNREACHABLE
 from app.base.signals import Signal
 from app.errors import TopicNotFound
 from app.kernel.batching import tried_again
-from app.kernel.groups import rows as groups
+from app.kernel.model import Connection, Topic
 from app.kernel.topics.policy import FIFO, Policy
 
 if TYPE_CHECKING:
@@ -20,6 +27,11 @@ if TYPE_CHECKING:
     from app.kernel.counts.counters import Counters
     from app.kernel.topics.cache import Policies
 
+_SQL: Final = sql.load_all(__package__)
+_PROMOTE = _SQL["promote"]
+_FREED_TOPICS = _SQL["freed_topics"]
+_GROUP_TOPICS = _SQL["group_topics"]
+
 BATCH: Final = 1_000
 MOST_BATCHES: Final = 20  # that a verb sees to before it answers; the rest waits for `sweep`
 MOST_TOPICS: Final = 100_000
@@ -27,6 +39,31 @@ LEARNT: Final = 1_000  # topics with groups that a process that has met none ask
 PAGE: Final = 100
 
 log = logging.getLogger(__name__)
+
+
+class Promotion(msgspec.Struct, frozen=True):
+    """How many departures were seen to; how many jobs became ready by that, and how many are hidden for a while yet."""
+
+    freed: int
+    ready: int
+    scheduled: int
+
+
+async def promote(db: Connection, topic: Topic, limit: int) -> Promotion:
+    """Let the next job of groups through, for up to `limit` departures. Raises asyncpg's errors."""
+    row = await db.fetchrow(_PROMOTE, topic.name, topic.id, topic.sequence, limit)
+    assert row is not None, "it answers one row always"
+    return Promotion(row["freed"], row["ready"], row["scheduled"])
+
+
+async def freed_topics(db: Connection, after: int, limit: int) -> list[tuple[str, int]]:
+    """Topics where a departure waits to be seen to, behind an id: names and ids."""
+    return [(row["name"], row["id"]) for row in await db.fetch(_FREED_TOPICS, after, limit)]
+
+
+async def group_topics(db: Connection, limit: int) -> list[int]:
+    """Ids of up to `limit` topics that have groups with live jobs."""
+    return [row["topic_id"] for row in await db.fetch(_GROUP_TOPICS, limit)]
 
 
 class Groups:
@@ -42,7 +79,7 @@ class Groups:
         self._met: set[int] = set()
         self.departed: Signal[()] = Signal()  # a job, from a topic of which no group was met here
 
-    def met(self, topic_id: int) -> None:
+    def note(self, topic_id: int) -> None:
         """A job of this topic has a group."""
         if topic_id not in self._met:
             if len(self._met) >= MOST_TOPICS:
@@ -58,7 +95,7 @@ class Groups:
         """A topic was deleted."""
         self._met.discard(topic_id)
 
-    async def left(self, policy: Policy) -> None:
+    async def let_next_through(self, policy: Policy) -> None:
         """Jobs have left this topic: if it has groups, let those through that waited for one of them.
 
         Raises nothing: what fails here is found by `sweep`, and what has left has left.
@@ -78,7 +115,7 @@ class Groups:
         topic, db = policy.topic, self._pools.verbs(durable=policy.config.durable)
         freed = 0
         for _ in range(MOST_BATCHES):
-            done = await tried_again(partial(groups.promote, db, topic, BATCH))
+            done = await tried_again(partial(promote, db, topic, BATCH))
             freed += done.freed
             if done.ready:
                 self._marks.note_move(topic)
@@ -92,12 +129,12 @@ class Groups:
         """See to what was left in any topic, by any process: how many departures. Who has met no group learns which
         topics have some."""
         if not self._met:
-            for topic_id in await groups.topics(self._pools.rest, LEARNT):
-                self.met(topic_id)
+            for topic_id in await group_topics(self._pools.rest, LEARNT):
+                self.note(topic_id)
         freed, after = 0, 0
-        while found := await groups.freed_topics(self._pools.rest, after, PAGE):
+        while found := await freed_topics(self._pools.rest, after, PAGE):
             for name, topic_id in found:
-                self.met(topic_id)
+                self.note(topic_id)
                 freed += await self._sweep(name)
             after = found[-1][1]
         return freed

@@ -14,8 +14,8 @@ import asyncpg
 import msgspec
 
 from app.base.db import sql
+from app.kernel.batching import rows_of
 from app.kernel.model import Batch, Connection, Topic
-from app.kernel.sequences import rows_of
 
 _APPEND = sql.load(__package__, "append_records")
 _READ = sql.load(__package__, "read_records")

@@ -125,7 +125,7 @@ class Logs:
             )
             self._state.note_move(topic, ready=-done.ready)
             count, marked, after = count + done.count, marked + done.marked, done.last_seq
-        await self._state.groups.left(policy)
+        await self._state.groups.let_next_through(policy)
         return count, marked
 
     async def _commit(self, calls: Sequence[_Call]) -> list[Appended | BaseException]:

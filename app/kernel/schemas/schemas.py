@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import msgspec
 
 from app.errors import InvalidSchema
-from app.kernel.forms import Form, form_of
+from app.kernel.forms import PayloadForm, form_of
 
 if TYPE_CHECKING:
     from app.kernel.schemas.avro import Avro
@@ -224,7 +224,7 @@ def _looks(payload: Any, visits: Sequence[int]) -> int:
 
 def _json_of(payload: bytes, content_type: str | None) -> Any:
     """The payload, decoded; a Fault where it is no JSON."""
-    if form_of(content_type) is not Form.JSON:
+    if form_of(content_type) is not PayloadForm.JSON:
         return Fault("", f"it is {_short(str(content_type))}, and the schema is for JSON")
     try:
         return msgspec.json.decode(payload)

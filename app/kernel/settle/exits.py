@@ -59,7 +59,7 @@ class Exits:
             self._state.metrics.topic(policy.topic.name).cancelled.add(len(ended))
             gone |= {left[i] for i in ended}
         if gone:
-            await self._state.groups.left(policy)
+            await self._state.groups.let_next_through(policy)
         return gone
 
     async def _give_up(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
@@ -137,7 +137,7 @@ class Exits:
             numbers.expired.add(count - seen.cancelled)
             numbers.cancelled.add(seen.cancelled)
             numbers.suspected.add(seen.suspects)
-            await self._state.groups.left(policy)
+            await self._state.groups.let_next_through(policy)
         return count
 
     async def supersede(self, policy: Policy) -> int:
@@ -148,7 +148,7 @@ class Exits:
             ended, after = await exits.supersede(self._state.verbs(policy), policy.topic, policy.budget, after, BATCH)
             count += ended
             if ended:
-                await self._state.groups.left(policy)
+                await self._state.groups.let_next_through(policy)
         return count
 
     async def delete_key(self, policy: Policy, tenant: str, key: str) -> int:
@@ -160,7 +160,7 @@ class Exits:
             self._state.note_move(topic, ready=-gone.ready, in_flight=-gone.leased)
             self._state.make_room(policy, gone.leased)
             count, more = count + gone.count, gone.more
-        await self._state.groups.left(policy)
+        await self._state.groups.let_next_through(policy)
         return count
 
     async def _fail(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:

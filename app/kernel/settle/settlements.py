@@ -171,7 +171,7 @@ class Settlements:
         if whose:
             self._state.users.tell(policy, "completed", [held[i].seq for i in sorted(done)], whose)
         if done:
-            await self._state.groups.left(policy)
+            await self._state.groups.let_next_through(policy)
         return _shares(calls, entries, done | again)
 
     async def _completed_before(
@@ -202,7 +202,7 @@ class Settlements:
         more, error_keyed = await self._return_keyed(policy, keyed, entries, returns) if keyed else (_NONE, None)
         done = result.done | out | more.done
         if more.ended:
-            await self._state.groups.left(policy)
+            await self._state.groups.let_next_through(policy)
         self._settled(policy, entries, done)
         self._nacked.shared([len(call.held) for call in calls])
         refunded, delays = result.refunded | more.refunded, result.delays_ms + more.delays_ms

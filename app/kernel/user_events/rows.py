@@ -9,8 +9,7 @@ from typing import Final
 import msgspec
 
 from app.base.db import sql
-from app.kernel.ids import id_of
-from app.kernel.model import Connection, Topic
+from app.kernel.model import Connection, Topic, id_of
 
 _SQL: Final = sql.load_all(__package__)
 _SEND = _SQL["send_user_events"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 
 from app.errors import NotFound
 from app.http.messages.ids import job_of
-from app.kernel.ids import id_of
+from app.kernel.model import id_of
 
 TOPICS, SEQS = some.integers(1, 2**31 - 1), some.integers(1, 2**63 - 1)
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 
-from app.kernel.ids import id_of
+from app.kernel.model import id_of
 from tests.api.conftest import Serve
 from tests.api.dialect import Topic, eventually, until_waiting
 from tests.api.messages.client import Body, Messages, done, refused
