@@ -26,7 +26,7 @@ WAIT_SECONDS: Final = 2.0  # for the end of a run; what takes longer is seen to 
 
 
 class RunRow(msgspec.Struct, frozen=True):
-    """A run, or a sweep and its last run, as the pages show it. RunTimes in ms since 1970; None and "" if unknown."""
+    """A run, or a sweep and its last run, as the pages show it. Times in ms since 1970; None and "" if unknown."""
 
     name: str
     moves: str

@@ -35,7 +35,7 @@ class RunReaperBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ReaperRun(msgspec.Struct):
-    """RunTimes are in ms since 1970. `moved`: of a run that is under way, at its last sign of life. `error`: why it
+    """Times are in ms since 1970. `moved`: of a run that is under way, at its last sign of life. `error`: why it
     failed. One that has neither ended nor is running was left behind, and the next run goes on with it."""
 
     started_at: int
