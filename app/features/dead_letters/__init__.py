@@ -10,9 +10,9 @@ from app.features.dead_letters import forms, jobs_page, messages, page, v0
 from app.features.dead_letters.failures import FailureReader
 from app.features.dead_letters.requeues import RequeueAnswer, RequeueBody
 from app.features.feature import Feature
-from app.http.messages.bodies import PurgeAnswer
 from app.http.messages.dialect import MESSAGES
 from app.http.messages.ids import ID
+from app.http.messages.message import PurgeAnswer
 from app.http.route import Route
 from app.http.v0.dialect import V0
 from app.pages.frame import Page

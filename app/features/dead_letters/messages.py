@@ -14,9 +14,8 @@ from app.features.jobs import operation_requests as operations
 from app.features.jobs.redrive_bodies import OperationCount
 from app.features.jobs.requests import requeue_one
 from app.http.bounds import ClusterId, about
-from app.http.messages.bodies import PurgeAnswer
-from app.http.messages.ids import job_of, no_message
-from app.http.messages.places import first_place, later_places
+from app.http.messages.ids import first_place, job_of, later_places, no_message
+from app.http.messages.message import PurgeAnswer
 from app.http.route import Call
 from app.kernel.jobs import Status
 

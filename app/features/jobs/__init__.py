@@ -19,9 +19,9 @@ from app.features.jobs import (
     v0_changes,
 )
 from app.features.jobs.redrive_bodies import BegunAnswer
-from app.http.messages.bodies import Message, PurgeAnswer
 from app.http.messages.dialect import MESSAGES
 from app.http.messages.ids import ID
+from app.http.messages.message import Message, PurgeAnswer
 from app.http.parameters import SEQ
 from app.http.route import Route
 from app.http.v0.dialect import V0

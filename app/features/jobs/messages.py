@@ -16,10 +16,8 @@ from app.http.access import must_cover
 from app.http.bounds import NO_NUL
 from app.http.context import Context
 from app.http.fields import encode
-from app.http.messages.bodies import Message, PurgeAnswer
-from app.http.messages.ids import job_of, no_message
-from app.http.messages.places import first_place, later_places
-from app.http.messages.show import shown
+from app.http.messages.ids import first_place, job_of, later_places, no_message
+from app.http.messages.message import Message, PurgeAnswer, write_message
 from app.http.openapi import NAME, query
 from app.http.paging import CURSOR, cursor_of, cursor_to
 from app.http.route import Call
@@ -144,7 +142,7 @@ async def get(call: Call) -> Response:
             continue
         policy, seq = found
         for item in await jobs.show(context.pools.rest, [Place(policy.topic.name, policy.topic.id, seq)]):
-            return _json(shown(policy, as_seen(key, item.topic, item), base64=base64))
+            return _json(write_message(policy, as_seen(key, item.topic, item), base64=base64))
     raise no_message(message_id)
 
 
@@ -188,7 +186,7 @@ async def _items(
             policy = await context.policies.queue(item.topic)
         except TopicNotFound:
             continue  # deleted at this moment
-        items.append(shown(policy, as_seen(key, item.topic, item), base64=base64))
+        items.append(write_message(policy, as_seen(key, item.topic, item), base64=base64))
     return items, last
 
 

@@ -21,7 +21,7 @@ from app.http.bounds import (
     about,
     text,
 )
-from app.http.messages.bodies import Message
+from app.http.messages.message import Message
 from app.http.payloads import MAX_TYPE_BYTES, TYPE_PATTERN
 from app.http.users import UserId
 from app.kernel.claim.walk import MAX_CLAIM

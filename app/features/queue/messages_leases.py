@@ -32,13 +32,11 @@ from app.http.calls import count_as
 from app.http.context import Context, context_of
 from app.http.departure import handing_out, while_connected
 from app.http.fields import check_text, encode, lease_of
-from app.http.messages.ids import job_of, no_message
-from app.http.messages.places import Place, first_place, later_places
-from app.http.messages.show import claimed, time_of
+from app.http.messages.ids import Place, first_place, job_of, later_places, no_message
+from app.http.messages.message import time_of, write_claimed
 from app.http.route import Call
-from app.http.traced import claimed as found_jobs
+from app.http.traced import claimed, settled, settles
 from app.http.traced import claims as begins
-from app.http.traced import settled, settles
 from app.kernel.claim.consumer import Return
 from app.kernel.claim.walk import Claimer
 from app.kernel.model import Held, Seq
@@ -82,8 +80,8 @@ async def dequeue(call: Call) -> Response:
     else:
         jobs = await claims.claim(claimer)
     async with handing_out(request, key, NODE, [(policy, jobs)]):
-        shown = [claimed(policy, job, base64=body.encoding is not None) for job in jobs]
-    found_jobs(request, body.topic, jobs)
+        shown = [write_claimed(policy, job, base64=body.encoding is not None) for job in jobs]
+    claimed(request, body.topic, jobs)
     context.names.learn(policy.topic)
     return _answer(shown)
 

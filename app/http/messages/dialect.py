@@ -1,10 +1,25 @@
-"""The messages dialect: what a route gives is written as it is."""
+"""The messages dialect: what a route gives is written as it is, and an error as a text with its name."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from app.http.messages.errors import MessagesError, write_error
+import msgspec
+
+from app.errors import HoldfastError
 from app.http.route import Dialect
 
-MESSAGES: Final = Dialect("messages", MessagesError, write_error=write_error, one_tag=True)
+
+class MessagesError(msgspec.Struct):
+    """Every error of the messages dialect: what went wrong, for people, and its name, for programs."""
+
+    error: str
+    code: str
+
+
+def _write_error(error: HoldfastError) -> bytes:
+    """{"error": text, "code": name}"""
+    return msgspec.json.encode(MessagesError(error.message, error.code))
+
+
+MESSAGES: Final = Dialect("messages", MessagesError, write_error=_write_error, one_tag=True)

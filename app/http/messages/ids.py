@@ -1,18 +1,31 @@
-"""Ids of messages, from outside. app/kernel/model.py has what they are made of."""
+"""Ids of messages, from outside: which job one names, and where that is for a key that may know of it.
+
+app/kernel/model.py has what ids are made of.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
-from app.errors import NotFound
+from app.errors import NotAQueue, NotFound, TopicNotFound
+from app.http import tenancy
 from app.http.openapi import path
+from app.kernel.jobs import letters
 from app.kernel.model import LOW_BITS, Seq, id_of
 from app.kernel.topics.settings import BIGINT_MAX
+
+if TYPE_CHECKING:
+    from app.base.keys import Key
+    from app.http.context import Context
+    from app.kernel.topics.policy import Policy
 
 _SHAPE: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
 _MOST: Final = 1 << 31
 ID: Final = {**path("id", "The message's id.", {"type": "string"}), "example": "00000001-0000-8000-8000-000000000001"}
+
+Place = tuple["Policy", Seq]
 
 
 def job_of(message_id: str) -> tuple[int, Seq]:
@@ -29,3 +42,39 @@ def job_of(message_id: str) -> tuple[int, Seq]:
 def no_message(message_id: str) -> NotFound:
     """The refusal of an id that no message has, or that its caller does not hold."""
     return NotFound(f"There is no message {message_id[:80]!r}.")
+
+
+async def first_place(context: Context, key: Key | None, job: tuple[int, Seq]) -> Place | None:
+    """Where it was at first, and is unless it is a dead letter; None where there is no such topic for this key."""
+    topic_id, seq = job
+    name = await context.names.of(topic_id)
+    policy = None if name is None else await _policy(context, key, name, topic_id, seq)
+    return None if policy is None else (policy, seq)
+
+
+async def later_places(context: Context, key: Key | None, jobs: Sequence[tuple[int, Seq]]) -> dict[int, Place]:
+    """Where those are that are dead letters now, by place in `jobs`."""
+    found = await letters(context.pools.rest, jobs)
+    places = {}
+    for i, place in found.items():
+        policy = await _policy(context, key, place.topic, place.topic_id, place.seq)
+        if policy is not None:
+            places[i] = (policy, place.seq)
+    return places
+
+
+async def _policy(context: Context, key: Key | None, name: str, topic_id: int, seq: Seq) -> Policy | None:
+    """The topic of this id; None for one that was deleted, and perhaps made anew, or that the key is not for; and for a
+    job of a tenant that it is not for."""
+    if key is not None and not key.covers(name):
+        return None
+    try:
+        policy = await context.policies.queue(name)
+        if policy.topic.id != topic_id:
+            context.policies.forget(name)  # one of the two is out of date
+            policy = await context.policies.queue(name)
+    except (TopicNotFound, NotAQueue):
+        return None
+    if policy.topic.id != topic_id or await tenancy.own(context, key, policy.topic, [seq]) == []:
+        return None
+    return policy

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from app.errors import InvalidRequest
-from app.http.messages.show import _payload
+from app.http.messages.message import _payload
 from app.http.payloads import is_json, kept, type_of
 from app.kernel.forms import as_json
 from tests.api.dialect import Topic, refused
