@@ -164,39 +164,39 @@ class Route(_What, frozen=True, kw_only=True):
             of_keys -= {400}
         return of_keys | self.refuses | named | (_OF_BODIES if self.takes else frozenset())
 
-    def _topic_in(self, request: Request) -> str:
-        if "topic" not in request.path_params:
-            return ""
-        if ":path}" in self.path:  # behind the topic's name, which ends at the first slash, there may be others
-            return str(request.path_params["topic"])
-        return topic_in(request)
-
-    def _let_in(self, request: Request, began: float) -> Call:
-        """Refuse who may not call this. Raises Unauthorized, Forbidden, Throttled."""
-        context = context_of(request)
+    def _gate(self) -> Callable[[Request, float], Call]:
+        """What refuses who may not call this: made once, as hot routes are let in by it, too."""
         if self.own_check:
-            return Call(request, context, None, "", began)
-        topic = self._topic_in(request)
-        if self.scope is None:
-            return Call(request, context, None, topic, began)
-        if self.server:
-            return Call(request, context, context.access.check_server(request), topic, began)
-        key = context.access.check(
-            request,
-            self.scope,
-            topic or None,
-            consumes=self.consumes,
-            confines=self.confines,
-            query_token=self.query_token,
-        )
-        return Call(request, context, key, topic, began)
+            return lambda request, began: Call(request, context_of(request), None, "", began)
+        scope, server, consumes, confines = self.scope, self.server, self.consumes, self.confines
+        query_token, named = self.query_token, "{topic}" in self.path
+        # Behind the topic's name, which ends at the first slash, there may be others.
+        topic_of = (lambda request: str(request.path_params["topic"])) if ":path}" in self.path else topic_in
+
+        def let_in(request: Request, began: float) -> Call:
+            """Raises Unauthorized, Forbidden, Throttled."""
+            context = context_of(request)
+            topic = topic_of(request) if named else ""
+            if scope is None:
+                key = None
+            elif server:
+                key = context.access.check_server(request)
+            else:
+                key = context.access.check(
+                    request, scope, topic or None, consumes=consumes, confines=confines, query_token=query_token
+                )
+            return Call(request, context, key, topic, began)
+
+        return let_in
 
     def _endpoint(self, feature: str, usual: int) -> Callable[..., Any]:
-        def let_in(request: Request) -> Awaitable[Given]:
-            return self.do(self._let_in(request, time.perf_counter()))
+        do, let_in = self.do, self._gate()
+
+        def hot(request: Request) -> Awaitable[Given]:
+            return do(let_in(request, time.perf_counter()))
 
         if self.hot:  # not a coroutine around its own: that would be one more for each call
-            return self._with_count(let_in, feature)
+            return self._with_count(hot, feature)
         decoder = self.decoder or (msgspec.json.Decoder(self.takes) if isinstance(self.takes, type) else None)
         names = self.parameters_of("query") if self.dialect.strict and not self.own_check else None
 
@@ -204,14 +204,14 @@ class Route(_What, frozen=True, kw_only=True):
             began = time.perf_counter()
             if self.reloads:
                 await _reload_open(request)
-            call = self._let_in(request, began)
+            call = let_in(request, began)
             if names is not None:
                 known_parameters(request, names)
             if decoder is None:
-                given = await self.do(call)
+                given = await do(call)
             else:
                 most = call.context.settings.max_body_bytes
-                given = await self.do(call, await read_json(request, decoder, most, empty=self.empty))
+                given = await do(call, await read_json(request, decoder, most, empty=self.empty))
             if given is None:
                 return Response(status_code=usual)
             if isinstance(given, Response):
