@@ -1,4 +1,4 @@
-"""Every route against its row in a table: a route without one fails, and a row that docs/keys.md does not have."""
+"""What each route declares, against what requests meet and what docs/keys.md says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import Mount, Route
 
-from app.main import ALL_PAGES, FEATURES
+from app.main import ALL_PAGES
 from app.pages import render
 from app.pages.permissions import Role
 from tests.api.dialect import Body, Topic, accepted, refused
@@ -21,6 +21,7 @@ from tests.api.people import add_user, basic, token_of
 from tests.api.scopes import (
     ANY_USER,
     CONSUMES,
+    DECLARED,
     FOREIGN,
     NO_WATCH,
     OF_BROWSERS,
@@ -102,20 +103,8 @@ async def ask(http: httpx.AsyncClient, route: tuple[str, str], key_id: str, head
     return response
 
 
-def test_every_route_has_a_row_and_no_row_is_without_its_route(service: Running) -> None:
-    assert routes(service) == set(TABLE) | OPEN | SIGNED_IN | OF_TOKENS
-
-
-def test_a_route_declares_the_scopes_that_it_needs() -> None:
-    """What a request meets is tried below, by the table."""
-    needs = {
-        (route.method, route.path.replace(":path}", "}")): route.needs
-        for feature in FEATURES
-        for route in feature.routes
-    }
-    rows = {name: row.scopes for name, row in TABLE.items()} | dict.fromkeys(OPEN, "none")
-    rows |= dict.fromkeys(SIGNED_IN, "any") | {name: needs.get(name, "") for name in OF_TOKENS}
-    assert needs == {name: rows[name] for name in needs}
+def test_every_route_is_declared_and_no_row_is_without_its_route(service: Running) -> None:
+    assert routes(service) == set(DECLARED) == set(TABLE) | OPEN | SIGNED_IN | OF_TOKENS
 
 
 async def test_nothing_else_answers_without_a_key(service: Running, http: httpx.AsyncClient) -> None:
@@ -153,10 +142,8 @@ async def test_pages_need_a_key_as_their_routes_do(
 def test_the_manual_has_the_same_table() -> None:
     rows = re.findall(r"^\| `(\w+) (/\S+)` \| ([a-z+]+) \|", MANUAL.read_text(), re.MULTILINE)
     assert {(method, path): scopes for method, path, scopes in rows} == {
-        **{route: row.scopes for route, row in TABLE.items()},
-        **dict.fromkeys([*OPEN, ("GET", "/openapi.json")], "none"),
-        **dict.fromkeys(SIGNED_IN, "any"),
-        **dict.fromkeys(OF_TOKENS, "token"),
+        **DECLARED,
+        ("GET", "/openapi.json"): "none",
     }
 
 
@@ -172,7 +159,7 @@ async def test_it_refuses_who_shows_no_key(
 async def test_it_needs_each_of_its_scopes(
     service: Running, http: httpx.AsyncClient, keys: dict[str, Body], route: tuple[str, str]
 ) -> None:
-    needed = TABLE[route].scopes.split("+")
+    needed = DECLARED[route].split("+")
     for scope in ALL:
         answer = await ask(http, route, keys["other"]["id"], bearer(keys[scope]["secret"]))
         missing = [word for word in needed if word != scope]
@@ -208,7 +195,7 @@ async def test_a_user_needs_a_grant_of_each_of_its_scopes(
     people: dict[str, dict[str, str]],
     route: tuple[str, str],
 ) -> None:
-    needed = {RIGHTS[scope] for scope in TABLE[route].scopes.split("+")}
+    needed = {RIGHTS[scope] for scope in DECLARED[route].split("+")}
     for right in ("read", "write", "consume", "admin", "nothing"):
         allowed = right in {"write", "consume"} if route in CONSUMES else needed == {right}
         answer = await ask(http, route, keys["other"]["id"], people[right])
