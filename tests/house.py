@@ -133,12 +133,6 @@ def main(*named: str) -> None:
         ("settings", at(filter(_declares_settings, nodes)), 2, "classes that declare a topic's configuration"),
         ("callbacks", at(_late_callbacks(nodes)), 0, "assigned from outside to an object that exists"),
         ("circles", _circles(), 0, "sets of modules that import each other"),
-        (
-            "routers",
-            [str(path) for path in trees if "= direct.router(" in path.read_text()],
-            0,
-            "whose routes are not declared",
-        ),
         ("names", at(filter(_is_participle, app)), 0, "definitions in app that are a bare participle"),
         ("classes", at(_names_again(app)), 0, "in app whose name another one has"),
         ("decisions", [str(path) for path in _tracked("docs/adr/*.md")], 30, "pages in docs/adr"),

@@ -23,7 +23,6 @@ OF_MESSAGES: Final = {"invalid_time", "not_replayable", "outside_window"}
 # What routes are about, by their tag, in the order of use.
 SUBJECTS: Final = {
     "queue": "Enqueue, claim, settle",
-    "records": "Records: enqueue, and logs",
     "jobs": "Jobs",
     "dead_letters": "Failed jobs and dead letters",
     "explain": "Why a job is not running",
@@ -36,15 +35,11 @@ SUBJECTS: Final = {
     "user_events": "Users' events",
     "schedules": "Schedules",
     "people": "Keys",
-    "keys": "Keys",
-    "sign-in": "Users and sign-in",
     "saved_views": "Saved views",
-    "views": "Saved views",
     "audit": "The audit trail",
     "health": "Health and metrics",
     "database": "What holds the database up",
     "upkeep": "Reapers",
-    "admin": "Operations",
 }
 
 ERRORS: Final = (

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
-from fastapi import APIRouter
 from starlette.routing import BaseRoute
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ class Feature(msgspec.Struct, frozen=True):
     name: str
     cores: Sequence[type[Core]] = ()
     routes: Sequence[Route] = ()
-    routers: Sequence[APIRouter] = ()  # of routes that are not declared yet
     sockets: Sequence[BaseRoute] = ()
     pages: Sequence[Page] = ()
     loops: Callable[[Engine], Sequence[Loop]] = lambda _engine: ()
@@ -49,5 +47,4 @@ class Feature(msgspec.Struct, frozen=True):
 
     def mount(self) -> list[BaseRoute]:
         """Its routes as the application has them."""
-        undeclared = [route for router in self.routers for route in router.routes]
-        return [*undeclared, *(route.mount(self.name) for route in self.routes), *self.sockets]
+        return [*(route.mount(self.name) for route in self.routes), *self.sockets]

@@ -20,10 +20,6 @@ OK: Final = "ok"
 LEFT: Final = "client_left"
 ACCESS: Final = logging.getLogger("app.access")
 _VERB: Final = "holdfast.verb"
-# By module of the routes that do not say by themselves what they are counted as: dialect, and name.
-_NAMED: Final = {
-    "app.http.direct": ("none", "direct"),
-}
 _UNTIMED: Final = {"watch", "work", "user_events_listen", "live_stream"}  # as long as their clients like
 
 
@@ -96,18 +92,15 @@ class Service(FastAPI):
 
 
 def _verb_of(endpoint: Any) -> tuple[str, str]:
-    """The dialect and verb of a route's function; of None or a mounted application, for a path that nothing is at,
-    none."""
+    """The dialect and verb that a route's function says it is counted as; of other functions, which are pages, their
+    names; none for a path that nothing is at, or a mounted application."""
     counted_as: tuple[str, str] | None = getattr(endpoint, "counted_as", None)
     if counted_as is not None:
         return counted_as
     if not hasattr(endpoint, "__name__"):
         return "none", "none"
-    dialect, module = _NAMED.get(endpoint.__module__) or ("pages", endpoint.__module__.rpartition(".")[2])
-    verb = endpoint.__name__
-    if verb != module:
-        verb = f"{module}_{verb}"
-    return dialect, verb
+    module, name = endpoint.__module__.rpartition(".")[2], endpoint.__name__
+    return "pages", name if name == module else f"{module}_{name}"
 
 
 def count_as(request: Request, verb: str) -> None:

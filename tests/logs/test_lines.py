@@ -22,8 +22,8 @@ from starlette.responses import Response
 from app.base import log
 from app.base.keys import Key, Scope
 from app.base.metrics import Metrics
-from app.http import direct
 from app.http.calls import Service
+from app.http.route import Direct
 from app.kernel.topics.settings import PATTERN
 from app.main import ERRORS
 from app.pages.mount import NamedRoute
@@ -177,10 +177,11 @@ async def broken(request: Request) -> Response:
 
 
 def service(*, access_log: bool = True) -> httpx.AsyncClient:
-    router = direct.router("test")
-    router.get("/v0/topics/{topic}/claim")(claims)
-    router.get("/v0/broken/{id}")(broken)
-    routes = [*router.routes, NamedRoute("/admin/{topic}", claims)]
+    routes = [
+        Direct("/v0/topics/{topic}/claim", claims),
+        Direct("/v0/broken/{id}", broken),
+        NamedRoute("/admin/{topic}", claims),
+    ]
     app = Service(Metrics(), access_log=access_log, routes=routes)
     app.add_exception_handler(Exception, ERRORS.show)
     app.add_exception_handler(404, ERRORS.show)

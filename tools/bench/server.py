@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.http.body import read_json
-from app.http.direct import Direct
+from app.http.route import Direct
 from app.http.v0.fields import answer
 from app.http.v0.record_bodies import AppendBody
 from app.main import create_app
