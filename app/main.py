@@ -58,7 +58,7 @@ from app.http.signin.directory import Directory
 from app.http.signin.sessions import Sessions
 from app.http.signin.users import Passwords
 from app.http.traced import Traced
-from app.http.v0 import columns
+from app.http.v0 import records
 from app.http.v0.dialect import V0
 from app.kernel.engine import Core, Engine
 from app.kernel.topics import store
@@ -215,7 +215,7 @@ async def _running(
     directory.start()
     counted.start()
     try:
-        told = Names(pools.rest), columns.record_of, origins_of(settings.ingest_origins)
+        told = Names(pools.rest), records.record_of, origins_of(settings.ingest_origins)
         async with _features(engine):
             yield Context(settings, access, quota, pools, policies, engine, *told)
     finally:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from app.errors import InvalidRequest
-from app.http import tenancy
+from app.http import sight
 from app.http.bounds import MAX_KEY_BYTES
 from app.http.fields import time_of
 from app.http.openapi import header
@@ -66,7 +66,7 @@ def enqueued_by(key: Key | None, topic: str, batch: Batch) -> None:
     """Look whether a key may put these jobs into a queue of this name, and make them its tenant's: before a topic that
     is absent is made for them. Raises InvalidRequest and Forbidden."""
     check_groups(topic, batch)
-    tenancy.enqueued_by(key, batch)
+    sight.keep_to_tenant(key, batch)
 
 
 def idempotency_key(request: Request, by: Key | None, given: str | None) -> str | None:
@@ -76,4 +76,4 @@ def idempotency_key(request: Request, by: Key | None, given: str | None) -> str 
     for key in (given, sent):
         if key is not None and (not 0 < len(key.encode()) <= MAX_KEY_BYTES or "\0" in key):
             raise InvalidRequest(f"An idempotency key has 1 to {MAX_KEY_BYTES} bytes, and no NUL character (U+0000).")
-    return tenancy.batch_key(by, sent if given is None else given)
+    return sight.batch_key(by, sent if given is None else given)

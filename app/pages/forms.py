@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from app.errors import AlreadyExists, Forbidden, HoldfastError, InvalidRequest, Throttled
-from app.http.parameters import whole
+from app.http.fields import whole
 
 # What a form is shown again for; other errors are pages of their own.
 FAULTS: Final = (AlreadyExists, Forbidden, InvalidRequest, Throttled)

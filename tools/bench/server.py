@@ -17,8 +17,8 @@ from starlette.responses import Response
 
 from app.http.body import read_json
 from app.http.route import Direct
-from app.http.v0.fields import answer
-from app.http.v0.record_bodies import AppendBody
+from app.http.v0.dialect import answer
+from app.http.v0.records import AppendBody
 from app.main import create_app
 from app.serve import server
 from app.settings import Settings

@@ -27,13 +27,12 @@ from app.features.logs.v0_watch import _last_event_id
 from app.http import payloads
 from app.http.body import Few, decoded
 from app.http.credentials import basic, bearer, from_another_site, names_this_machine, query_token, session_cookie
-from app.http.fields import lease_of
+from app.http.fields import cursor_of, cursor_to, lease_of
 from app.http.messages.ids import job_of
-from app.http.paging import cursor_of, cursor_to
 from app.http.signin.people import check_pattern
 from app.http.signin.users import check_name as check_user
 from app.http.sse import error_frame, one_line
-from app.http.v0.record_bodies import AppendBody
+from app.http.v0.records import AppendBody
 from app.kernel.model import id_of
 from app.kernel.topics.hints import Hints
 from app.kernel.topics.policy import check_name

@@ -8,8 +8,8 @@ from typing import Final
 from app.base.keys import Scope
 from app.features.archive import messages, sweep
 from app.features.feature import Feature, Sweep
+from app.http.fields import CURSOR
 from app.http.messages.dialect import MESSAGES
-from app.http.paging import CURSOR
 from app.http.route import Route
 
 _route = partial(Route, dialect=MESSAGES, refuses=frozenset({409}))

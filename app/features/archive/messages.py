@@ -15,10 +15,8 @@ from app.features.archive.archive import Archived, Part, Place, Replay
 from app.features.archive.replays import Replays
 from app.http.bounds import about
 from app.http.departure import while_connected
-from app.http.fields import time_of
+from app.http.fields import cursor_of, cursor_to, time_of, whole
 from app.http.openapi import query
-from app.http.paging import cursor_of, cursor_to
-from app.http.parameters import whole
 from app.http.route import Call
 from app.http.sight import WHY, as_seen
 from app.kernel.audit import trail

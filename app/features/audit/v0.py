@@ -7,9 +7,8 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from app.http.fields import time_of
+from app.http.fields import CURSOR, PAGE_SIZE, cursor_of, cursor_to, page_size, time_of
 from app.http.openapi import query
-from app.http.paging import CURSOR, PAGE_SIZE, cursor_of, cursor_to, page_size
 from app.http.route import Call
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Action, Entry

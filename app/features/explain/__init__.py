@@ -11,8 +11,7 @@ from typing import Final
 from app.base.keys import Scope
 from app.features.explain import page, v0
 from app.features.feature import Feature
-from app.http.paging import CURSOR
-from app.http.parameters import SEQ
+from app.http.fields import CURSOR, SEQ
 from app.http.route import Route
 from app.http.v0.dialect import V0
 from app.pages.frame import Page

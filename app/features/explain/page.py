@@ -15,7 +15,7 @@ from starlette.responses import Response
 from app.errors import InvalidRequest, NotFound, TooMuchToRead, TopicNotFound
 from app.features.explain.store import Pasts
 from app.http.context import Context, context_of
-from app.http.parameters import whole
+from app.http.fields import whole
 from app.kernel import jobs, ledger
 from app.kernel.counts.levels import Levels, Looked
 from app.kernel.jobs import Statuses

@@ -16,10 +16,8 @@ from app.features.explain.explain import Explain
 from app.features.explain.reasons import Reason, ReasonCode
 from app.features.explain.store import COUNTED, Pasts
 from app.http.bounds import NO_NUL, about
-from app.http.fields import time_of
+from app.http.fields import cursor_of, cursor_to, foreign_cursor, seq_in, time_of, whole
 from app.http.openapi import query
-from app.http.paging import cursor_of, cursor_to, foreign_cursor
-from app.http.parameters import seq_in, whole
 from app.http.route import Call
 from app.kernel import ledger
 from app.kernel.ledger import MAX_EVENTS, PAST_STATES

@@ -19,10 +19,10 @@ from app.features.jobs import (
     v0_changes,
 )
 from app.features.jobs.redrive_bodies import BegunAnswer
+from app.http.fields import SEQ
 from app.http.messages.dialect import MESSAGES
 from app.http.messages.ids import ID
 from app.http.messages.message import Message, PurgeAnswer
-from app.http.parameters import SEQ
 from app.http.route import Route
 from app.http.v0.dialect import V0
 from app.pages.frame import Page

@@ -19,7 +19,7 @@ from app.features.jobs.changes import Changes
 from app.features.jobs.page import Said, page_of, print_of, show_with
 from app.features.jobs.requests import Leases, release, requeue_one
 from app.http.context import Context, context_of
-from app.http.parameters import seq_in
+from app.http.fields import seq_in
 from app.http.payloads import JSON, kept
 from app.kernel.enqueue.producer import Placed
 from app.kernel.model import MAX_TAG_BYTES, Seq

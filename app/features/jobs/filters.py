@@ -15,7 +15,7 @@ from typing import Final
 from app.base.times import parse_length
 from app.errors import InvalidRequest
 from app.features.jobs.changes import LIVE
-from app.http.parameters import whole
+from app.http.fields import whole
 from app.kernel.jobs import MAX_PATH, MAX_VALUE, Datum, Match
 from app.kernel.model import MAX_GROUP, MAX_JOB_KEY, MAX_TAG_BYTES
 from app.kernel.topics.settings import MAX_TENANT, TEN_YEARS_MS

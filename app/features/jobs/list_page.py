@@ -23,7 +23,7 @@ from app.features.jobs.operations import Operation
 from app.features.jobs.redrives import Redrives
 from app.features.saved_views import page as saved
 from app.http.context import Context, context_of
-from app.http.parameters import whole
+from app.http.fields import whole
 from app.http.sight import as_seen, must_see_what_it_asks
 from app.kernel import forms
 from app.kernel import jobs as shown

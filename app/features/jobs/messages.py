@@ -15,11 +15,10 @@ from app.errors import Forbidden, InvalidRequest, MethodNotAllowed, TopicNotFoun
 from app.http.access import must_cover
 from app.http.bounds import NO_NUL
 from app.http.context import Context
-from app.http.fields import encode
+from app.http.fields import CURSOR, cursor_of, cursor_to, encode
 from app.http.messages.ids import first_place, job_of, later_places, no_message
 from app.http.messages.message import Message, PurgeAnswer, write_message
 from app.http.openapi import NAME, query
-from app.http.paging import CURSOR, cursor_of, cursor_to
 from app.http.route import Call
 from app.http.sight import as_seen
 from app.kernel import jobs

@@ -23,7 +23,7 @@ from app.features.jobs import timeline
 from app.features.jobs.changes import no_job
 from app.features.results.outcomes import Outcome, Outcomes
 from app.http.context import context_of
-from app.http.parameters import seq_in
+from app.http.fields import seq_in
 from app.http.sight import WHY, as_seen
 from app.kernel import jobs as shown
 from app.kernel import ledger

@@ -12,9 +12,8 @@ from app.errors import InvalidRequest
 from app.features.jobs.changes import Changes
 from app.features.jobs.filters import MAX_DATA, MAX_ERROR_PART, MAX_NODE, STATES, match_of
 from app.http.bounds import DATUM, about
+from app.http.fields import CURSOR, cursor_of, cursor_to, foreign_cursor, seq_in, whole
 from app.http.openapi import query
-from app.http.paging import CURSOR, cursor_of, cursor_to, foreign_cursor
-from app.http.parameters import seq_in, whole
 from app.http.route import Call
 from app.http.sight import WHY, as_seen, must_see_what_it_asks
 from app.kernel import jobs

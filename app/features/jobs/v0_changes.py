@@ -16,13 +16,11 @@ from app.features.jobs.operation_requests import MAX_RATE
 from app.features.jobs.redrive_bodies import OperationCount, begin_or_count
 from app.features.jobs.requests import Leases, cancel_matching, cancels, release
 from app.http.bounds import DATUM, MAX_NODE_BYTES, MAX_SEQS, Group, Key, Priority, Seqs, Tag, about, seq_within, text
-from app.http.fields import check_node, check_text
-from app.http.parameters import seq_in
+from app.http.fields import check_node, check_text, seq_in
 from app.http.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
 from app.http.route import Call
 from app.http.sight import must_see_what_it_asks
-from app.http.v0.columns import check_priority, columns_of
-from app.http.v0.record_bodies import AppendBody, Record
+from app.http.v0.records import AppendBody, Record, check_priority, columns_of
 from app.kernel.jobs import Match
 from app.kernel.model import MAX_GROUP, MAX_TAG_BYTES, Seq
 from app.kernel.topics.settings import BIGINT_MAX, TEN_YEARS_MS

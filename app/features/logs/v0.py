@@ -19,7 +19,7 @@ from app.http.departure import while_connected
 from app.http.fields import check_text, encode
 from app.http.route import Call
 from app.http.sight import must_see_payloads
-from app.http.v0.fields import answer
+from app.http.v0.dialect import answer
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Action
 from app.kernel.forms import as_json

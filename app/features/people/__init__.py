@@ -9,8 +9,8 @@ from app.base.keys import Scope
 from app.features.feature import Feature
 from app.features.people import keys_page, messages, users_page, v0
 from app.features.people.messages import GRANT, USER
+from app.http.fields import CURSOR, PAGE_SIZE
 from app.http.messages.dialect import MESSAGES
-from app.http.paging import CURSOR, PAGE_SIZE
 from app.http.route import Route
 from app.http.v0.dialect import V0
 from app.pages.frame import Page

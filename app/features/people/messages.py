@@ -13,9 +13,9 @@ from app.base.keys import HIDDEN
 from app.errors import Unauthorized
 from app.features.people import rights
 from app.http.bounds import about, text
+from app.http.fields import cursor_of, cursor_to, page_size
 from app.http.messages.dialect import MESSAGES
 from app.http.openapi import path, query
-from app.http.paging import cursor_of, cursor_to, page_size
 from app.http.route import Call
 from app.http.signin import users
 from app.http.signin.people import EVERYTHING, PATTERN, Right

@@ -13,8 +13,8 @@ from app.base.keys import HIDDEN, scopes_of
 from app.base.times import EPOCH
 from app.features.people import rights
 from app.http.bounds import about, text
+from app.http.fields import cursor_of, cursor_to, page_size
 from app.http.openapi import NAME, path
-from app.http.paging import cursor_of, cursor_to, page_size
 from app.http.route import Call
 from app.http.signin import api_keys
 from app.http.signin.api_keys import KeyState, NewKey, StoredKey

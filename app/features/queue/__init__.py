@@ -21,7 +21,7 @@ from app.http.messages.dialect import MESSAGES
 from app.http.messages.ids import ID
 from app.http.options import IDEMPOTENCY_KEY
 from app.http.route import Route
-from app.http.v0 import record_bodies
+from app.http.v0 import records
 from app.http.v0.dialect import V0
 
 _TOPIC: Final = "/v0/topics/{topic}"
@@ -41,12 +41,12 @@ FEATURE: Final = Feature(
             "POST",
             _TOPIC,
             v0_append.append,
-            dict.fromkeys((200, 201), record_bodies.AppendAnswer),
+            dict.fromkeys((200, 201), records.AppendAnswer),
             dialect=V0,
             scope=Scope.WRITE,
             hot=True,
             confines=True,
-            takes=(record_bodies.AppendBody, record_bodies.LogAppendBody),
+            takes=(records.AppendBody, records.LogAppendBody),
             parameters=[v0_append.RETURN_SEQS, IDEMPOTENCY_KEY],
             refuses=_FULL | {429},
             verb="enqueue",

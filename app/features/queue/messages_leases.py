@@ -24,7 +24,7 @@ from app.features.queue.messages_bodies import (
     MessageNack,
 )
 from app.features.queue.results import beside, progress_of, result_of
-from app.http import tenancy
+from app.http import sight
 from app.http.access import must_cover
 from app.http.body import read_json
 from app.http.bounds import MAX_ERROR_BYTES, MAX_SEQS
@@ -71,7 +71,7 @@ async def dequeue(call: Call) -> Response:
     begins(request, body.topic)
     context.engine.reads.note(policy.topic.id)
     lease_ms = lease_ms_of(policy, body.visibility_timeout_seconds)
-    tenants = tenancy.claimed_by(key, body.tenants)
+    tenants = sight.tenants_for(key, body.tenants)
     claimer = Claimer(policy, NODE, body.count or 1, lease_ms, whole=True, tenants=tenants)
     claims = context.engine.claims
     if wait or policy.config.claim_jitter_ms:

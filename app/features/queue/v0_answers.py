@@ -7,7 +7,7 @@ from typing import Final
 from starlette.requests import Request
 
 from app.base.keys import Key
-from app.http import tenancy
+from app.http import sight
 from app.http.context import Context
 from app.http.fields import encode, flag, history
 from app.http.openapi import query
@@ -31,12 +31,12 @@ def wants_counts(request: Request) -> bool:
 
 async def count_ready(context: Context, key: Key | None, policy: Policy) -> bytes:
     """How many are ready, as it stands in an answer. Raises Unavailable."""
-    return b',"ready":%d' % (await tenancy.counts(context, key, policy))[0]
+    return b',"ready":%d' % (await sight.count_jobs(context, key, policy))[0]
 
 
 async def count_both(context: Context, key: Key | None, policy: Policy) -> bytes:
     """How many are ready and in flight, as it stands in an answer. Raises Unavailable."""
-    return b',"ready":%d,"in_flight":%d' % await tenancy.counts(context, key, policy)
+    return b',"ready":%d,"in_flight":%d' % await sight.count_jobs(context, key, policy)
 
 
 def job_fields(topic: str, job: Job) -> bytes:

@@ -23,9 +23,8 @@ from app.http.openapi import query
 from app.http.route import Call
 from app.http.traced import sends
 from app.http.traced import sent as became
-from app.http.v0.columns import columns_of
-from app.http.v0.fields import answer, fsync_since
-from app.http.v0.record_bodies import AppendBody, LogAppendBody
+from app.http.v0.dialect import answer, fsync_since
+from app.http.v0.records import AppendBody, LogAppendBody, columns_of
 from app.kernel.enqueue.producer import Placed
 from app.kernel.logs.log import Outcome
 from app.kernel.model import Batch, Seq

@@ -13,7 +13,7 @@ from app.errors import BatchTooLarge, InvalidRequest
 from app.features.queue.results import beside, progress_of, result_of
 from app.features.queue.v0_answers import count_both, count_ready, job_fields, wants_counts
 from app.features.queue.v0_bodies import AckBody, ClaimAnyBody, ClaimBody, ExtendBody, FailBody, NackBody
-from app.http import tenancy
+from app.http import sight
 from app.http.access import must_cover
 from app.http.body import read_json
 from app.http.bounds import DAY_MS, MAX_ERROR_BYTES, MAX_SEQS, seq_within
@@ -24,7 +24,7 @@ from app.http.fields import check_node, check_text, encode, lease_of
 from app.http.route import Call
 from app.http.traced import claimed, settled, settles
 from app.http.traced import claims as begins
-from app.http.v0.fields import answer, fsync_since
+from app.http.v0.dialect import answer, fsync_since
 from app.kernel.claim.consumer import Return
 from app.kernel.claim.walk import MAX_CLAIM, Claimer
 from app.kernel.model import MAX_TAG_BYTES, Held, LeaseId, Seq
@@ -48,7 +48,7 @@ async def claim(call: Call) -> Response:
     begins(request, name)
     context.engine.reads.note(policy.topic.id)
     claimer = claimer_of(
-        policy, body.node, body.max, body.lease_ms, tenancy.claimed_by(key, body.tenants), tags=tags_of(body.tags)
+        policy, body.node, body.max, body.lease_ms, sight.tenants_for(key, body.tenants), tags=tags_of(body.tags)
     )
     claims = context.engine.claims
     if body.wait_ms:
@@ -83,7 +83,7 @@ async def claim_any(call: Call) -> Response:
         check_name(name)
         must_cover(key, name)
     check_node(body.node)
-    tenants, tags = tenancy.claimed_by(key, body.tenants), tags_of(body.tags)
+    tenants, tags = sight.tenants_for(key, body.tenants), tags_of(body.tags)
     policies = [await context.policies.queue(name) for name in names]
     begins(request, names[0])
     for policy in policies:
@@ -94,7 +94,7 @@ async def claim_any(call: Call) -> Response:
     claiming = context.engine.claims.claim_in_order(claimers, (body.wait_ms or 0) / 1000)
     found = list(zip(policies, await while_connected(request, claiming), strict=True))
     async with handing_out(request, key, body.node, found):
-        ready = sum([(await tenancy.counts(context, key, policy))[0] for policy in policies]) if counted else 0
+        ready = sum([(await sight.count_jobs(context, key, policy))[0] for policy in policies]) if counted else 0
     shown: list[bytes] = []
     for policy, jobs in found:
         name, before = policy.topic.name, len(shown)
@@ -142,7 +142,7 @@ async def ack(call: Call) -> Response:
     policy = await context.policies.queue(name)
     settles(request, name, "ack", body.seqs)
     sent = time.perf_counter()
-    own = await tenancy.own(context, key, policy.topic, body.seqs)
+    own = await sight.own_places(context, key, policy.topic, body.seqs)
     if own is None:
         done = await context.engine.settlements.ack(policy, held, results)
     else:
@@ -205,7 +205,7 @@ async def extend(call: Call) -> Response:
     held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
     progress = [progress_of(one) for one in beside(body.progress, "progress", len(held), "seqs")]
     policy = await context.policies.queue(name)
-    lease_ms, own = clamp_lease(body.lease_ms), await tenancy.own(context, key, policy.topic, body.seqs)
+    lease_ms, own = clamp_lease(body.lease_ms), await sight.own_places(context, key, policy.topic, body.seqs)
     cancelled: set[int] = set()
     if own is None:
         done = await context.engine.settlements.extend(policy, held, lease_ms, progress, cancelled)
@@ -227,7 +227,7 @@ async def extend(call: Call) -> Response:
 
 async def _mine(context: Context, key: Key | None, policy: Policy, seqs: list[int]) -> Sequence[int]:
     """The places in `seqs` that a key may know of, ascending."""
-    own = await tenancy.own(context, key, policy.topic, seqs)
+    own = await sight.own_places(context, key, policy.topic, seqs)
     return range(len(seqs)) if own is None else own
 
 

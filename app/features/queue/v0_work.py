@@ -15,7 +15,7 @@ from app.errors import InvalidRequest, Unavailable
 from app.features.queue.v0_answers import job_fields
 from app.features.queue.v0_bodies import JobFrame
 from app.features.queue.v0_leases import claimer_of
-from app.http import tenancy
+from app.http import sight
 from app.http.bounds import MAX_NAMED, MAX_NODE_BYTES, NO_NUL
 from app.http.fields import check_node, check_tenants, encode
 from app.http.openapi import events, query
@@ -93,7 +93,7 @@ async def work(call: Call) -> Response:
     if "\0" in node:
         raise InvalidRequest("node has a NUL character.")
     named = check_tenants(given.getlist("tenants")) if "tenants" in given else None
-    tenants = tenancy.claimed_by(key, named)
+    tenants = sight.tenants_for(key, named)
     most, lease_ms = _whole(given.get("max"), "max"), _whole(given.get("lease_ms"), "lease_ms")
     policy = await context.policies.queue(name)
     context.engine.reads.note(policy.topic.id)

@@ -16,8 +16,8 @@ from app.features.results.outcomes import COMPLETED, PENDING, Outcome, Outcomes
 from app.http.bounds import about
 from app.http.calls import count_as
 from app.http.departure import while_connected
+from app.http.fields import SEQ, seq_in
 from app.http.openapi import query
-from app.http.parameters import SEQ, seq_in
 from app.http.route import Call
 from app.http.sight import WHY, as_seen
 from app.kernel.topics.policy import Policy

@@ -13,7 +13,7 @@ from app.base.keys import Scope
 from app.features.feature import Feature
 from app.features.schedules import page, v0
 from app.features.schedules.changes import Schedules
-from app.http.paging import CURSOR, PAGE_SIZE
+from app.http.fields import CURSOR, PAGE_SIZE
 from app.http.route import Route
 from app.http.v0.dialect import V0
 from app.pages.frame import Page

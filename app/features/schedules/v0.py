@@ -15,12 +15,10 @@ from app.features.schedules.changes import Schedules
 from app.features.schedules.store import Missed, Schedule, ScheduleSpec
 from app.http import openapi
 from app.http.bounds import about
-from app.http.fields import known_parameters
-from app.http.paging import cursor_to, name_after, page_size, prefix, prefix_in
+from app.http.fields import cursor_to, known_parameters, name_after, page_size, prefix, prefix_in
 from app.http.route import Call
 from app.http.sight import WHY
-from app.http.v0.columns import columns_of
-from app.http.v0.record_bodies import AppendBody, Record
+from app.http.v0.records import AppendBody, Record, columns_of
 from app.kernel.forms import as_json
 from app.kernel.topics.settings import PATTERN
 

@@ -11,9 +11,8 @@ from msgspec import UNSET, UnsetType
 
 from app.errors import NotFound
 from app.http.bounds import about
-from app.http.fields import encode
+from app.http.fields import cursor_to, encode, name_after, page_size
 from app.http.openapi import query
-from app.http.paging import cursor_to, name_after, page_size
 from app.http.route import Call
 from app.kernel.schemas import schemas
 from app.kernel.schemas import store as schema_store

@@ -12,9 +12,8 @@ from app.base.keys import covers
 from app.errors import InvalidRequest
 from app.features.stats.overview import Minutes, Overview, Sort, TopicOverview, page
 from app.http.bounds import about
-from app.http.fields import flag
+from app.http.fields import CURSOR, cursor_of, cursor_to, flag, foreign_cursor, page_size, prefix, prefix_in
 from app.http.openapi import query
-from app.http.paging import CURSOR, cursor_of, cursor_to, foreign_cursor, page_size, prefix, prefix_in
 from app.http.route import Call
 from app.kernel.counts.levels import Levels, Looked
 from app.kernel.tenants.census import Census

@@ -17,7 +17,7 @@ from app.http.bounds import NO_NUL, about
 from app.http.fields import time_of
 from app.http.openapi import query
 from app.http.route import Call
-from app.http.tenancy import claimed_by
+from app.http.sight import tenants_for
 from app.kernel.topics.settings import MAX_TENANT
 
 MOST_STEPS: Final = 1_500
@@ -71,7 +71,7 @@ async def history(call: Call) -> StatsHistoryAnswer:
     named = request.query_params.get("tenant")
     if named is not None and (len(named) > MAX_TENANT or "\0" in named):
         raise InvalidRequest(f"A tenant's name has up to {MAX_TENANT} characters, and no NUL.")
-    only = claimed_by(call.key, None if named is None else [named])
+    only = tenants_for(call.key, None if named is None else [named])
     policy = await call.queue()
     topic = policy.topic
     async with call.context.pools.rest.acquire() as db, db.transaction(readonly=True):

@@ -9,8 +9,8 @@ from app.base.keys import Scope
 from app.features.feature import Feature
 from app.features.topics import config_page, list_page, messages, page, v0
 from app.features.topics.messages import Decoder, TopicConfig, TopicConfigBody, TopicConfigs
+from app.http.fields import CURSOR, PAGE_SIZE
 from app.http.messages.dialect import MESSAGES
-from app.http.paging import CURSOR, PAGE_SIZE
 from app.http.route import Route
 from app.http.v0.dialect import V0
 from app.kernel.topics.policy import AskedInFull

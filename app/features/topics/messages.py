@@ -11,8 +11,8 @@ from msgspec import NODEFAULT, UNSET, Meta, UnsetType
 from app.base.keys import Scope
 from app.errors import InvalidRequest, NotAQueue, NotFound, TopicNotFound
 from app.features.topics.changes import amend, check_dead_letter, check_hook
+from app.http.fields import cursor_to, name_after, page_size
 from app.http.openapi import query
-from app.http.paging import cursor_to, name_after, page_size
 from app.http.route import Call
 from app.kernel.topics import store
 from app.kernel.topics.declarations import Declaration

@@ -13,9 +13,8 @@ from app.features.topics.changes import Drains, configure, hold
 from app.http.bounds import about
 from app.http.context import Context
 from app.http.departure import while_connected
-from app.http.fields import flag
+from app.http.fields import cursor_to, flag, name_after, page_size, prefix, prefix_in
 from app.http.openapi import query
-from app.http.paging import cursor_to, name_after, page_size, prefix, prefix_in
 from app.http.route import Call
 from app.kernel.audit.trail import Action
 from app.kernel.counts import inspector

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from app.errors import NotAQueue, NotFound, TopicNotFound
-from app.http import tenancy
+from app.http import sight
 from app.http.openapi import path
 from app.kernel.jobs import letters
 from app.kernel.model import LOW_BITS, Seq, id_of
@@ -75,6 +75,6 @@ async def _policy(context: Context, key: Key | None, name: str, topic_id: int, s
             policy = await context.policies.queue(name)
     except (TopicNotFound, NotAQueue):
         return None
-    if policy.topic.id != topic_id or await tenancy.own(context, key, policy.topic, [seq]) == []:
+    if policy.topic.id != topic_id or await sight.own_places(context, key, policy.topic, [seq]) == []:
         return None
     return policy
