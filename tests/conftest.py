@@ -261,7 +261,7 @@ class Running:
 
     def waiting(self, topic: str) -> int:
         """How many callers wait for work on a topic."""
-        return self.context.engine.waiters.parked(topic)
+        return self.context.engine.waiters.count(topic)
 
     async def stop(self) -> None:
         self.app.state.stopping()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
+from app.base.db.pool import Pools
 from app.base.fresh import Fresh
 from app.base.metrics import MOST_TOPICS, Labels, Metrics, catalogue
 from app.base.metrics.catalogue import Family
@@ -15,15 +16,11 @@ from app.kernel.claim.streams import Streams
 from app.kernel.claim.walk import MAX_CLAIM
 from app.kernel.enqueue.enqueues import Enqueues
 from app.kernel.logs.logs import Logs
+from app.kernel.model import Topic
 from app.kernel.settle.exits import Exits
 from app.kernel.settle.settlements import Settlements
 from app.kernel.state import EngineState
-
-if TYPE_CHECKING:
-    from app.base.db.pool import Pools
-    from app.kernel.model import Topic
-    from app.kernel.topics.cache import Policies
-
+from app.kernel.topics.cache import Policies
 
 KEPT_SECONDS: Final = 30.0
 
@@ -100,7 +97,7 @@ class Engine(EngineState):
     def hear_of_work(self, topic_id: int, jobs: int) -> None:
         """Another process has made so many jobs claimable, perhaps in a lane that is new; or has appended records."""
         self.readers.wake(topic_id)
-        if self.waiters.wanted(topic_id):
+        if self.waiters.waits_for(topic_id):
             self.lanes.forget(topic_id)
         self.fairness.heard(topic_id)
         self.waiters.wake(topic_id, jobs)

@@ -72,7 +72,7 @@ class EngineState:
         """So many jobs of a topic, of these tenants as far as that is known, are not under lease any more: a tenant
         that was at its limit may have others."""
         if jobs and policy.config.tenant_limits:
-            self.waiters.added(policy.topic.id, jobs, self.fairness.freed(policy.topic.id).union(tenants))
+            self.waiters.announce(policy.topic.id, jobs, self.fairness.note_freed(policy.topic.id).union(tenants))
 
     def verbs(self, policy: Policy) -> Pool:
         """The pool for a topic's verbs: the topic chooses whether they wait for the flush."""

@@ -129,6 +129,6 @@ def new_machine(pools: Pools, *, max_waiting: int = 10_000, to_files: bool = Fal
 async def parked(machine: Machine, policy: Policy, count: int) -> None:
     """Wait until so many claims wait for work of a topic: they have asked, found nothing, and sleep."""
     give_up = time.monotonic() + 10
-    while (waiting := machine.engine.waiters.parked(policy.topic.name)) < count:
+    while (waiting := machine.engine.waiters.count(policy.topic.name)) < count:
         assert time.monotonic() < give_up, f"{waiting} of {count} wait"
         await asyncio.sleep(0.002)

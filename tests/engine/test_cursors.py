@@ -17,7 +17,7 @@ from asyncpg.pgproto.pgproto import UUID
 from app.base.db.pool import Pools
 from app.errors import Unavailable
 from app.kernel.claim import consumer, cursors
-from app.kernel.claim.consumer import Claimed, Return, Slots
+from app.kernel.claim.consumer import ClaimResult, Return, Slots
 from app.kernel.claim.cursors import Cursor, Mark
 from app.kernel.claim.walk import Claimer
 from app.kernel.engine import Engine
@@ -283,11 +283,11 @@ def test_a_clock_that_is_set_back_is_noticed() -> None:
     cursor = Cursor(Topic("t", 1, 1))
     lanes = [Lane("", 0)]
     noon = 1_800_000_000_000_000
-    cursor.learn(cursor.plan(lanes), Claimed([[]], False, False, {}, 0, noon), 1, 0.001)
+    cursor.learn(cursor.plan(lanes), ClaimResult([[]], False, False, {}, 0, noon), 1, 0.001)
     assert cursor.marks[lanes[0]].due > noon - 1_000_000
-    cursor.learn(cursor.plan(lanes), Claimed([[]], False, False, {}, 0, noon - 1_000_000), 1, 0.001)
+    cursor.learn(cursor.plan(lanes), ClaimResult([[]], False, False, {}, 0, noon - 1_000_000), 1, 0.001)
     assert cursor.marks[lanes[0]].due > noon - 1_000_000, "a little: sweeps from the low mark reach below"
-    cursor.learn(cursor.plan(lanes), Claimed([[]], False, False, {}, 0, noon - 3_600_000_000), 1, 0.001)
+    cursor.learn(cursor.plan(lanes), ClaimResult([[]], False, False, {}, 0, noon - 3_600_000_000), 1, 0.001)
     assert cursor.plan(lanes).reaches == [Reach(lanes[0], 0, 0)]
 
 
@@ -301,7 +301,7 @@ def test_a_sweep_that_was_held_up_puts_off_no_other(monkeypatch: pytest.MonkeyPa
         nonlocal now
         now += seconds
         plan = cursor.plan(lanes)
-        cursor.learn(plan, Claimed([[]], False, False, {}, 0, 1_000_000), 1, took)
+        cursor.learn(plan, ClaimResult([[]], False, False, {}, 0, 1_000_000), 1, took)
         return plan.sweeps
 
     soon = 1.01 * cursors.SWEEP_SECONDS

@@ -320,7 +320,7 @@ async def test_it_wakes_who_waits(start: Callable[..., Machine], queue: Policy, 
     waiting = asyncio.create_task(one.claim(queue, 1, wait=10))
 
     async def parks() -> bool:
-        return one.engine.waiters.parked(queue.topic.name) == 1
+        return one.engine.waiters.count(queue.topic.name) == 1
 
     await until(parks, "a claim waits")
     began = time.monotonic()

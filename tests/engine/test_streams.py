@@ -122,7 +122,7 @@ async def test_a_stopping_service_gives_the_delivery_back(
     stream = leaving.engine.streams.open(Claimer(queue, "worker", 2, 60_000))
     assert len(await following(leaving, stream)) == 2
     leaving.engine.stop()
-    assert isinstance(stream.ended.result(), ShuttingDown)
+    assert isinstance(stream.ending.result(), ShuttingDown)
     await leaving.engine.streams.close(stream)
     assert [job.deliveries for job in await staying.claim(queue, 2)] == [1, 1]
     with pytest.raises(ShuttingDown):
@@ -158,7 +158,7 @@ async def test_it_ends_when_its_topic_is_deleted_here(
         await make_queue(queue.topic.name)
     machine.policies.forget(queue.topic.name)
     machine.engine.drop(queue.topic)
-    error = await asyncio.wait_for(stream.ended, 5)
+    error = await asyncio.wait_for(stream.ending, 5)
     assert isinstance(error, NotAQueue)
     coming.cancel()
 
@@ -171,7 +171,7 @@ async def test_it_ends_when_its_topic_is_made_anew_elsewhere(
     assert await store.delete(machine.pools.rest, queue.topic.name, if_empty=False)
     await make_queue(queue.topic.name)
     coming = asyncio.create_task(machine.engine.streams.next(stream))
-    assert isinstance(await asyncio.wait_for(stream.ended, 5), NotAQueue)
+    assert isinstance(await asyncio.wait_for(stream.ending, 5), NotAQueue)
     coming.cancel()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from app.base.db.pool import Pools
 from app.kernel.claim import limits
-from app.kernel.claim.limits import LEAST_SECONDS, Grant
+from app.kernel.claim.limits import LEAST_SECONDS, TokenGrant
 from app.kernel.claim.walk import Claimer
 from app.kernel.topics.buckets import TIMEOUT_SECONDS, RedisBuckets
 from app.kernel.topics.policy import Policy
@@ -20,7 +20,7 @@ from tests.topics.test_bus import Redis
 
 MakeQueue = Callable[..., Awaitable[Policy]]
 Start = Callable[..., Machine]
-Take = Callable[[int], Awaitable[Grant]]
+Take = Callable[[int], Awaitable[TokenGrant]]
 PutBack = Callable[[int], Awaitable[None]]
 
 Place = Callable[[Machine], Machine]
@@ -90,7 +90,7 @@ async def bucket(
     def of(per_second: int) -> tuple[Take, PutBack]:
         topic, db, redis, key = queue.topic, pools.hot_async, buckets(), f"test:{queue.topic.name}"
 
-        async def take(wanted: int) -> Grant:
+        async def take(wanted: int) -> TokenGrant:
             if request.param == "postgresql":
                 return await limits.take_tokens(db, topic, wanted, per_second)
             grant = await redis.take(key, wanted, per_second)
@@ -110,7 +110,7 @@ async def bucket(
 
 async def test_a_new_bucket_is_full(bucket: Callable[[int], tuple[Take, PutBack]]) -> None:
     take, _ = bucket(1000)
-    assert await take(30) == Grant(30, 0)
+    assert await take(30) == TokenGrant(30, 0)
     assert (await take(1000)).tokens in range(970, 1000)
     assert (await take(1000)).wait_seconds <= 0.001
 

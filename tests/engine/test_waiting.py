@@ -34,7 +34,7 @@ async def park(
             for n in range(count)
         ]
         tasks.extend(new)
-        await parked(machine, queue, machine.engine.waiters.parked(queue.topic.name) + count)
+        await parked(machine, queue, machine.engine.waiters.count(queue.topic.name) + count)
         return new
 
     yield park
@@ -124,7 +124,7 @@ async def test_nor_through_what_came_before_all_was_forgotten(
     keeper.wake(queue.topic.id, 1)
     await keeper.park(queue.topic, 1, keeper.mark(queue.topic.id), 0.001)
     give_up = time.monotonic() + 5
-    while keeper.wanted(queue.topic.id):
+    while keeper.waits_for(queue.topic.id):
         assert time.monotonic() < give_up
         await asyncio.sleep(0.005)
     assert await asyncio.wait_for(keeper.park(queue.topic, 1, mark, 30), 1) is True

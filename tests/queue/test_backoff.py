@@ -169,7 +169,7 @@ async def test_each_claim_that_meets_an_ended_lease_counts_it_once(db: Session, 
     assert (claimed.count, claimed.crashes, claimed.suspects) == (3, 2, 0)
 
 
-async def take_all(db: Session, queue: Policy) -> consumer.Claimed:
+async def take_all(db: Session, queue: Policy) -> consumer.ClaimResult:
     reaches = [Reach(lane) for lane in await ordering.read_lanes(db, queue.topic)]
     slots = consumer.Slots([0] * 10, ["n"], [60_000])
     return await consumer.claim(db, queue.topic, queue.budget, reaches, slots)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from app.kernel.claim import consumer
-from app.kernel.claim.consumer import Return, Returned
+from app.kernel.claim.consumer import NackResult, Return
 from app.kernel.model import Connection, Held
 from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
@@ -51,7 +51,7 @@ async def test_of_two_who_ask_for_a_delivery_one_is_given_it(queue: Policy, riva
     await put(rivals.one, queue, batch())
     (job,) = await take(rivals.one, queue)
 
-    async def nack(db: Connection) -> Returned:
+    async def nack(db: Connection) -> NackResult:
         return await consumer.nack(db, queue.topic, queue.budget, [held(job)], [Return(refunds=3)])
 
     first = rivals.one.transaction()

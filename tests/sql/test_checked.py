@@ -180,4 +180,4 @@ async def test_enqueue_says_where_to_go(sql: Db, checked: Policy) -> None:
 
 
 async def _parked(engine: Engine, queue: Policy) -> bool:
-    return engine.waiters.parked(queue.topic.name) > 0
+    return engine.waiters.count(queue.topic.name) > 0

@@ -369,7 +369,7 @@ async def test_other_names_change_nothing(sql: Db, db: Session, queue: Policy) -
 
 
 async def _parked(engine: Engine, queue: Policy) -> bool:
-    return engine.waiters.parked(queue.topic.name) > 0
+    return engine.waiters.count(queue.topic.name) > 0
 
 
 async def blocked(db: Session, by: Db) -> bool:

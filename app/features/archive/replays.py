@@ -105,4 +105,4 @@ class Replays(Core):
         self._engine.lanes.forget(topic.id)
         self._engine.writes.note(topic.id)
         self._engine.note_move(topic, ready=count)
-        self._engine.waiters.added(topic.id, count)
+        self._engine.waiters.announce(topic.id, count)

@@ -152,7 +152,7 @@ class Explain(Core):
         # First: a look at the ledger may take longer than a token does to come.
         refill_ms = round(await self._engine.throttle.refill(policy) * 1000) if limit else 0
         recent, seconds = await self._recent(topic)
-        waiting = self._engine.waiters.parked(topic.name)
+        waiting = self._engine.waiters.count(topic.name)
         if not limit:
             return ClaimPace(recent, seconds, waiting)
         # Under a steady load, a token may just have come.

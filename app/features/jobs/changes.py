@@ -93,7 +93,7 @@ class Changes(Core):
             self._engine.marks.look_at_due(topic.id)
         job = await self.show(policy, seq)
         if done.ready or done.due:
-            self._engine.waiters.added(topic.id, 1, None if job.original_topic is not None else {job.tenant})
+            self._engine.waiters.announce(topic.id, 1, None if job.original_topic is not None else {job.tenant})
         if job.state == "scheduled":
             self._engine.waiters.due_in(topic.id, max(job.visible_ms / 1000 - time.time(), 0))
         return job

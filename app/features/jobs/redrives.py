@@ -345,7 +345,7 @@ class Redrives(Core):
             self._engine.lanes.forget(topic_id)
             self._engine.marks.look_at_due(topic_id)
             self._engine.writes.note(topic_id)
-            self._engine.waiters.added(topic_id, count)
+            self._engine.waiters.announce(topic_id, count)
 
 
 def _searches(wanted: Wanted, until: datetime) -> list[Search]:

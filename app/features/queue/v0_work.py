@@ -128,10 +128,10 @@ class WorkStream(EventStream):
                 if coming is None:
                     coming = asyncio.ensure_future(self._streams.next(stream))
                 patience = quiet_since + HEARTBEAT_SECONDS - time.monotonic()
-                events: list[asyncio.Future[Any]] = [coming, leaving, stream.ended]
+                events: list[asyncio.Future[Any]] = [coming, leaving, stream.ending]
                 await asyncio.wait(events, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-                if stream.ended.done():
-                    error = stream.ended.result()
+                if stream.ending.done():
+                    error = stream.ending.result()
                     sent["error"].add()
                     await close(send, error_frame(error, topic=topic))
                     return

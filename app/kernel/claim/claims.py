@@ -7,7 +7,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
@@ -16,14 +16,12 @@ from app.kernel.batching import GroupCommit
 from app.kernel.claim.consumer import MAX_BYTES
 from app.kernel.claim.fairness import Fairness
 from app.kernel.claim.marks import Marks
-from app.kernel.claim.walk import MAX_CLAIM, MAX_SLOTS, Claimer, Outcome, Walk, Walks
+from app.kernel.claim.walk import MAX_CLAIM, MAX_SLOTS, Claimer, Walk, WalkOutcome, Walks
 from app.kernel.model import Job, Lane
+from app.kernel.settle.exits import Exits
+from app.kernel.settle.settlements import Settlements
+from app.kernel.state import EngineState
 from app.kernel.topics.policy import Policy
-
-if TYPE_CHECKING:
-    from app.kernel.settle.exits import Exits
-    from app.kernel.settle.settlements import Settlements
-    from app.kernel.state import EngineState
 
 MOST_SETS: Final = 100  # of tags; one more forgets the one that was used least lately
 
@@ -40,7 +38,7 @@ class Claims:
         self._state = state
         self._settlements = settlements
         self._walks = Walks(state, exits, state.marks, state.fairness)
-        self._tagged = Tagged(state, exits)
+        self._by_tags = TagWalks(state, exits)
         self._stopping = False
         # Without a window the first come takes what it asked for, and a statement has as many slots as one caller
         # may ask for; with one, the whole cohort shares, however much it asks for.
@@ -210,13 +208,13 @@ class Claims:
         """Wait for claims under way. What callers who left give back waits with the settlements."""
         await self._greedy.drain()
         await self._even.drain()
-        await self._tagged.drain()
+        await self._by_tags.drain()
 
     async def _commit(self, cohort: Sequence[Claimer]) -> list[Answer | BaseException]:
         last, tags = cohort[-1], cohort[-1].tags
         # A cohort with a window has waited for it.
         policy = (await self._renew(last) if last.policy.config.claim_jitter_ms else last).policy
-        walks = self._walks if tags is None else self._tagged.walks(tags)
+        walks = self._walks if tags is None else self._by_tags.walks(tags)
         shares: list[list[Job]] = [[] for _ in cohort]
         lanes: Sequence[Lane] = await self._state.lanes.of(self._state.verbs(policy), policy.topic)
         lanes = self._state.lanes.running(policy, lanes)
@@ -227,7 +225,7 @@ class Claims:
             outcome = await self._spend(walks, policy, cohort, shares, lanes)
         else:
             outcome = await Walk(walks, policy, cohort, shares, lanes, most=MAX_SLOTS).run()
-        return [share if share or outcome is Outcome.DONE else None for share in shares]
+        return [share if share or outcome is WalkOutcome.DONE else None for share in shares]
 
     async def _spend(
         self,
@@ -236,11 +234,11 @@ class Claims:
         cohort: Sequence[Claimer],
         shares: Sequence[list[Job]],
         lanes: Sequence[Lane],
-    ) -> Outcome:
+    ) -> WalkOutcome:
         """Claim for the cohort as far as there are tokens. The outcome is the walk's."""
         wanted = min(sum(claimer.max for claimer in cohort), MAX_SLOTS)
         tokens = await self._state.throttle.take(policy, wanted)
-        outcome = Outcome.DONE
+        outcome = WalkOutcome.DONE
         try:
             if tokens:
                 outcome = await Walk(walks, policy, cohort, shares, lanes, most=tokens).run()
@@ -255,7 +253,7 @@ class Claims:
         return outcome
 
 
-class Tagged:
+class TagWalks:
     """Walks by the tags that they are for. docs/semantics.md, section 4.
 
     A claim for some tags leaves the others' jobs where they are, so it says nothing about what claims of all jobs may

@@ -1,8 +1,9 @@
-"""Taking jobs out: claim, and what the holder of a lease may do with it. docs/semantics.md, sections 1 to 4.
+"""The statements of claim, and of what the holder of a lease may do: ack, nack, extend. docs/semantics.md, sections 1
+to 4.
 
-Each verb is one statement, and checks the lease in it. ack, nack and extend lock before they change: what somebody
-changed between the two comes back as picked and not done, and the verb runs again for it, or the verb of a good
-lease that met a heartbeat would be lost.
+Each verb is one statement, and checks the lease in it. ack, nack and extend lock before they change. A job that was
+changed between the two comes back as picked and not done, and the verb runs again for it: else the verb of a good lease
+that met a heartbeat would be lost.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ class Slots(msgspec.Struct, frozen=True):
     leases_ms: list[int]
 
 
-class Seen(msgspec.Struct):
-    """The last job that a claim met in each part of a lane, and the first there that it met and could not lease; and
-    how many it met."""
+class LaneEnd(msgspec.Struct):
+    """How far a claim came in one lane: the last job that it met in each part, the first that it met there and could
+    not lease, and how many it met."""
 
     ready: int | None = None
     due: int | None = None
@@ -56,24 +57,20 @@ class Seen(msgspec.Struct):
     met: int = 0
 
 
-class Claimed(msgspec.Struct, frozen=True):
-    """`jobs[i]` are those of caller i, in claim order; whether any was met that has no delivery left, or whose time to
-    live has passed. `seen` is by the lane's place; `met` counts all; `at` is now() in µs. `cut`: others were met, and
-    left for their bytes; `taken`: others were met that somebody else had locked. `waits_us`, in no order: for how long
-    jobs could have been claimed; fresh dead letters are left out. `crashes`: how many jobs' last delivery had ended by
-    its deadline; `suspects`: for how many of them that was the second time."""
+class ClaimResult(msgspec.Struct, frozen=True):
+    """What one claim found."""
 
-    jobs: list[list[Job]]
-    exhausted: bool
-    expired: bool
-    seen: dict[int, Seen]
-    met: int
-    at: int
-    cut: bool = False
-    waits_us: list[int] = msgspec.field(default_factory=list)
-    crashes: int = 0
-    suspects: int = 0
-    taken: bool = False
+    jobs: list[list[Job]]  # by caller, in claim order
+    exhausted: bool  # whether a job was met that has no delivery left
+    expired: bool  # whether a job was met whose time to live has passed
+    seen: dict[int, LaneEnd]  # by the lane's place
+    met: int  # jobs in all
+    at: int  # now() in µs
+    cut: bool = False  # whether jobs were met and left, for their bytes
+    waits_us: list[int] = msgspec.field(default_factory=list)  # for how long jobs could have been claimed, in no order
+    crashes: int = 0  # jobs whose last delivery had ended by its deadline
+    suspects: int = 0  # of those, the ones for which that was the second time
+    taken: bool = False  # whether jobs were met that another transaction had locked
 
     @property
     def count(self) -> int:
@@ -92,13 +89,15 @@ async def claim(
     by_time: bool = False,
     most_bytes: int = MAX_BYTES,
     tags: Sequence[str] | None = None,
-) -> Claimed:
-    """Lease up to len(slots.callers) jobs, lanes in the order given, each lane at most once; `whole`: with their
-    `rest`. None follows behind `most_bytes` of payload, so that one comes whatever it weighs.
+) -> ClaimResult:
+    """Lease up to len(slots.callers) jobs, lanes in the order given, each lane at most once.
 
-    `shares`: how far the lanes, as many of them as it says one after the other, are gone through; None: as far as there
-    are slots. `by_time`: a lane's jobs by the time since when they can be claimed, rather than due ones first; which
-    ones are next is for `reaches` to say (see ordering.limit_due). `tags`: only jobs with one of these.
+    shares: which lanes stand together, and how many jobs they may give; None: all lanes, any number.
+    whole: jobs come with their `rest`.
+    by_time: sort a lane's jobs by the time since when they can be claimed, rather than due ones first. `reaches` must
+        say which ones are next (see ordering.limit_due).
+    most_bytes: nothing is leased behind so many bytes of payload. One job always comes, whatever it weighs.
+    tags: only jobs with one of these.
     """
     wanted = len(slots.callers)
     shares = [Share(len(reaches), wanted)] if shares is None else shares
@@ -123,13 +122,13 @@ async def claim(
     jobs_by_slot: dict[int, Job] = {}
     kinds: set[str] = set()
     crashes = suspects = 0
-    seen: dict[int, Seen] = {}
+    seen: dict[int, LaneEnd] = {}
     at: int = rows.pop()["place"]
     waits: list[int] = []
     places: list[tuple[int, bool, int, int, Seq]] = []
     # RETURNING promises no order; each row says whose it is.
     for kind, lane, due, place, slot, seq, deliveries, deadline_ms, created, *shown, rare, more in rows:
-        part = seen.get(lane - 1) or seen.setdefault(lane - 1, Seen())
+        part = seen.get(lane - 1) or seen.setdefault(lane - 1, LaneEnd())
         _see(part, due=due, place=place, lost=kind in _LEFT)
         if kind in {"leased", "again"}:
             start = 16 * (slot - 1)
@@ -157,13 +156,13 @@ async def claim(
         for share in jobs:
             share.sort(key=lambda job: turns[job.seq])
     exhausted, expired, cut, taken = (kind in kinds for kind in ("exhausted", "expired", "heavy", "taken"))
-    return Claimed(jobs, exhausted, expired, seen, len(rows), at, cut, waits, crashes, suspects, taken)
+    return ClaimResult(jobs, exhausted, expired, seen, len(rows), at, cut, waits, crashes, suspects, taken)
 
 
 _LEFT: Final = {"lost", "heavy", "taken"}
 
 
-def _see(seen: Seen, *, due: bool, place: int, lost: bool) -> None:
+def _see(seen: LaneEnd, *, due: bool, place: int, lost: bool) -> None:
     seen.met += 1
     if due:
         if seen.due is None or place > seen.due:
@@ -186,9 +185,9 @@ async def ack(
     results: Sequence[str | None] = (),
     keep: Keep = NOTHING,
 ) -> set[int]:
-    """Complete jobs: the places in `held` that were its holder's. `held` must ascend by seq. Adds to `ended`.
+    """Complete jobs: the places in `held` that were. `held` must ascend by seq. Adds to `ended`.
 
-    results[i], the text of JSON, is what the holder of held[i] hands in; empty where nobody hands in any.
+    results[i], the text of JSON, belongs to held[i]; empty where no holder hands in any.
     """
     records = keep.archived or keep.told or bool(results)
     done: set[int] = set()
@@ -212,8 +211,8 @@ async def ack(
 class Return(msgspec.Struct, frozen=True):
     """How one job goes back: after `delay_ms` (0: at once; None: as the topic's backoff says), with the holder's error.
 
-    The delivery that ends here is given back if fewer than `refunds` of the job's were; None: in any case, which is the
-    service's own doing, and is not counted.
+    The delivery that ends here is refunded if fewer than `refunds` of the job's were. None: always, and not counted, as
+    the service does by itself.
     """
 
     delay_ms: int | None = 0
@@ -229,16 +228,14 @@ class Ending(NamedTuple):
     until_ms: int = 0
 
 
-class Returned(msgspec.Struct, frozen=True):
-    """Places in `held`: returned to the queue; still held, since the job has a key; and out of deliveries, or
-    cancelled, with the lease that still holds the job. Of those that were returned: which were refunded, and all delays
-    in ms."""
+class NackResult(msgspec.Struct, frozen=True):
+    """What a nack did, by places in `held`."""
 
-    done: set[int]
-    keyed: set[int]
-    spent: dict[int, Ending]
-    refunded: set[int]
-    delays_ms: list[int]
+    done: set[int]  # returned to the queue
+    keyed: set[int]  # not returned yet, since the job has a key: use `nack_keyed`
+    spent: dict[int, Ending]  # out of deliveries, or cancelled: the lease that still holds the job
+    refunded: set[int]  # of `done`
+    delays_ms: list[int]  # of `done`, in no order
 
 
 async def nack(
@@ -249,12 +246,9 @@ async def nack(
     returns: Sequence[Return],
     *,
     backoff: Backoff | None = None,
-) -> Returned:
-    """Return jobs to the queue. `held` must ascend by seq; returns[i] belongs to held[i].
-
-    What is `spent` has had its last delivery, or was cancelled: the caller takes it out (`retire`). What is `keyed`
-    takes `nack_keyed`.
-    """
+) -> NackResult:
+    """Return jobs to the queue. `held` must ascend by seq; returns[i] belongs to held[i]. The caller takes out those
+    that are `spent` (`retire`)."""
     done: set[int] = set()
     keyed: set[int] = set()
     spent: dict[int, Ending] = {}
@@ -283,26 +277,23 @@ async def nack(
         delays += row["delays"]
         if len(row["done"]) == len(row["picked"]):
             break
-    return Returned(done, keyed, spent, refunded, delays)
+    return NackResult(done, keyed, spent, refunded, delays)
 
 
-class ReturnedKeyed(NamedTuple):
-    """Places in `held`: those that were their holders'; of them, those that ended, since a newer job of their key
-    waits, and those that were refunded. And all delays, in ms, of those that did not end."""
+class KeyedNackResult(NamedTuple):
+    """What a nack of jobs with keys did, by places in `held`."""
 
-    done: set[int]
-    ended: set[int]
+    done: set[int]  # were their holders'
+    ended: set[int]  # of those: a newer job of their key waits
     refunded: set[int]
-    delays_ms: list[int]
+    delays_ms: list[int]  # of those that did not end
 
 
 async def nack_keyed(
     db: Connection, topic: Topic, held: Sequence[Held], returns: Sequence[Return], *, backoff: Backoff | None = None
-) -> ReturnedKeyed:
-    """Return jobs that have keys. `held` must ascend by seq.
-
-    Waits for whoever writes the same keys. Raises SerializationError where it is worth a retry.
-    """
+) -> KeyedNackResult:
+    """Return jobs that have keys. `held` must ascend by seq. Waits for transactions that write the same keys. Raises
+    SerializationError where it is worth a retry."""
     policy, places = _policy(backoff), _open(held, set())
     row = await _one(
         db,
@@ -315,7 +306,7 @@ async def nack_keyed(
         policy,
     )
     done, ended, refunded = ({i - 1 for i in row[name]} for name in ("done", "superseded", "refunded"))
-    return ReturnedKeyed(done, ended, refunded - ended, row["delays"])
+    return KeyedNackResult(done, ended, refunded - ended, row["delays"])
 
 
 async def extend(
@@ -327,8 +318,10 @@ async def extend(
     *,
     progress: Sequence[Progress | None] = (),
 ) -> dict[int, int]:
-    """Set deadlines to now + leases_ms[i]: place in `held` → new deadline in ms since 1970. Ascending by seq. Adds to
-    `cancelled` those whose job was cancelled. progress[i] is how far the holder of held[i] is; empty where nobody says.
+    """Set deadlines to now + leases_ms[i]: place in `held` → new deadline in ms since 1970. `held` must ascend by seq.
+
+    cancelled: gets the places whose job was cancelled.
+    progress: how far holders are, by place; empty where no holder says.
     """
     done: dict[int, int] = {}
     for _ in range(MAX_RUNS):
@@ -351,8 +344,7 @@ async def still_held(db: Connection, topic: Topic, leases: Sequence[tuple[int, L
 
 
 async def leases(db: Connection, topic: Topic, held: Sequence[Held]) -> dict[int, Ending]:
-    """Under which leases holders have jobs, and which of those were cancelled: by the places in `held` that are
-    theirs."""
+    """The leases under which holders have their jobs, by place in `held`."""
     rows = await db.fetch(_LEASES, topic.name, *_columns(held, list(range(len(held)))))
     return {row["ord"] - 1: Ending(row["lease_id"], row["cancelled"], row["until_ms"]) for row in rows}
 

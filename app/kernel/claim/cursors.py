@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from app.kernel.claim.consumer import Claimed, Seen
+from app.kernel.claim.consumer import ClaimResult, LaneEnd
 from app.kernel.claim.ordering import Ages
 from app.kernel.counts.inspector import Draw, Head, Lows
 from app.kernel.model import Lane, Reach, Share, Topic
@@ -110,8 +110,8 @@ class Cursor(msgspec.Struct):
         shares = [Share(1, most) for _, most in first]
         return Plan([reach for reach, _ in first], shares, [False] * len(shares), self.epoch, self._planned)
 
-    def learn(self, plan: Plan, claimed: Claimed, wanted: int, seconds: float) -> None:
-        """Move the hot marks by what a claim for `wanted` jobs met, and pace the sweeps by what it took."""
+    def learn(self, plan: Plan, claimed: ClaimResult, wanted: int, seconds: float) -> None:
+        """Move the hot marks by what a claim for `wanted` jobs met, and pace the sweeps by the seconds it took."""
         self.saw_clock(claimed.at)
         if plan.epoch != self.epoch:
             return
@@ -141,7 +141,7 @@ class Cursor(msgspec.Struct):
                     self._due(mark, reach.due, one, claimed.at, whole=whole_due, down=swept and not whole_due)
 
     def lows(self) -> Lows:
-        """The low marks: nothing that anybody may want stands at or below them."""
+        """The low marks: no job that may ever be claimed stands at or below them."""
         lanes = [Reach(lane, mark.low, mark.due_low) for lane, mark in self.marks.items()]
         return Lows(lanes, self.tally, self.floor, max(self.lanes, len(lanes)))
 
@@ -195,8 +195,8 @@ class Cursor(msgspec.Struct):
         self._hurried = time.monotonic()
 
     def note_change(self, began: float) -> None:
-        """This process has changed jobs that are claimable, since a time of the monotonic clock: a claim that ran
-        meanwhile met them locked, and went past them."""
+        """This process has changed claimable jobs since `began`, by the monotonic clock. A claim that ran meanwhile
+        passed them, as they were locked."""
         if self._learned >= began or self._planned > self._learned:
             self.sweep_all()
 
@@ -222,7 +222,7 @@ class Cursor(msgspec.Struct):
         return mark
 
     @staticmethod
-    def _ready(mark: Mark, reach: Reach, seen: Seen, *, down: bool) -> None:
+    def _ready(mark: Mark, reach: Reach, seen: LaneEnd, *, down: bool) -> None:
         end = reach.after if seen.ready is None else seen.ready
         if seen.ready_lost is not None:
             end = min(end, seen.ready_lost - 1)  # still there: it must not be passed
@@ -230,11 +230,11 @@ class Cursor(msgspec.Struct):
         mark.after = max(end, mark.low) if down else max(end, mark.after)
 
     @staticmethod
-    def _due(mark: Mark, begin: int, seen: Seen, at: int, *, whole: bool, down: bool) -> None:
+    def _due(mark: Mark, begin: int, seen: LaneEnd, at: int, *, whole: bool, down: bool) -> None:
         end = at - DUE_MARGIN_US if whole else (begin if seen.due is None else seen.due - ROUNDING_US)
         if seen.due_lost is not None:
             end = min(end, seen.due_lost - ROUNDING_US)
         mark.due = max(end, mark.due_low) if down else max(end, mark.due)
 
 
-_NOTHING: Final = Seen()
+_NOTHING: Final = LaneEnd()

@@ -1,8 +1,8 @@
 """Fair shares: which tenants a claim that names none takes from, and how much. docs/semantics.md, section 5.
 
 Virtual time, as in weighted fair queueing: each job moves its tenant on by what jobs of that tenant take, over its
-weight, and the next job is that of the tenant which is furthest behind. Who has had nothing to do begins where the
-others are: idleness earns nothing, and who takes what others leave owes nothing for it.
+weight, and the next job is that of the tenant which is furthest behind. A tenant that was idle begins where the
+others are: idleness earns nothing, and a tenant that takes what others leave owes nothing for it.
 
 A claim does not ask all tenants, of which there may be thousands: those that had something when they were last looked
 at, the furthest behind first. The others rest. Where they are few, claims ask them too; where they are many, one read
@@ -19,16 +19,13 @@ import math
 import time
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
-from app.kernel.model import Lane, Share
-
-if TYPE_CHECKING:
-    from app.kernel.claim.consumer import Claimed
-    from app.kernel.claim.cursors import Plan
-    from app.kernel.model import Batch
+from app.kernel.claim.consumer import ClaimResult
+from app.kernel.claim.cursors import Plan
+from app.kernel.model import Batch, Lane, Share
 
 MOST: Final = 256  # tenants that one statement asks
 FEW: Final = 32  # and so many at least, where fewer jobs are wanted: some may have nothing by now
@@ -42,48 +39,44 @@ LEAST_MS: Final = 1.0  # what a job takes at least
 
 
 class _Tenant:
-    """What is remembered of one. `time` is its virtual time; `pace` the mean time of its jobs in ms, None if none was
-    seen; `asked` when it had nothing, 0 if it must be asked; `heard` when it was last said to have something; `due`
-    when the next of its jobs is that this process knows the time of."""
+    """What a process remembers of one tenant."""
 
     __slots__ = ("asked", "due", "heard", "lanes", "name", "pace", "time")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.lanes: list[Lane] = []
-        self.time = 0.0
-        self.pace: float | None = None
-        self.asked = 0.0
-        self.heard = 0.0
-        self.due = math.inf
+        self.time = 0.0  # virtual
+        self.pace: float | None = None  # mean time of its jobs in ms; None: none was seen
+        self.asked = 0.0  # when it had nothing; 0: it must be asked
+        self.heard = 0.0  # when it was last said to have something
+        self.due = math.inf  # the next time of a job that this process knows of
 
 
 class Turn(msgspec.Struct):
-    """Who is asked by one statement, and at most for how many jobs each. `open`: whoever has something may be. `looks`:
-    those who rest are too many to be asked, and it is time to look which of them have something. `large`: so much is
-    shared out that it is worth a look before."""
+    """The tenants that one statement asks, and for how many jobs each."""
 
     at: float
-    open: bool
+    open: bool  # to all tenants that have something, rather than to named ones
     tenants: list[_Tenant]
-    most: list[int] = msgspec.field(default_factory=list)
-    owed: list[int] = msgspec.field(default_factory=list)  # how many of those are due to them, whatever others leave
-    looks: bool = False
-    large: bool = False
+    most: list[int] = msgspec.field(default_factory=list)  # jobs of each
+    owed: list[int] = msgspec.field(default_factory=list)  # of those, how many are due to it, whatever others leave
+    looks: bool = False  # the resting tenants are too many to be asked: it is time to look which have something
+    large: bool = False  # so many jobs are shared out that it is worth a look before
 
     @property
     def names(self) -> list[str]:
-        """Theirs."""
+        """The tenants' names."""
         return [tenant.name for tenant in self.tenants]
 
     @property
     def lanes(self) -> list[Lane]:
-        """Their lanes, tenant by tenant, each tenant's in claim order."""
+        """The tenants' lanes, tenant by tenant, each tenant's in claim order."""
         return [lane for tenant in self.tenants for lane in tenant.lanes]
 
     @property
     def shares(self) -> list[Share]:
-        """How those are shared out."""
+        """How many jobs each tenant's lanes may give."""
         return [Share(len(tenant.lanes), most) for tenant, most in zip(self.tenants, self.most, strict=True)]
 
 
@@ -105,7 +98,7 @@ class Tenants:
         self._freed = 0.0  # when some of those had a job less
 
     def know(self, lanes: Sequence[Lane]) -> bool:
-        """These are the topic's lanes, in claim order. Whether there is more than one tenant."""
+        """Learn the topic's lanes, given in claim order. Whether there is more than one tenant."""
         if lanes is not self._lanes:
             self._lanes = lanes
             for tenant in self._all.values():
@@ -126,7 +119,7 @@ class Tenants:
         return len(self._all) > 1
 
     def heard(self, names: Collection[str] | None) -> None:
-        """Something was made claimable: of these tenants, or of who knows whom."""
+        """Jobs were made claimable, of these tenants; None: of unknown ones."""
         now = time.monotonic()
         if names is None:
             self._heard = now
@@ -137,7 +130,7 @@ class Tenants:
                 tenant.heard = now
                 self._wake(tenant)
 
-    def measured(self, names: Iterable[str], ages_ms: Iterable[float]) -> None:
+    def measure(self, names: Iterable[str], ages_ms: Iterable[float]) -> None:
         """Jobs of these tenants took so long from claim to ack."""
         for name, age in zip(names, ages_ms, strict=True):
             took = max(age, LEAST_MS)
@@ -155,18 +148,19 @@ class Tenants:
                 tenant.due = at
                 heapq.heappush(self._dues, (at, name))
 
-    def freed(self) -> set[str]:
-        """A tenant with a limit has a job less under lease; which it is, is not known: those that were at theirs."""
+    def note_freed(self) -> set[str]:
+        """Some tenant with a limit has a job less under lease: the tenants that were at their limits."""
         self._freed = time.monotonic()
         return set(self._full)
 
     def turn(
         self, wanted: int, among: Collection[str] | None = None, *, since: float = math.inf, empty: bool = True
     ) -> Turn:
-        """Whom to ask next for so many jobs: of all tenants, or of these. Nobody: there is nothing to be had.
+        """The tenants to ask next for so many jobs, of all or of these. None of them: there are no jobs.
 
-        Who had nothing when it was asked `since` a time of the monotonic clock is not asked again: a call that began
-        then ends. `empty`: it has got no job yet.
+        since: a tenant that had nothing when it was asked since then, by the monotonic clock, is not asked again, so
+            that the call which began then ends.
+        empty: whether that call has got no job yet.
         """
         at = time.monotonic()
         self._come(at)
@@ -190,9 +184,9 @@ class Tenants:
         return Turn(at, among is None, asked, large=large)
 
     def learn_look(self, at: float, working: Iterable[tuple[Lane, float]]) -> list[Lane]:
-        """A look that was begun `at` found that these lanes have something, or will have in so many seconds, and no
-        others: those of tenants which were taken to have nothing. Who is not asked at all now, since it is paused, is
-        left, and so is who was found at its limit a moment ago."""
+        """A look that was begun `at` found that these lanes, and no others, have something, or will have in so many
+        seconds. Returns those of tenants that were taken to have nothing. Paused tenants are left out, and so are
+        those found at their limits a moment ago."""
         self._looked, woken = at, list[Lane]()
         for lane, seconds in working:
             tenant = self._all.get(lane.tenant)
@@ -211,8 +205,8 @@ class Tenants:
         return (tenant.lanes for tenant in self._busy.values() if len(tenant.lanes) > 1)
 
     def share(self, turn: Turn, wanted: int, left: Mapping[str, int], weights: Mapping[str, int]) -> Turn:
-        """Share `wanted` jobs out among them. `left`: of whom no more may be had; who has none left, or is paused,
-        rests."""
+        """Share `wanted` jobs out among the turn's tenants. `left`: how many jobs tenants with limits may be given.
+        Those that have none left, or are paused, rest."""
         may: list[_Tenant] = []
         for tenant in turn.tenants:
             if not tenant.lanes:
@@ -251,10 +245,11 @@ class Tenants:
             if tenant := self._all.get(name):
                 tenant.time += jobs * self._cost(tenant, weights)
 
-    def learn(self, turn: Turn, plan: Plan, claimed: Claimed, weights: Mapping[str, int], *, full: bool) -> None:
-        """Charge the tenants for what they were given, and let those rest that had no more. `plan` is made of the turn.
+    def learn(self, turn: Turn, plan: Plan, claimed: ClaimResult, weights: Mapping[str, int], *, full: bool) -> None:
+        """Charge the tenants for the jobs they were given, and let those rest that had no more.
 
-        `full`: the statement met as many jobs as it could seat, and went no further.
+        plan: the one that was made of the turn.
+        full: the statement met as many jobs as it had seats for, and went no further.
         """
         last = max(claimed.seen, default=-1)
         self.charge(Counter(job.tenant for jobs in claimed.jobs for job in jobs), weights)
@@ -326,7 +321,7 @@ class Fairness:
         for follower in self.followers.values():
             follower.heard(topic_id, names)
 
-    def delayed(self, topic_id: int, batch: Batch) -> None:
+    def note_delays(self, topic_id: int, batch: Batch) -> None:
         """A batch was enqueued, some of it with delays."""
         tenants = self._topics.get(topic_id)
         if tenants is not None:
@@ -334,18 +329,18 @@ class Fairness:
                 if delay:
                     tenants.due([owner or ""], delay / 1000)
         for follower in self.followers.values():
-            follower.delayed(topic_id, batch)
+            follower.note_delays(topic_id, batch)
 
-    def freed(self, topic_id: int) -> set[str]:
-        """See Tenants.freed."""
+    def note_freed(self, topic_id: int) -> set[str]:
+        """See Tenants.note_freed."""
         tenants = self._topics.get(topic_id)
-        return set() if tenants is None else tenants.freed()
+        return set() if tenants is None else tenants.note_freed()
 
-    def measured(self, topic_id: int, names: Sequence[str], ages_ms: Sequence[float]) -> None:
-        """See Tenants.measured."""
+    def measure(self, topic_id: int, names: Sequence[str], ages_ms: Sequence[float]) -> None:
+        """See Tenants.measure."""
         tenants = self._topics.get(topic_id)
         if tenants is not None:
-            tenants.measured(names, ages_ms)
+            tenants.measure(names, ages_ms)
 
     def drop(self, topic_id: int) -> None:
         """The topic is gone."""

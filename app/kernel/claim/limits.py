@@ -38,7 +38,7 @@ MOST_SECONDS: Final = 0.5
 log = logging.getLogger(__name__)
 
 
-class Grant(msgspec.Struct, frozen=True):
+class TokenGrant(msgspec.Struct, frozen=True):
     """So many tokens; and, where that is fewer than were wanted, in how many seconds there is one more."""
 
     tokens: int
@@ -50,12 +50,12 @@ class Buckets(Protocol):
 
     up: bool
 
-    async def take(self, key: str, wanted: int, per_second: int) -> Grant | None: ...
+    async def take(self, key: str, wanted: int, per_second: int) -> TokenGrant | None: ...
     async def refill(self, key: str, per_second: int) -> float | None: ...
     async def put_back(self, key: str, tokens: int, per_second: int) -> None: ...
 
 
-class _Closed(msgspec.Struct):
+class _Closure(msgspec.Struct):
     """A topic that has run out of tokens: the timer that opens it, and whether a caller was sent away since."""
 
     timer: asyncio.TimerHandle
@@ -73,7 +73,7 @@ class Throttle:
         self._wake = wake
         self.shared = shared
         self._database: str | None = None
-        self._closed: dict[int, _Closed] = {}
+        self._closed: dict[int, _Closure] = {}
 
     def sends_away(self, topic_id: int) -> bool:
         """Whether a topic has run out of tokens a moment ago, whatever jobs there are. Who asks wants to be woken."""
@@ -144,7 +144,7 @@ class Throttle:
         seconds = min(max(seconds, LEAST_SECONDS), MOST_SECONDS)
         earned = max(round(seconds * per_second), 1)
         timer = asyncio.get_running_loop().call_later(seconds, self._open, topic_id, earned)
-        self._closed[topic_id] = _Closed(timer, wanted)
+        self._closed[topic_id] = _Closure(timer, wanted)
 
     def _open(self, topic_id: int, jobs: int) -> None:
         closed = self._closed.get(topic_id)
@@ -154,11 +154,11 @@ class Throttle:
                 self._wake(topic_id, jobs)
 
 
-async def take_tokens(db: Connection, topic: Topic, wanted: int, per_second: int) -> Grant:
+async def take_tokens(db: Connection, topic: Topic, wanted: int, per_second: int) -> TokenGrant:
     """Take up to `wanted` tokens, 1 or more, from a bucket in PostgreSQL. Raises asyncpg's errors."""
     row = await db.fetchrow(_TAKE, topic.id, wanted, per_second)
     assert row is not None, "an upsert answers one row always"
-    return Grant(row["granted"], row["wait_ms"] / 1000)
+    return TokenGrant(row["granted"], row["wait_ms"] / 1000)
 
 
 async def peek_tokens(db: Connection, topic: Topic, per_second: int) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from asyncpg.pgproto.pgproto import UUID
 from msgspec.structs import replace
@@ -14,13 +14,11 @@ from app.base.metrics import catalogue
 from app.base.outages import UNREACHABLE
 from app.errors import HoldfastError, NotAQueue, ShuttingDown, TopicNotFound
 from app.kernel.claim import consumer
+from app.kernel.claim.claims import Claims
 from app.kernel.claim.walk import Claimer
 from app.kernel.model import Job
-
-if TYPE_CHECKING:
-    from app.kernel.claim.claims import Claims
-    from app.kernel.settle.settlements import Settlements
-    from app.kernel.state import EngineState
+from app.kernel.settle.settlements import Settlements
+from app.kernel.state import EngineState
 
 CHECK_SECONDS: Final = 1.0  # how soon a full stream learns that a lease ended elsewhere
 RENEW_SECONDS: Final = 5.0  # how soon an idle stream learns that its topic changed elsewhere
@@ -43,7 +41,7 @@ class Stream:
             self._ended.set_result(error)
 
     @property
-    def ended(self) -> asyncio.Future[HoldfastError]:
+    def ending(self) -> asyncio.Future[HoldfastError]:
         """Done, with the reason, once the stream must close."""
         return self._ended
 
@@ -58,7 +56,7 @@ class Streams:
         self._open: set[Stream] = set()
         self._holders: dict[tuple[int, int], Stream] = {}
         self._stopping = False
-        settlements.settled.subscribe(self._settled)
+        settlements.settled.subscribe(self._let_go)
         self.sent = {
             event: state.metrics.counter(catalogue.STREAM_FRAMES, event) for event in ("job", "error", "heartbeat")
         }
@@ -112,7 +110,7 @@ class Streams:
                 raise AssertionError("unreachable")
             jobs = await self._claims.claim(replace(opened, policy=policy, max=free), RENEW_SECONDS)
             for job in jobs:
-                self._settled(topic.id, [job.seq])  # whoever had it before has lost it
+                self._let_go(topic.id, [job.seq])  # whoever had it before has lost it
                 # Without what may be large: a worker may take hours.
                 stream.leased[job.seq] = replace(job, payload=b"", metadata=None, more=None)
                 self._holders[topic.id, job.seq] = stream
@@ -144,9 +142,9 @@ class Streams:
             except UNREACHABLE as error:
                 log.warning("can't look at leases at the moment: %r", error)
                 return
-            self._settled(topic.id, [job.seq for i, job in enumerate(jobs) if i not in held])
+            self._let_go(topic.id, [job.seq for i, job in enumerate(jobs) if i not in held])
 
-    def _settled(self, topic_id: int, seqs: Sequence[int]) -> None:
+    def _let_go(self, topic_id: int, seqs: Sequence[int]) -> None:
         if not self._holders:
             return
         for seq in seqs:

@@ -12,18 +12,16 @@ import logging
 import time
 from collections import deque
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from app.base import tasks
+from app.base.db.pool import Pools
 from app.base.loops import REST, Loop
 from app.base.outages import UNREACHABLE
 from app.base.signals import Signal
+from app.kernel.claim.marks import Marks
 from app.kernel.counts import inspector
-
-if TYPE_CHECKING:
-    from app.base.db.pool import Pools
-    from app.kernel.claim.marks import Marks
-    from app.kernel.model import Topic
+from app.kernel.model import Topic
 
 POLL_SECONDS: Final = 0.5
 QUIET_SECONDS: Final = 0.8  # what the last look found holds a little longer than until the next
@@ -33,7 +31,7 @@ MOST_TAGS: Final = 1_000  # of a topic, that somebody has named
 log = logging.getLogger(__name__)
 
 
-class _Named(NamedTuple):
+class _Filter(NamedTuple):
     """A caller that waits for jobs of some tenants, or with some tags; None: of all, with any."""
 
     tenants: Collection[str] | None
@@ -47,14 +45,14 @@ class _Named(NamedTuple):
         return tenants is None or not set(self.tenants or ()).isdisjoint(tenants)
 
 
-class _Topic:
+class _TopicWaiters:
     """A topic that is waited for: (future, jobs wanted, by whom), first come first served; those who wait for some
     tenants or tags, who are all told; and the next look for it."""
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
         self.parked: deque[tuple[asyncio.Future[bool], int, str]] = deque()
-        self.named: dict[asyncio.Future[bool], _Named] = {}
+        self.named: dict[asyncio.Future[bool], _Filter] = {}
         self.timer: asyncio.TimerHandle | None = None
         self.even = False  # its jobs are shared by all who want some, so all of them are woken
 
@@ -71,7 +69,7 @@ class Waiters:
     def __init__(self, pools: Pools, marks: Marks) -> None:
         self._pools = pools
         self._marks = marks
-        self._topics: dict[int, _Topic] = {}
+        self._topics: dict[int, _TopicWaiters] = {}
         self._clock = itertools.count(1)
         self._changes: dict[int, int] = {}  # when a topic was last woken for; one that is not listed: at _base
         # The same by tenant; None: for who knows whom.
@@ -128,13 +126,13 @@ class Waiters:
         woken: asyncio.Future[bool] = loop.create_future()
         waited = self._topics.get(topic.id)
         if waited is None:
-            waited = self._topics[topic.id] = _Topic(topic)
+            waited = self._topics[topic.id] = _TopicWaiters(topic)
             self._look(waited)
         waited.even = even
         if tenants is None and tags is None:
             waited.parked.append((woken, wanted, node))
         else:
-            waited.named[woken] = _Named(tenants, tags, node)
+            waited.named[woken] = _Filter(tenants, tags, node)
         self._loop.start()
         # Not wait_for, which before Python 3.12 loses a cancellation that comes together with the result.
         timer = loop.call_later(seconds, _give_up, woken)
@@ -148,7 +146,7 @@ class Waiters:
             waited.named.pop(woken, None)
             timer.cancel()
 
-    def added(
+    def announce(
         self,
         topic_id: int,
         jobs: int,
@@ -204,7 +202,7 @@ class Waiters:
         if waited is not None and seconds <= POLL_SECONDS:
             self._look_in(waited, seconds)
 
-    def wanted(self, topic_id: int) -> bool:
+    def waits_for(self, topic_id: int) -> bool:
         """Whether anybody waits, or has just waited, for this topic."""
         return topic_id in self._topics
 
@@ -212,13 +210,9 @@ class Waiters:
         """Who waits for work on a topic, once for each of their calls."""
         return [node for waited in self._topics.values() if waited.topic.name == topic for node in waited.nodes()]
 
-    def parked(self, topic: str) -> int:
-        """How many callers wait for work on a topic."""
-        return len(self.nodes(topic))
-
-    def count(self) -> int:
-        """How many callers wait for work on any topic."""
-        return sum(len(waited.nodes()) for waited in self._topics.values())
+    def count(self, topic: str | None = None) -> int:
+        """How many callers wait for work on a topic, or on any."""
+        return sum(len(one.nodes()) for one in self._topics.values() if topic is None or one.topic.name == topic)
 
     async def close(self) -> None:
         """Stop looking."""
@@ -234,7 +228,7 @@ class Waiters:
         self._quiet.clear()
         self._base = next(self._clock)  # a mark taken before is not taken for unchanged
 
-    def _look_in(self, waited: _Topic, seconds: float) -> None:
+    def _look_in(self, waited: _TopicWaiters, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         at = loop.time() + max(seconds, 0.001)
         if waited.timer is not None:
@@ -243,7 +237,7 @@ class Waiters:
             waited.timer.cancel()
         waited.timer = loop.call_at(at, self._look, waited)
 
-    def _look(self, waited: _Topic) -> None:
+    def _look(self, waited: _TopicWaiters) -> None:
         waited.timer = None
         task = asyncio.create_task(self._probe([waited]))
         self._looks.add(task)
@@ -261,7 +255,7 @@ class Waiters:
         await self._probe(list(self._topics.values()))
         return None
 
-    async def _probe(self, topics: list[_Topic]) -> None:
+    async def _probe(self, topics: list[_TopicWaiters]) -> None:
         before = {waited.topic.id: self.mark(waited.topic.id) for waited in topics}
         try:
             lows = {waited.topic.name: self._marks.lows(waited.topic.id) for waited in topics}

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from app.base.metrics import Verb, catalogue
 from app.base.outages import TOO_SLOW, UNREACHABLE
 from app.kernel.claim import consumer, limits, ordering
-from app.kernel.claim.consumer import MAX_BYTES, Claimed, Slots
+from app.kernel.claim.consumer import MAX_BYTES, ClaimResult, Slots
 from app.kernel.claim.cursors import Plan
 from app.kernel.claim.fairness import Fairness
 from app.kernel.claim.marks import Marks
@@ -52,7 +52,7 @@ class Claimer(msgspec.Struct, frozen=True):
     tags: frozenset[str] | None = None  # only jobs with one of these
 
 
-class Outcome(Enum):
+class WalkOutcome(Enum):
     """What a pass, or a whole walk, leaves to do for the callers that still lack jobs."""
 
     DONE = "done"  # nothing: there are no more
@@ -62,7 +62,7 @@ class Outcome(Enum):
     FULL = "full"  # there are more, but this cohort has as many bytes as it may
 
 
-_ONWARD: Final = {Outcome.AGAIN, Outcome.TENANTS, Outcome.OUTRUN}
+_ONWARD: Final = {WalkOutcome.AGAIN, WalkOutcome.TENANTS, WalkOutcome.OUTRUN}
 
 
 class Walks:
@@ -115,18 +115,18 @@ class Walk:
         self._room = MAX_BYTES  # bytes that the next pass may lease
         self._bitten = False  # whether the cohort lacks more than the next pass has seats for
 
-    async def run(self) -> Outcome:
+    async def run(self) -> WalkOutcome:
         """Go on as long as another pass may find more. DONE: callers without a job need not ask again. Raises only
         where nobody got one."""
-        idle, outcome = 0, Outcome.AGAIN
+        idle, outcome = 0, WalkOutcome.AGAIN
         try:
             if self._policy.config.aging_ms and self._walks.tags is None:
                 await self._let_overtake()
             while outcome in _ONWARD and idle < MOST_IDLE:
                 outcome = await self._pass()
-                idle = idle + 1 if outcome is Outcome.OUTRUN else 0
+                idle = idle + 1 if outcome is WalkOutcome.OUTRUN else 0
                 # Not between tenants: each that has nothing is asked once, and a cohort that is cut short asks anew.
-                if outcome is not Outcome.TENANTS and time.monotonic() >= self._began + CLEARING_SECONDS:
+                if outcome is not WalkOutcome.TENANTS and time.monotonic() >= self._began + CLEARING_SECONDS:
                     break
         except Exception as error:
             if isinstance(error, UNREACHABLE) and not isinstance(error, TOO_SLOW):
@@ -136,7 +136,7 @@ class Walk:
                 raise
             log.exception("a claim of topic %s was cut short", self._topic.name)
         self._finish()
-        return Outcome.DONE if idle >= MOST_IDLE else outcome
+        return WalkOutcome.DONE if idle >= MOST_IDLE else outcome
 
     def _finish(self) -> None:
         """Put each share into claim order, and count."""
@@ -171,14 +171,14 @@ class Walk:
         several = self._tenants.know(self._lanes)
         return several or self._among is not None or bool(self._policy.config.tenant_limits)
 
-    async def _pass(self, overtaking: Mapping[str, Overtaking] | None = None) -> Outcome:
+    async def _pass(self, overtaking: Mapping[str, Overtaking] | None = None) -> WalkOutcome:
         """Claim what the cohort still lacks; `overtaking`: only jobs that overtake, of these."""
         slots = seats(self._cohort, self._shares, self._most, even=self._policy.config.claim_jitter_ms > 0)
         if not slots.callers:
-            return Outcome.DONE
+            return WalkOutcome.DONE
         self._room = MAX_BYTES - sum(len(job.payload) for share in self._shares for job in share)
         if self._room <= 0:
-            return Outcome.FULL
+            return WalkOutcome.FULL
         self._bitten = len(slots.callers) > self._cursor.bite
         del slots.callers[self._cursor.bite :]
         by_tenant = self._by_tenant()
@@ -189,12 +189,12 @@ class Walk:
         plan = self._cursor.plan(self._lanes)
         return await self._take(slots, *await self._state_claim(self._state.verbs(self._policy), plan, slots))
 
-    async def _claim_by_tenant(self, slots: Slots) -> Outcome:
+    async def _claim_by_tenant(self, slots: Slots) -> WalkOutcome:
         """Claim from the tenants whose turn it is."""
         tenants, marks, wanted = self._tenants, self._walks.marks, len(slots.callers)
         self._cursor.lanes = len(self._lanes)
         weights = self._policy.config.tenant_weights
-        claimed: Claimed | None = None
+        claimed: ClaimResult | None = None
         while claimed is None:
             turn = tenants.turn(wanted, self._among, since=self._began, empty=not any(self._shares))
             if turn.looks and not turn.tenants:
@@ -206,8 +206,8 @@ class Walk:
             if turn.looks:
                 marks.begin_look(self._topic)
             if not turn.tenants:
-                return Outcome.DONE
-            async with self._limited(turn.names) as (db, left):
+                return WalkOutcome.DONE
+            async with self._within_limits(turn.names) as (db, left):
                 turn = tenants.share(turn, wanted, left, weights)
                 if not turn.tenants:
                     continue  # they are at their limits, and rest now, or are counted again
@@ -216,22 +216,24 @@ class Walk:
         tenants.learn(turn, plan, claimed, weights, full=claimed.met == wanted)
         tenants.due({job.tenant for jobs in claimed.jobs for job in jobs}, min(slots.leases_ms) / 1000)
         outcome = await self._take(slots, plan, claimed)
-        return Outcome.TENANTS if outcome is Outcome.DONE else outcome
+        return WalkOutcome.TENANTS if outcome is WalkOutcome.DONE else outcome
 
-    async def _claim_overtaking(self, slots: Slots, overtaking: Mapping[str, Overtaking], *, charged: bool) -> Outcome:
+    async def _claim_overtaking(
+        self, slots: Slots, overtaking: Mapping[str, Overtaking], *, charged: bool
+    ) -> WalkOutcome:
         """Claim jobs that overtake, of the tenants whose turn it is. `charged`: tenants take turns, and pay for it."""
         tenants, wanted = self._tenants, len(slots.callers)
         weights = self._policy.config.tenant_weights
         turn = tenants.turn(wanted, self._among)
         if not any(overtaking[name].seats(wanted) for name in turn.names if name in overtaking):
-            return Outcome.DONE
-        async with self._limited(turn.names) as (db, left):
+            return WalkOutcome.DONE
+        async with self._within_limits(turn.names) as (db, left):
             turn = tenants.share(turn, wanted, left, weights)
             owed = zip(turn.names, turn.owed, strict=True)
             counts = {name: overtaking[name].seats(jobs) for name, jobs in owed if name in overtaking}
             first = [(overtaking[name].take(count), count) for name, count in counts.items() if count]
             if not first:
-                return Outcome.DONE
+                return WalkOutcome.DONE
             del slots.callers[sum(count for _, count in first) :]
             took = Counter[str]()
             try:
@@ -245,7 +247,7 @@ class Walk:
             tenants.due(took, min(slots.leases_ms) / 1000)
         return await self._take(slots, plan, claimed)
 
-    async def _state_claim(self, db: Connection, plan: Plan, slots: Slots) -> tuple[Plan, Claimed]:
+    async def _state_claim(self, db: Connection, plan: Plan, slots: Slots) -> tuple[Plan, ClaimResult]:
         """Run one statement, and learn from it; the plan as it was carried out."""
         policy, began = self._policy, time.monotonic()
         by_time = policy.config.retry_order == "back" and self._walks.tags is None
@@ -269,7 +271,7 @@ class Walk:
         self._walks.seconds[plan.sweeps].add(took)
         return plan, claimed
 
-    async def _take(self, slots: Slots, plan: Plan, claimed: Claimed) -> Outcome:
+    async def _take(self, slots: Slots, plan: Plan, claimed: ClaimResult) -> WalkOutcome:
         """Hand out what was claimed, and take out what stood in the way. The outcome says whether that, or what was not
         looked at, is a reason for another pass."""
         for share, jobs in zip(self._shares, claimed.jobs, strict=True):
@@ -290,17 +292,17 @@ class Walk:
             gone += await self._walks.exits.expire(policy)
         if claimed.met < wanted and any(reach.due is None or reach.most_due is not None for reach in plan.reaches):
             self._walks.marks.look_at_due(topic.id)
-            return Outcome.AGAIN
+            return WalkOutcome.AGAIN
         if claimed.cut:
             self._cursor.bite = max(2 * claimed.count, 2)
-            return Outcome.FULL
+            return WalkOutcome.FULL
         if self._bitten:
             self._cursor.bite = min(2 * self._cursor.bite, MAX_SLOTS)
         if gone or (self._bitten and claimed.met == wanted):
-            return Outcome.AGAIN
-        return Outcome.OUTRUN if claimed.exhausted or claimed.expired or claimed.taken else Outcome.DONE
+            return WalkOutcome.AGAIN
+        return WalkOutcome.OUTRUN if claimed.exhausted or claimed.expired or claimed.taken else WalkOutcome.DONE
 
-    def _count(self, claimed: Claimed) -> None:
+    def _count(self, claimed: ClaimResult) -> None:
         numbers = self._state.metrics.topic(self._topic.name)
         numbers.claimed.add(claimed.count)
         numbers.crashes.add(claimed.crashes)
@@ -310,7 +312,7 @@ class Walk:
             self._state.groups.note(self._topic.id)
 
     @asynccontextmanager
-    async def _limited(self, tenants: Sequence[str]) -> AsyncIterator[tuple[Connection, Mapping[str, int]]]:
+    async def _within_limits(self, tenants: Sequence[str]) -> AsyncIterator[tuple[Connection, Mapping[str, int]]]:
         """A connection for a claim, and how many jobs tenants with a limit may be given. Where there are such, it is a
         transaction, and no other claim gives them any before its end."""
         pool, most = self._state.verbs(self._policy), self._policy.config.tenant_limits

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from app.base.db.pool import Pools
 from app.base.fresh import Fresh
 from app.errors import Throttled
 from app.kernel.counts import inspector
-
-if TYPE_CHECKING:
-    from app.base.db.pool import Pools
 
 FRESH_SECONDS: Final = 1.0
 

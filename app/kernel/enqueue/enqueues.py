@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import asyncpg
 import msgspec
@@ -15,17 +15,13 @@ from app.base.metrics import Verb
 from app.errors import Draining
 from app.kernel.batching import Apart, GroupCommit
 from app.kernel.enqueue import bounds, producer
-from app.kernel.enqueue.bounds import Refusal
+from app.kernel.enqueue.bounds import Bounds, Refusal
 from app.kernel.enqueue.producer import Placed
 from app.kernel.enqueue.upserts import Placements, Upserts, Write, refused, with_ids
-from app.kernel.model import Batch, Seq, merge
+from app.kernel.model import Batch, Connection, Seq, Session, merge
+from app.kernel.state import EngineState
 from app.kernel.topics import webhooks
 from app.kernel.topics.policy import Policy, check_groups
-
-if TYPE_CHECKING:
-    from app.kernel.enqueue.bounds import Bounds
-    from app.kernel.model import Connection, Session
-    from app.kernel.state import EngineState
 
 MOST_BYTES: Final = 8 * 1024 * 1024  # of payloads that callers share a statement for
 Gone = asyncpg.InternalServerError  # what a missing sequence raises, and more
@@ -235,11 +231,11 @@ class Enqueues:
         if new:
             self._state.writes.note(topic_id)
         self._state.note_move(topic, ready=ready)
-        self._state.waiters.added(topic_id, ready, batch.owners(), batch.tags)
+        self._state.waiters.announce(topic_id, ready, batch.owners(), batch.tags)
         self._state.readers.wake(topic_id)
         if delays:
             self._state.waiters.due_in(topic_id, min(delays) / 1000)
-            self._state.fairness.delayed(topic_id, batch)
+            self._state.fairness.note_delays(topic_id, batch)
 
 
 def _write(policy: Policy, batch: Batch, key: str | None) -> Write:

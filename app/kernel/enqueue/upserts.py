@@ -7,23 +7,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
+from app.base.db.pool import Pool
 from app.errors import HoldfastError, Throttled, TopicFull
 from app.kernel.batching import Apart
 from app.kernel.enqueue import bounds, producer
 from app.kernel.enqueue.bounds import Refusal, Room
 from app.kernel.enqueue.producer import Placed, Windows
-from app.kernel.model import Batch, merge
+from app.kernel.model import Batch, Session, merge
+from app.kernel.state import EngineState
 from app.kernel.topics.policy import FIFO, Policy
-
-if TYPE_CHECKING:
-    from app.base.db.pool import Pool
-    from app.kernel.model import Session
-    from app.kernel.state import EngineState
 
 
 def with_ids(policy: Policy, batch: Batch) -> Batch:
@@ -127,7 +123,7 @@ class Upserts:
                 self._state.marks.look_at_due(topic.id)
             if placed.touched:
                 self._state.marks.note_change(topic.id, began)
-                self._state.waiters.added(topic.id, placed.touched)
+                self._state.waiters.announce(topic.id, placed.touched)
 
 
 async def _written(db: Pool | Session, policy: Policy, writes: Sequence[Write]) -> Placements:

@@ -120,7 +120,7 @@ class Groups:
             if done.ready:
                 self._marks.note_move(topic)
                 self._counters.moved(topic.id, ready=done.ready)
-                self._waiters.added(topic.id, done.ready)
+                self._waiters.announce(topic.id, done.ready)
             if done.freed < BATCH:
                 break
         return freed

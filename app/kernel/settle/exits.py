@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import asyncpg
 
+from app.base.db.pool import Pool
 from app.errors import TopicNotFound
 from app.kernel.batching import tried_again
 from app.kernel.claim import ordering
@@ -14,14 +15,11 @@ from app.kernel.logs import log
 from app.kernel.model import Lane
 from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exit_rows import Spent
+from app.kernel.state import EngineState
 from app.kernel.topics import store
 from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import Config, OnExhausted, TopicType
 from app.kernel.topics.webhooks import covers_all_jobs
-
-if TYPE_CHECKING:
-    from app.base.db.pool import Pool
-    from app.kernel.state import EngineState
 
 BATCH: Final = 1_000
 
@@ -88,7 +86,7 @@ class Exits:
             self._state.writes.note(target.topic.id)
         self._state.note_move(target.topic, ready=len(done))
         self._state.lanes.forget(target.topic.id)
-        self._state.waiters.added(target.topic.id, len(done))
+        self._state.waiters.announce(target.topic.id, len(done))
         return done, set()
 
     async def _inter(self, policy: Policy, spent: Sequence[Spent], target: Policy) -> tuple[set[int], set[int]]:

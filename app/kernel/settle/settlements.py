@@ -6,7 +6,7 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from asyncpg.pgproto.pgproto import UUID
@@ -15,17 +15,15 @@ from app.base.metrics import Verb
 from app.base.signals import Signal
 from app.kernel.batching import GroupCommit, shown, tried_again
 from app.kernel.claim import consumer
-from app.kernel.claim.consumer import Ending, Return, ReturnedKeyed
+from app.kernel.claim.consumer import Ending, KeyedNackResult, Return
 from app.kernel.model import Held, Job
 from app.kernel.settle import results as handed_in
 from app.kernel.settle.exit_rows import Spent
+from app.kernel.settle.exits import Exits
 from app.kernel.settle.results import Ended, Keep, Progress
+from app.kernel.state import EngineState
 from app.kernel.topics.policy import Policy
 from app.kernel.topics.webhooks import covers_all_jobs
-
-if TYPE_CHECKING:
-    from app.kernel.settle.exits import Exits
-    from app.kernel.state import EngineState
 
 log = logging.getLogger(__name__)
 
@@ -166,7 +164,7 @@ class Settlements:
         topic.acked.add(len(done))
         topic.deliveries.observe_all(ended.deliveries)
         topic.processing_ms.observe_all(ended.ages_ms)
-        self._state.fairness.measured(policy.topic.id, ended.tenants, ended.ages_ms)
+        self._state.fairness.measure(policy.topic.id, ended.tenants, ended.ages_ms)
         self._settled(policy, entries, done, ended.tenants)
         if whose:
             self._state.users.tell(policy, "completed", [held[i].seq for i in sorted(done)], whose)
@@ -212,7 +210,7 @@ class Settlements:
         self._state.marks.look_at_due(policy.topic.id)
         now = delays.count(0)
         self._state.note_move(policy.topic, ready=now)
-        self._state.waiters.added(policy.topic.id, now)
+        self._state.waiters.announce(policy.topic.id, now)
         if now < len(delays):
             self._state.waiters.due_in(policy.topic.id, min(delay for delay in delays if delay) / 1000)
         for i in refunded:
@@ -228,7 +226,7 @@ class Settlements:
 
     async def _return_keyed(
         self, policy: Policy, keyed: Sequence[int], entries: Sequence[_Entry], returns: Sequence[Return]
-    ) -> tuple[ReturnedKeyed, BaseException | None]:
+    ) -> tuple[KeyedNackResult, BaseException | None]:
         """Return jobs with keys: what became of them, and an error if it failed."""
         jobs, how = [entries[i].held for i in keyed], [returns[i] for i in keyed]
         db = self._state.verbs(policy)
@@ -240,7 +238,7 @@ class Settlements:
             return _NONE, shown(error)
         done, ended, refunded = ({keyed[i] for i in places} for places in (back.done, back.ended, back.refunded))
         out, failure = await self._end_cancelled(policy, [i for i in keyed if i not in done], entries, returns)
-        return ReturnedKeyed(done | out, ended | out, refunded, back.delays_ms), failure
+        return KeyedNackResult(done | out, ended | out, refunded, back.delays_ms), failure
 
     async def _end_cancelled(
         self, policy: Policy, left: Sequence[int], entries: Sequence[_Entry], returns: Sequence[Return]
@@ -316,7 +314,7 @@ class Settlements:
         self.settled.emit(policy.topic.id, seqs)
 
 
-_NONE: Final = ReturnedKeyed(set(), set(), set(), [])
+_NONE: Final = KeyedNackResult(set(), set(), set(), [])
 _Given = TypeVar("_Given")
 BYTES_A_JOB: Final = 64 * 1024  # of results: those of one statement are 64 MiB at most, or one call's
 

@@ -17,7 +17,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from app.base import tasks
-from app.kernel.claim.limits import Grant
+from app.kernel.claim.limits import TokenGrant
 
 TIMEOUT_SECONDS: Final = 0.25  # what a claim waits at most, once, when Redis hangs
 RETRY_SECONDS: Final = 1.0
@@ -78,14 +78,14 @@ class RedisBuckets:
         self._looking: asyncio.Task[None] | None = None
         self.up = True
 
-    async def take(self, key: str, wanted: int, per_second: int) -> Grant | None:
+    async def take(self, key: str, wanted: int, per_second: int) -> TokenGrant | None:
         """Take up to `wanted` tokens, 1 or more; None if Redis can't say."""
         try:
             granted, wait_ms = await self._take(keys=[key], args=[wanted, per_second, KEPT_MS])
         except (RedisError, OSError, TimeoutError) as error:
             self._lost(error)
             return None
-        return Grant(granted, wait_ms / 1000)
+        return TokenGrant(granted, wait_ms / 1000)
 
     async def refill(self, key: str, per_second: int) -> float | None:
         """In how many seconds there is a token; 0: there is one; None if Redis can't say. Takes none."""
