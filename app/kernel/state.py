@@ -16,7 +16,7 @@ from app.kernel.enqueue.byte_limit import Room
 from app.kernel.groups.groups import Groups
 from app.kernel.logs.readers import Readers
 from app.kernel.model import Topic
-from app.kernel.schemas.checks import Checks
+from app.kernel.schemas.store import Checks
 from app.kernel.topics.cache import Policies
 from app.kernel.topics.last_used import Uses
 from app.kernel.topics.policy import Policy

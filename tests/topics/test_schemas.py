@@ -11,7 +11,7 @@ import pytest
 
 from app.errors import InvalidSchema
 from app.kernel.schemas import schemas
-from app.kernel.schemas.schemas import Format, Schema, compiled, text_of
+from app.kernel.schemas.schemas import Format, Schema, compile_schema, text_of
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 ORDER = {
@@ -61,7 +61,7 @@ JSON_ORDER = {
 
 
 def schema_of(schema: Any, form: str | None = None) -> Schema:
-    return compiled(text_of(json.dumps(schema), None if form is None else Format(form)))
+    return compile_schema(text_of(json.dumps(schema), None if form is None else Format(form)))
 
 
 def fault_of(schema: Schema, value: Any) -> tuple[str, str] | None:

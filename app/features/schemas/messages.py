@@ -16,7 +16,7 @@ from app.http.openapi import query
 from app.http.route import Call
 from app.kernel.schemas import schemas
 from app.kernel.schemas import store as schema_store
-from app.kernel.schemas.store import Kept
+from app.kernel.schemas.store import StoredSchema
 from app.kernel.topics.policy import check_name, of_messages
 
 MOST_SHOWN: Final = 100
@@ -87,5 +87,5 @@ async def delete(call: Call) -> None:
         context.policies.announce(call.topic)
 
 
-def _body_of(kept: Kept) -> TopicSchema:
+def _body_of(kept: StoredSchema) -> TopicSchema:
     return TopicSchema(kept.topic, kept.schema, schemas.Format(kept.format).value, kept.version, kept.updated_at)

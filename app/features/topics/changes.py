@@ -19,7 +19,7 @@ from app.http.fields import encode
 from app.kernel.audit.trail import Action
 from app.kernel.counts import inspector
 from app.kernel.engine import Core, Engine
-from app.kernel.schemas.schemas import Format, Text, text_of
+from app.kernel.schemas.schemas import Format, SchemaText, text_of
 from app.kernel.topics import store, webhooks
 from app.kernel.topics.cache import TTL_SECONDS
 from app.kernel.topics.policy import AskedInFull, Control, Policy, check_name, resolve
@@ -56,7 +56,7 @@ async def amend(
 
 async def configure(
     request: Request, context: Context, name: str, asked: AskedInFull, *, replace: bool = True
-) -> tuple[Config, Text | None, bool]:
+) -> tuple[Config, SchemaText | None, bool]:
     """Store what was asked for; the configuration in full, the schema, and whether the topic was created. Without
     `replace`, one that exists stays as it is.
 
@@ -81,7 +81,7 @@ async def configure(
     return config, schema, created
 
 
-def _schema_asked(asked: AskedInFull) -> Text:
+def _schema_asked(asked: AskedInFull) -> SchemaText:
     form = None if asked.schema_format is None else Format(asked.schema_format)
     return text_of(encode(asked.schema).decode(), form)
 

@@ -23,7 +23,7 @@ from app.kernel.logs import log
 from app.kernel.logs.log import LogState
 from app.kernel.purges import Purges
 from app.kernel.schemas import store as schema_store
-from app.kernel.schemas.schemas import Format, Text
+from app.kernel.schemas.schemas import Format, SchemaText
 from app.kernel.topics import store
 from app.kernel.topics.last_used import priority_of
 from app.kernel.topics.policy import (
@@ -190,7 +190,9 @@ async def get(call: Call) -> StateAnswer:
         type=policy.config.type.value,
         **fields,
         next_seq=extent["head_seq"] + 1,
-        config=resolved_config(policy.config, None if schema is None else Text(Format(schema.format), schema.schema)),
+        config=resolved_config(
+            policy.config, None if schema is None else SchemaText(Format(schema.format), schema.schema)
+        ),
         effective_priority=_effective(policy, last_read),
         last_read_ts=last_read,
     )
@@ -318,7 +320,7 @@ def _effective(policy: Policy, last_read: int | None) -> int:
     return priority_of(last_read) if config.auto_priority else 0
 
 
-def resolved_config(config: Config, schema: Text | None = None) -> Any:
+def resolved_config(config: Config, schema: SchemaText | None = None) -> Any:
     """A ResolvedConfig, in the order in which settings are declared."""
     first, *others = SETTINGS
     shown = {name: getattr(config, name) for name in (first, "durable", *others)}

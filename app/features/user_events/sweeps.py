@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from app.base.pace import Pace
-from app.kernel.user_events import rows as events
+from app.kernel.user_events import users as events
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pools
@@ -21,5 +21,5 @@ BATCH: Final = 1_000
 async def forget(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
     """Forget events for users that are old, or too many. Returns how many."""
     pace = pace or Pace()
-    await pace.drain(partial(events.sweep, pools.rest, KEPT, MOST, BATCH), BATCH)
+    await pace.drain(partial(events.sweep_events, pools.rest, KEPT, MOST, BATCH), BATCH)
     return pace.moved

@@ -38,8 +38,7 @@ from app.http.signin.tokens import Listens
 from app.http.sse import ADVICE_SECONDS, HEARTBEAT, EventStream, close, error_frame, must_accept_events, one_line, push
 from app.http.users import MAX_USER_ID, allow_origin
 from app.kernel.topics.settings import BIGINT_MAX, ONE_DAY_MS
-from app.kernel.user_events.rows import Event, New
-from app.kernel.user_events.users import Listener, Users
+from app.kernel.user_events.users import Listener, NewUserEvent, UserEvent, Users
 
 HEARTBEAT_SECONDS: Final = 15.0
 MAX_EVENT_BYTES: Final = 64 * 1024
@@ -112,7 +111,7 @@ async def send(call: Call, body: UserEventBody) -> UserEventAnswer:
     if len(data) > MAX_EVENT_BYTES:
         raise PayloadTooLarge(f"data has at most {MAX_EVENT_BYTES} bytes.", {"max_bytes": MAX_EVENT_BYTES})
     check_json(data)
-    new = await call.context.engine.users.send(New(user_id, body.event, one_line(data).decode()))
+    new = await call.context.engine.users.send(NewUserEvent(user_id, body.event, one_line(data).decode()))
     return UserEventAnswer(user_id, new)
 
 
@@ -282,7 +281,7 @@ class UserStream(EventStream):
             quiet_since = time.monotonic()
 
 
-def _frame(event: Event) -> bytes:
+def _frame(event: UserEvent) -> bytes:
     return b"id: %d\nevent: %b\ndata: %b\n\n" % (event.id, event.event.encode(), event.data.encode())
 
 

@@ -166,7 +166,7 @@ class _Scalar:
 
     def json(self, value: Any) -> None:
         if not self._fits(value):
-            raise Misfit(f"{_shown(value)} is no {self.name}")
+            raise Misfit(f"{_words_for(value)} is no {self.name}")
 
     def binary(self, data: Data) -> None:
         self._read(data)
@@ -179,7 +179,7 @@ class _Fixed:
 
     def json(self, value: Any) -> None:
         if not _is_bytes(value) or len(value) != self._size:
-            raise Misfit(f"{_shown(value)} is not the {self._size} bytes of {self.name}")
+            raise Misfit(f"{_words_for(value)} is not the {self._size} bytes of {self.name}")
 
     def binary(self, data: Data) -> None:
         data.take(self._size)
@@ -192,7 +192,7 @@ class _Enum:
 
     def json(self, value: Any) -> None:
         if type(value) is not str or value not in self._symbols:
-            raise Misfit(f"{_shown(value)} is no symbol of {self.name}")
+            raise Misfit(f"{_words_for(value)} is no symbol of {self.name}")
 
     def binary(self, data: Data) -> None:
         if not 0 <= data.long() < len(self._symbols):
@@ -207,7 +207,7 @@ class _Array:
 
     def json(self, value: Any) -> None:
         if type(value) is not list:
-            raise Misfit(f"{_shown(value)} is no array")
+            raise Misfit(f"{_words_for(value)} is no array")
         for i, item in enumerate(value):
             with _at(i):
                 self._items.json(item)
@@ -233,7 +233,7 @@ class _Map:
 
     def json(self, value: Any) -> None:
         if type(value) is not dict:
-            raise Misfit(f"{_shown(value)} is no map")
+            raise Misfit(f"{_words_for(value)} is no map")
         for key, item in value.items():
             with _at(key):
                 self._values.json(item)
@@ -256,7 +256,7 @@ class _Record:
 
     def json(self, value: Any) -> None:
         if type(value) is not dict:
-            raise Misfit(f"{_shown(value)} is no {self.name}")
+            raise Misfit(f"{_words_for(value)} is no {self.name}")
         for key in value:
             if key not in self.fields:
                 with _at(key):
@@ -293,7 +293,7 @@ class _Union:
                     self._named[name].json(inner)
                 return
         words = ["null" if name == "null" else f'{{"{name}": …}}' for name in self._named]
-        raise Misfit(f"{_shown(value)} is none of {', '.join(words)[:200]}")
+        raise Misfit(f"{_words_for(value)} is none of {', '.join(words)[:200]}")
 
     def binary(self, data: Data) -> None:
         which = data.long()
@@ -378,7 +378,7 @@ class _at:  # noqa: N801  (a step of the path, which costs little where nothing 
             error.path.append(self._step)
 
 
-def _shown(value: Any) -> str:
+def _words_for(value: Any) -> str:
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list):

@@ -67,7 +67,7 @@ class _Graph:
         for node in nodes:  # which grows meanwhile
             self._same.append([number(other) for other in self._same_of(node)])
             self._inside.append([(name, number(other)) for name, other in _inside_of(node)])
-        self._order = _sorted(self._same)
+        self._order = _in_order(self._same)
 
     def _same_of(self, node: _Node) -> Iterator[_Node]:
         for keyword in _SAME_ONE:
@@ -109,7 +109,7 @@ class _Graph:
             raise ValueError(f"more than {MOST_RECURSIVE} parts of it lead to themselves")
         order = [i for i in self._order if i in kept]
         same = {i: [other for other in self._same[i] if other in kept] for i in order}
-        counts = _most(_pushed({i: 1}, order, same) for i in order)
+        counts = _most(_push({i: 1}, order, same) for i in order)
         found = [max(counts.values())]
         while len(found) < LEVELS and found[-1] < ENOUGH:
             after = self._inner(counts, order, same, kept)
@@ -129,19 +129,19 @@ class _Graph:
                 if other in kept:
                     by_name[name][other] += counts[i]
         of_any = by_name.pop(None, Counter())
-        return _most(_pushed(of_any + named, order, same) for named in [Counter[int](), *by_name.values()])
+        return _most(_push(of_any + named, order, same) for named in [Counter[int](), *by_name.values()])
 
     def _recursive(self) -> set[int]:
         """Parts that lead to themselves, and those between two such."""
         leads = [
             {*same, *(other for _, other in inside)} for same, inside in zip(self._same, self._inside, strict=True)
         ]
-        return _trimmed(_trimmed(set(range(len(leads))), leads), _turned(leads))
+        return _without_ends(_without_ends(set(range(len(leads))), leads), _reverse(leads))
 
 
-def _trimmed(kept: set[int], leads: list[set[int]]) -> set[int]:
+def _without_ends(kept: set[int], leads: list[set[int]]) -> set[int]:
     """Without those that lead to an end, whichever way they go."""
-    from_where = _turned(leads)
+    from_where = _reverse(leads)
     left = [len(leads[i] & kept) for i in range(len(leads))]
     ends = [i for i in kept if left[i] == 0]
     kept = set(kept)
@@ -155,7 +155,7 @@ def _trimmed(kept: set[int], leads: list[set[int]]) -> set[int]:
     return kept
 
 
-def _turned(leads: list[set[int]]) -> list[set[int]]:
+def _reverse(leads: list[set[int]]) -> list[set[int]]:
     turned: list[set[int]] = [set() for _ in leads]
     for i, others in enumerate(leads):
         for other in others:
@@ -163,7 +163,7 @@ def _turned(leads: list[set[int]]) -> list[set[int]]:
     return turned
 
 
-def _pushed(counts: dict[int, int], order: list[int], same: dict[int, list[int]]) -> Counter[int]:
+def _push(counts: dict[int, int], order: list[int], same: dict[int, list[int]]) -> Counter[int]:
     """How often each part looks at a value, where these begin to."""
     found = Counter(counts)
     for i in order:
@@ -180,7 +180,7 @@ def _most(counted: Iterable[Counter[int]]) -> Counter[int]:
     return most
 
 
-def _sorted(same: list[list[int]]) -> list[int]:
+def _in_order(same: list[list[int]]) -> list[int]:
     """Each before those that it leads to, by looking at the same value; where that goes in a circle, which looks once,
     the way back is taken out of `same`."""
     order: list[int] = []

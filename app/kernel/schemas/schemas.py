@@ -39,7 +39,7 @@ class Format(Enum):
     AVRO = "avro"
 
 
-class Text(NamedTuple):
+class SchemaText(NamedTuple):
     """A schema as it is kept: JSON."""
 
     format: Format
@@ -61,20 +61,20 @@ class Schema(Protocol):
         ...
 
 
-def text_of(schema: str, form: Format | None = None) -> Text:
+def text_of(schema: str, form: Format | None = None) -> SchemaText:
     """What is to be kept of a schema that was given, in the format that was named or that its shape has. Raises
     InvalidSchema."""
     if len(schema) > MOST_BYTES or len(schema.encode()) > MOST_BYTES:
         raise InvalidSchema(f"A schema has {MOST_BYTES} bytes at most.")
-    decoded = _decoded(schema)
-    text = Text(_format_of(decoded) if form is None else form, schema)
-    _compiled(text.format, decoded)
+    decoded = _decode(schema)
+    text = SchemaText(_format_of(decoded) if form is None else form, schema)
+    _make_ready(text.format, decoded)
     return text
 
 
-def compiled(text: Text) -> Schema:
+def compile_schema(text: SchemaText) -> Schema:
     """A schema that is kept, made ready. Raises InvalidSchema, for one that another version of the service took."""
-    return _compiled(text.format, _decoded(text.schema))
+    return _make_ready(text.format, _decode(text.schema))
 
 
 def first_fault(
@@ -88,7 +88,7 @@ def first_fault(
     return None
 
 
-def _decoded(schema: str) -> Any:
+def _decode(schema: str) -> Any:
     try:
         decoded = msgspec.json.decode(schema)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
@@ -132,7 +132,7 @@ def _is_avro(schema: Any) -> bool:
     return isinstance(kind, str) and kind in _AVRO_TYPES
 
 
-def _compiled(form: Format, schema: Any) -> Schema:
+def _make_ready(form: Format, schema: Any) -> Schema:
     return _OfAvro(schema) if form is Format.AVRO else _OfJson(schema)
 
 

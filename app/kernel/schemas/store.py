@@ -1,23 +1,32 @@
-"""The schemas of topics in PostgreSQL: given, read, taken back."""
+"""The schemas of topics in PostgreSQL: given, read, taken back; and payloads against them. docs/schemas.md.
+
+What a process has made ready of a version of a schema it keeps: a version never changes.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from app.base.db import sql
+from app.errors import SchemaViolation, Unavailable
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Actor
-from app.kernel.schemas.schemas import Format, Text
+from app.kernel.schemas import schemas
+from app.kernel.schemas.schemas import Fault, Format, Schema, SchemaText
 from app.kernel.topics import store
 from app.kernel.topics.policy import of_messages
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pool
+    from app.base.metrics import Numbers
     from app.kernel.model import Connection
+    from app.kernel.topics.cache import Policies
+    from app.kernel.topics.policy import Policy
 
 _SQL: Final = sql.load_all(__package__)
 _VERSION = _SQL["schema"]
@@ -25,7 +34,7 @@ _OF = _SQL["schema_of"]
 _PAGE = _SQL["schema_page"]
 
 
-class Kept(msgspec.Struct, frozen=True):
+class StoredSchema(msgspec.Struct, frozen=True):
     """A topic's schema as it is kept. `version` counts the changes of this topic's schema."""
 
     topic: str
@@ -35,25 +44,25 @@ class Kept(msgspec.Struct, frozen=True):
     updated_at: datetime
 
 
-async def version(db: Connection, topic_id: int, version: int) -> Text | None:
+async def version(db: Connection, topic_id: int, version: int) -> SchemaText | None:
     """The text of one version; None: it is another by now, or there is none."""
     row = await db.fetchrow(_VERSION, topic_id, version)
-    return None if row is None else Text(Format(row["format"]), row["schema"])
+    return None if row is None else SchemaText(Format(row["format"]), row["schema"])
 
 
-async def get(db: Connection, name: str) -> Kept | None:
+async def get(db: Connection, name: str) -> StoredSchema | None:
     """A topic's schema; None: it has none, or there is no such topic."""
     row = await db.fetchrow(_OF, name)
-    return None if row is None else Kept(**row)
+    return None if row is None else StoredSchema(**row)
 
 
-async def page(db: Connection, after: str, limit: int, allowed: Sequence[str] = ()) -> list[Kept]:
+async def page(db: Connection, after: str, limit: int, allowed: Sequence[str] = ()) -> list[StoredSchema]:
     """Up to `limit` schemas of topics whose names come after `after`, by name in byte order; with `allowed`, only of
     those whose names start with one of these."""
-    return [Kept(**row) for row in await db.fetch(_PAGE, after, limit, list(allowed))]
+    return [StoredSchema(**row) for row in await db.fetch(_PAGE, after, limit, list(allowed))]
 
 
-async def put(pool: Pool, name: str, schema: Text, by: Actor = trail.SERVICE) -> Kept:
+async def put(pool: Pool, name: str, schema: SchemaText, by: Actor = trail.SERVICE) -> StoredSchema:
     """Give a topic a schema; one that is absent is made as the messages dialect makes it. Raises InvalidRequest for a
     name that it can't have."""
     async with pool.acquire() as db, db.transaction():
@@ -68,3 +77,81 @@ async def drop(pool: Pool, name: str, by: Actor = trail.SERVICE) -> bool:
     """Take a topic's schema back; whether it had one."""
     async with pool.acquire() as db, db.transaction():
         return await store.keep_schema(db, name, None, by)
+
+
+MOST_BYTES: Final = 16 * 1024 * 1024  # of schemas' texts, of which what was made ready is kept
+LARGE_BYTES: Final = 32 * 1024  # of payloads, that are looked at in a thread
+MOST_READS: Final = 3
+
+
+class _Ready(NamedTuple):
+    schema: Schema
+    size: int
+
+
+class Checks:
+    """Looks at payloads before they are put anywhere. A topic without a schema costs it nothing: callers look at
+    policy.schema_version first."""
+
+    def __init__(self, pool: Pool, policies: Policies, numbers: Numbers) -> None:
+        self._pool = pool
+        self._policies = policies
+        self._numbers = numbers
+        self._ready: dict[tuple[int, int], _Ready] = {}
+        self._size = 0
+        self._loads: dict[tuple[int, int], asyncio.Task[Schema | None]] = {}
+
+    async def must_fit(self, policy: Policy, payloads: Sequence[bytes], content_types: Sequence[str | None]) -> None:
+        """Raises SchemaViolation for the first payload that does not fit, Unavailable, TopicNotFound, and asyncpg's
+        errors. `content_types` may end early: JSON."""
+        schema = await self._schema(policy)
+        if schema is None:
+            return
+        if sum(map(len, payloads)) <= LARGE_BYTES:
+            found = schemas.first_fault(schema, payloads, content_types)
+        else:
+            # Other calls get their turn between two payloads.
+            found = await asyncio.to_thread(schemas.first_fault, schema, payloads, content_types)
+        if found is not None:
+            place, fault = found
+            self._numbers.topic(policy.topic.name).unfit.add(len(payloads))
+            raise SchemaViolation(policy.topic.name, place, len(payloads), fault.path, fault.text)
+
+    async def fault(self, policy: Policy, payload: bytes, content_type: str | None) -> Fault | None:
+        """What is wrong with one payload; None: it fits, or its topic has no schema. Raises as must_fit does."""
+        schema = await self._schema(policy)
+        return None if schema is None else schema.fault(payload, content_type)
+
+    async def _schema(self, policy: Policy) -> Schema | None:
+        for _ in range(MOST_READS):
+            if policy.schema_version is None:
+                return None
+            at = (policy.topic.id, policy.schema_version)
+            ready = self._ready.get(at)
+            if ready is not None:
+                return ready.schema
+            load = self._loads.get(at)
+            if load is None:
+                load = self._loads[at] = asyncio.create_task(self._load(at))
+            schema = await asyncio.shield(load)
+            if schema is not None:
+                return schema
+            # It was changed elsewhere since the policy was read.
+            self._policies.forget(policy.topic.name)
+            policy = await self._policies.get(policy.topic.name)
+        raise Unavailable(f"The schema of topic {policy.topic.name!r} is being changed. Try again.")
+
+    async def _load(self, at: tuple[int, int]) -> Schema | None:
+        try:
+            text = await version(self._pool, *at)
+            if text is None:
+                return None
+            schema = await asyncio.to_thread(schemas.compile_schema, text)
+            if self._size + len(text.schema) > MOST_BYTES:
+                self._ready.clear()
+                self._size = 0
+            self._ready[at] = _Ready(schema, len(text.schema))
+            self._size += len(text.schema)
+            return schema
+        finally:
+            del self._loads[at]

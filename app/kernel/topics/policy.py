@@ -113,7 +113,7 @@ class Policy(msgspec.Struct, frozen=True):
     config: Config
     version: int  # counts the changes of this topic's row
     chosen: Chosen
-    schema_version: int | None = None  # of the schema that payloads must fit; None: there is none. See checks.py
+    schema_version: int | None = None  # of the schema that payloads must fit; None: there is none. See schemas/store.py
     control: Control = FREE
 
     @property

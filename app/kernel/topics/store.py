@@ -14,7 +14,7 @@ from app.errors import InvalidRequest, NotAQueue, TopicExistsIncompatible, Topic
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Action, Actor
 from app.kernel.model import Connection, Topic
-from app.kernel.schemas.schemas import Text
+from app.kernel.schemas.schemas import SchemaText
 from app.kernel.topics import webhooks
 from app.kernel.topics.policy import DEFAULTS, Control, Defaults, Policy, in_effect
 from app.kernel.topics.settings import FIELDS, OBJECTS, Chosen, TopicType
@@ -117,7 +117,7 @@ async def put(
     config: Chosen,
     by: Actor = trail.SERVICE,
     *,
-    schema: Text | None = None,
+    schema: SchemaText | None = None,
     secret: str | None = None,
 ) -> bool:
     """Create a topic, or replace its configuration and its schema; whether it was created. What changed is in the audit
@@ -196,7 +196,7 @@ async def create(
     config: Chosen,
     by: Actor = trail.SERVICE,
     *,
-    schema: Text | None = None,
+    schema: SchemaText | None = None,
     secret: str | None = None,
 ) -> bool:
     """Create a topic; whether it was created. One that exists stays as it is."""
@@ -217,7 +217,7 @@ async def make_or_lock(db: Connection, name: str, chosen: Chosen, by: Actor) -> 
             return
 
 
-async def keep_schema(db: Connection, name: str, schema: Text | None, by: Actor) -> bool:
+async def keep_schema(db: Connection, name: str, schema: SchemaText | None, by: Actor) -> bool:
     """Give a topic this schema, or take its schema back, within the caller's transaction; whether that changed
     anything. Where there is no such topic nothing happens."""
     locked = await db.fetchrow(_LOCK, name)

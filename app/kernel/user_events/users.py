@@ -11,24 +11,96 @@ import contextlib
 import hashlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
 import msgspec
 
+from app.base.db import sql
 from app.base.loops import REST, Loop
 from app.base.metrics import catalogue
 from app.base.outages import UNREACHABLE, as_unavailable
 from app.base.signals import Signal
 from app.errors import HoldfastError, ShuttingDown, Throttled
 from app.kernel.batching import GroupCommit
-from app.kernel.user_events import rows as core
-from app.kernel.user_events.rows import Event, New, Whose
+from app.kernel.model import Connection, Topic, id_of
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pools
     from app.base.metrics import Numbers
     from app.kernel.topics.policy import Policy
+
+_SQL: Final = sql.load_all(__package__)
+_SEND = _SQL["send_user_events"]
+_READ = _SQL["read_user_events"]
+_FROM = _SQL["user_events_from"]
+_AFTER = _SQL["user_events_after"]
+_SWEEP = _SQL["sweep_user_events"]
+_USERS_OF = _SQL["users_of"]
+
+
+class NewUserEvent(msgspec.Struct, frozen=True):
+    """An event that is to be kept; `data` is JSON."""
+
+    user_id: str
+    event: str
+    data: str
+
+
+class UserEvent(msgspec.Struct, frozen=True):
+    """One that is kept; of one user, ids ascend."""
+
+    id: int
+    event: str
+    data: str
+
+
+class Whose(msgspec.Struct, frozen=True):
+    """The user whom a job is for, and its id."""
+
+    user_id: str
+    job_id: str
+
+
+async def keep_events(db: Connection, events: Sequence[NewUserEvent], most: int) -> list[int]:
+    """Keep events: their ids, in order. Of one user about `most` are kept, the newest.
+
+    Waits for others that write to the same users, up to their commits.
+    """
+    columns = [e.user_id for e in events], [e.event for e in events], [e.data for e in events]
+    ids: list[int] = await db.fetchval(_SEND, *columns, most)
+    return ids
+
+
+async def read_events(db: Connection, user_id: str, after: int, limit: int) -> list[UserEvent]:
+    """Up to `limit` events of a user after an id, ascending."""
+    return [UserEvent(*row) for row in await db.fetch(_READ, user_id, after, limit)]
+
+
+async def newest_event(db: Connection, user_id: str, after: int) -> tuple[int, bool]:
+    """The id of a user's newest event, 0 if there is none; and whether all that came after this id are still there."""
+    row = await db.fetchrow(_FROM, user_id, after)
+    assert row is not None, "it answers one row always"
+    return row["newest"], after == 0 or row["known"]
+
+
+async def users_with_more(db: Connection, seen: Sequence[tuple[str, int]]) -> list[str]:
+    """Which of these users have events after these ids."""
+    return [row["user_id"] for row in await db.fetch(_AFTER, [user for user, _ in seen], [at for _, at in seen])]
+
+
+async def sweep_events(db: Connection, keep: timedelta, most: int, limit: int) -> int:
+    """Forget events older than `keep`, and all but the newest `most`, at most `limit` of them: how many."""
+    count: int = await db.fetchval(_SWEEP, keep, most, limit)
+    return count
+
+
+async def users_of(db: Connection, topic: Topic, seqs: Sequence[int]) -> dict[int, Whose]:
+    """Whom jobs are for, by seq, of those that are for a user."""
+    rows = await db.fetch(_USERS_OF, topic.name, seqs)
+    return {row["seq"]: Whose(row["user_id"], id_of(row["topic_id"], row["first_seq"])) for row in rows}
+
 
 POLL_SECONDS: Final = 1.0
 MOST_KEPT: Final = 1_000  # events of one user
@@ -64,7 +136,7 @@ class Users:
         self._kept, self._dropped, self.sent = (
             numbers.counter(catalogue.USER_EVENTS, outcome) for outcome in ("kept", "dropped", "sent")
         )
-        self._group: GroupCommit[Sequence[New], list[int]] = GroupCommit(
+        self._group: GroupCommit[Sequence[NewUserEvent], list[int]] = GroupCommit(
             self._commit, max_waiting=max_waiting, most=MOST_BYTES, weight=lambda some: sum(len(e.data) for e in some)
         )
         self._listeners: dict[str, set[Listener]] = {}  # by their users' digests
@@ -78,7 +150,7 @@ class Users:
         self._stopping = False
         self.kept: Signal[str] = Signal()  # digest of a user whose events this process has kept
 
-    async def send(self, event: New) -> int:
+    async def send(self, event: NewUserEvent) -> int:
         """Keep an event: its id. Raises TooManyWaiting, Unavailable."""
         return (await self._group.submit(None, [event]))[0]
 
@@ -88,7 +160,7 @@ class Users:
         if not policy.config.user_events:
             return {}
         try:
-            return await core.users_of(self._pools.hot, policy.topic, list(seqs))
+            return await users_of(self._pools.hot, policy.topic, list(seqs))
         except (asyncpg.PostgresError, *UNREACHABLE) as error:
             log.warning("users won't hear of jobs of %s: %r", policy.topic.name, error)
             return {}
@@ -96,18 +168,18 @@ class Users:
     def tell(self, policy: Policy, event: str, seqs: Iterable[int], whose: Mapping[int, Whose]) -> None:
         """Jobs have ended, and those users are to know whose they were. Does not wait: where it fails, they don't."""
         events = [
-            New(one.user_id, event, _json({"topic": policy.topic.name, "seq": seq, "id": one.job_id}))
+            NewUserEvent(one.user_id, event, _json({"topic": policy.topic.name, "seq": seq, "id": one.job_id}))
             for seq in seqs
             if (one := whose.get(seq)) is not None
         ]
         if not events:
             return
         try:
-            self._group.submit(None, events).add_done_callback(lambda done: self._told(done, len(events)))
+            self._group.submit(None, events).add_done_callback(lambda done: self._count_if_lost(done, len(events)))
         except HoldfastError:  # too many wait
             self._dropped.add(len(events))
 
-    def _told(self, done: asyncio.Future[list[int]], count: int) -> None:
+    def _count_if_lost(self, done: asyncio.Future[list[int]], count: int) -> None:
         if done.cancelled() or done.exception() is not None:
             self._dropped.add(count)
 
@@ -122,7 +194,7 @@ class Users:
         listener = Listener(user_id, 0)
         self._listeners.setdefault(digest_of(user_id), set()).add(listener)
         try:
-            newest, whole = await core.begin(self._pools.rest, user_id, after or 0)
+            newest, whole = await newest_event(self._pools.rest, user_id, after or 0)
         except BaseException:
             self.close(listener)
             raise
@@ -140,7 +212,7 @@ class Users:
         if not listeners:
             self._listeners.pop(digest, None)
 
-    async def next(self, listener: Listener, seconds: float) -> list[Event]:
+    async def next(self, listener: Listener, seconds: float) -> list[UserEvent]:
         """The next events; none after so long, or sooner. Raises Unavailable."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(seconds, 0)):
@@ -149,7 +221,7 @@ class Users:
             return []
         listener.more.clear()
         try:
-            found = await core.read(self._pools.rest, listener.user_id, listener.after, MOST_AT_ONCE)
+            found = await read_events(self._pools.rest, listener.user_id, listener.after, MOST_AT_ONCE)
         except (asyncpg.PostgresError, *UNREACHABLE) as error:
             listener.more.set()
             raise as_unavailable(error) or error from None
@@ -179,9 +251,9 @@ class Users:
         await self._poll.stop()
         await self._group.drain()
 
-    async def _commit(self, calls: Sequence[Sequence[New]]) -> list[list[int]]:
+    async def _commit(self, calls: Sequence[Sequence[NewUserEvent]]) -> list[list[int]]:
         events = [event for call in calls for event in call]
-        ids = iter(await core.send(self._pools.hot_async, events, MOST_KEPT))
+        ids = iter(await keep_events(self._pools.hot_async, events, MOST_KEPT))
         self._kept.add(len(events))
         for digest in {digest_of(event.user_id) for event in events}:
             self.heard(digest)
@@ -192,7 +264,7 @@ class Users:
         if not self._listeners:
             return REST
         listeners = [one for some in self._listeners.values() for one in some if not one.more.is_set()]
-        for user_id in await core.after(self._pools.hot, [(one.user_id, one.after) for one in listeners]):
+        for user_id in await users_with_more(self._pools.hot, [(one.user_id, one.after) for one in listeners]):
             self.heard(digest_of(user_id))
         return None
 
