@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from app.base.db.pool import Pools, open_pools
-from app.features.inbox import admit as inbox
+from app.features.inbox import inbox
 from app.kernel.claim.walk import Claimer
 from app.kernel.engine import Engine
 from app.kernel.schemas.schemas import text_of

@@ -50,7 +50,7 @@ class Value(msgspec.Struct, frozen=True):
     before: str | None = None
 
 
-class Row(msgspec.Struct, frozen=True):
+class AuditRow(msgspec.Struct, frozen=True):
     """An entry as the page shows it. `href`: the page of what was changed, "" for none."""
 
     at_ms: int
@@ -114,10 +114,10 @@ async def _read(request: Request, given: Mapping[str, str], before: int) -> list
         return None
 
 
-def _row(entry: Entry) -> Row:
+def _row(entry: Entry) -> AuditRow:
     kind = entry.action.partition(".")[0]
     base = _HREFS.get("topic" if kind in _OF_TOPICS else kind, "") if entry.action not in _ENDS else ""
-    return Row(
+    return AuditRow(
         at_ms=ms(entry.at),
         action=entry.action,
         subject=entry.subject,

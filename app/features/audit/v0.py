@@ -24,7 +24,7 @@ PARAMETERS: Final = (
 )
 
 
-class _Place(msgspec.Struct, forbid_unknown_fields=True):
+class _AuditCursor(msgspec.Struct, forbid_unknown_fields=True):
     before: Annotated[int, Meta(ge=0, le=BIGINT_MAX)]
 
 
@@ -52,7 +52,7 @@ async def page(call: Call) -> AuditAnswer:
     """Changes of topics' configurations and of keys, the newest first. A key with prefixes sees those of its topics."""
     given = call.request.query_params
     size = page_size(call.request)
-    place = cursor_of(call.request, _Place)
+    place = cursor_of(call.request, _AuditCursor)
     entries = await trail.page(
         call.context.pools.rest,
         BIGINT_MAX if place is None else place.before,

@@ -5,6 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from app.features.feature import Feature
-from app.features.inbox import admit
+from app.features.inbox import inbox
 
-FEATURE: Final = Feature("inbox", loops=lambda engine: [admit.loop(engine)])
+FEATURE: Final = Feature("inbox", loops=lambda engine: [inbox.loop(engine)])

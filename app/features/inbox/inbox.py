@@ -1,16 +1,24 @@
-"""The inbox's rows for topics that have a schema, which wait until somebody has looked at them; and what is left of
-rows that were staged to be put in together. docs/sql.md, docs/adr/0027."""
+"""The inbox's rows for topics that have a schema, which wait until the service has looked at them: what fits becomes
+jobs, the rest is kept. And what is left of rows that were staged to be put in together. docs/sql.md, docs/adr/0027.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+import asyncpg
 import msgspec
 
 from app.base.db import sql
+from app.base.loops import Loop
+from app.errors import TopicNotFound
 from app.kernel.model import Connection
+
+if TYPE_CHECKING:
+    from app.base.db.pool import Pools
+    from app.kernel.engine import Engine
 
 _SQL: Final = sql.load_all(__package__)
 _TOPICS = _SQL["inbox_topics"]
@@ -23,8 +31,14 @@ _FORGET = _SQL["inbox_forget"]
 _DROP = _SQL["staged_drop"]
 _FORGET_WRITES = _SQL["writes_forget"]
 
+BATCH: Final = 500
+TOPICS: Final = 100
+SECONDS: Final = 0.5
+IDLE: Final = 5.0  # while no topic has a schema
+JITTER: Final = 0.2
 
-class Row(msgspec.Struct, frozen=True, gc=False):
+
+class InboxRow(msgspec.Struct, frozen=True, gc=False):
     """What somebody has inserted, as the columns of the inbox have it."""
 
     id: int
@@ -47,7 +61,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     webhook: str | None
 
 
-_COLUMNS = [*(name for name in Row.__struct_fields__ if name not in ("id", "inserted_at")), "inserted_at"]
+_COLUMNS = [*(name for name in InboxRow.__struct_fields__ if name not in ("id", "inserted_at")), "inserted_at"]
 
 
 async def is_used(db: Connection) -> bool:
@@ -56,28 +70,28 @@ async def is_used(db: Connection) -> bool:
     return used
 
 
-async def topics(db: Connection, after: str, limit: int) -> list[str]:
+async def topics_of_inbox(db: Connection, after: str, limit: int) -> list[str]:
     """Up to `limit` topics that have rows which wait, whose names come after `after`."""
     return [row["topic"] for row in await db.fetch(_TOPICS, after, limit)]
 
 
-async def take(db: Connection, topic: str, limit: int) -> list[Row]:
+async def take(db: Connection, topic: str, limit: int) -> list[InboxRow]:
     """Take up to `limit` rows out, in the order in which they came; none while somebody else is at it.
 
     `db` is a connection with a transaction, at whose end they are gone.
     """
     if not await db.fetchval(_LOCK, topic):
         return []
-    return [Row(*row) for row in await db.fetch(_TAKE, topic, limit)]
+    return [InboxRow(*row) for row in await db.fetch(_TAKE, topic, limit)]
 
 
-async def admit(db: Connection, topic: str, version: int | None, rows: Sequence[Row]) -> None:
+async def admit(db: Connection, topic: str, version: int | None, rows: Sequence[InboxRow]) -> None:
     """Put rows into their queue whose payloads fit this version of its schema; None: it has none now. Raises asyncpg's
     errors for what the inbox refuses: ConfigurationLimitExceededError where there is no room."""
     await db.execute(_ADMIT, topic, version or 0, *_columns(rows))
 
 
-async def reject(db: Connection, topic: str, reasons: Sequence[str], rows: Sequence[Row]) -> None:
+async def reject(db: Connection, topic: str, reasons: Sequence[str], rows: Sequence[InboxRow]) -> None:
     """Keep rows with the reasons for which they can't go in."""
     await db.execute(_REJECT, topic, list(reasons), *_columns(rows))
 
@@ -100,5 +114,59 @@ async def forget_writes(db: Connection, kept: timedelta, limit: int) -> int:
     return count
 
 
-def _columns(rows: Sequence[Row]) -> list[list[object]]:
+def _columns(rows: Sequence[InboxRow]) -> list[list[object]]:
     return [[getattr(row, name) for row in rows] for name in _COLUMNS]
+
+
+def loop(engine: Engine) -> Loop:
+    """The loop that looks at the inbox: again at once for as long as there is more."""
+
+    async def once() -> float:
+        if not await is_used(engine.pools.rest):
+            return IDLE
+        return 0.0 if await run_once(engine.pools, engine) else SECONDS
+
+    return Loop("look at the inbox", once, SECONDS, jitter=JITTER)
+
+
+async def run_once(pools: Pools, engine: Engine) -> int:
+    """Look at up to BATCH rows of each topic: how many were settled. A topic that has no room is left for later."""
+    settled, after = 0, ""
+    while names := await topics_of_inbox(pools.rest, after, TOPICS):
+        for name in names:
+            settled += await _settle(pools, engine, name)
+        after = names[-1]
+    return settled
+
+
+async def _settle(pools: Pools, engine: Engine, topic: str) -> int:
+    try:
+        policy = await engine.policies.get(topic)
+        version = policy.schema_version
+    except TopicNotFound:
+        policy, version = None, None
+    try:
+        async with pools.rest.acquire() as db, db.transaction():
+            rows = await take(db, topic, BATCH)
+            fit: list[InboxRow] = []
+            misfits: list[tuple[str, InboxRow]] = []
+            for row in rows:
+                fault = await engine.checks.fault(policy, row.payload, row.content_type) if policy is not None else None
+                if fault is None:
+                    fit.append(row)
+                else:
+                    misfits.append((f"{fault.path or '(the whole)'}: {fault.text}", row))
+            if fit:
+                try:
+                    async with db.transaction():
+                        await admit(db, topic, version, fit)
+                except (asyncpg.UndefinedObjectError, asyncpg.WrongObjectTypeError) as error:
+                    misfits += [(str(error), row) for row in fit]
+            if misfits:
+                await reject(db, topic, [reason for reason, _ in misfits], [row for _, row in misfits])
+        engine.metrics.topic(topic).unfit.add(len(rows) - len(fit))
+    except asyncpg.ConfigurationLimitExceededError:
+        return 0  # they stay where they are
+    finally:
+        engine.policies.forget(topic)  # so that a schema that was changed is soon known
+    return len(rows)

@@ -113,7 +113,7 @@ class Enqueues:
             raise Draining(policy.topic.name)
         check_groups(policy.topic.name, batch)
         if batch.webhooks or webhooks.is_own(policy.topic.name):
-            webhooks.check(policy, batch, signs=self._state.signs)
+            webhooks.check_records(policy.topic.name, policy.config.webhook, signs=self._state.signs)
         if policy.schema_version is not None:
             await self._state.checks.must_fit(policy, batch.payloads, batch.content_types)
         if self._state.room.most:

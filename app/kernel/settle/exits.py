@@ -19,7 +19,6 @@ from app.kernel.state import EngineState
 from app.kernel.topics import store
 from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import Config, OnExhausted, TopicType
-from app.kernel.topics.webhooks import covers_all_jobs
 
 BATCH: Final = 1_000
 
@@ -78,7 +77,7 @@ class Exits:
         db = self._state.verbs(policy)
         seen, numbers = exits.Seen(), self._state.metrics.topic(policy.topic.name)
         done = await exits.bury(
-            db, policy.topic, policy.budget, spent, target.topic, seen=seen, told=covers_all_jobs(policy)
+            db, policy.topic, policy.budget, spent, target.topic, seen=seen, told=policy.hears_of_all_jobs
         )
         numbers.dead_lettered.add(len(done))
         numbers.suspected.add(seen.suspects)
@@ -103,7 +102,7 @@ class Exits:
                     [spent[i] for i in left],
                     target.topic,
                     limits=target.log_limits,
-                    told=covers_all_jobs(policy),
+                    told=policy.hears_of_all_jobs,
                 )
             if not part.recorded | part.failed:
                 break
@@ -164,7 +163,7 @@ class Exits:
     async def _fail(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
         seen, numbers = exits.Seen(), self._state.metrics.topic(policy.topic.name)
         done = await exits.fail(
-            self._state.verbs(policy), policy.topic, policy.budget, spent, seen=seen, told=covers_all_jobs(policy)
+            self._state.verbs(policy), policy.topic, policy.budget, spent, seen=seen, told=policy.hears_of_all_jobs
         )
         numbers.failed.add(len(done))
         numbers.suspected.add(seen.suspects)

@@ -23,7 +23,6 @@ from app.kernel.settle.exits import Exits
 from app.kernel.settle.results import Ended, Keep, Progress
 from app.kernel.state import EngineState
 from app.kernel.topics.policy import Policy
-from app.kernel.topics.webhooks import covers_all_jobs
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +155,7 @@ class Settlements:
         held, ended, db = [entry.held for entry in entries], Ended(), self._state.verbs(policy)
         whose = await self._state.users.whose(policy, (one.seq for one in held))
         results = _column(entries, [call.results for call in calls])
-        keep = Keep(policy.config.result_ttl_ms, policy.config.replayable, covers_all_jobs(policy))
+        keep = Keep(policy.config.result_ttl_ms, policy.config.replayable, policy.hears_of_all_jobs)
         done = await consumer.ack(db, policy.topic, held, ended, results=results, keep=keep)
         again = await self._completed_before(policy, held, results, done) if results else set()
         self._acked.shared([len(call.held) for call in calls])

@@ -16,8 +16,7 @@ from app.base.keys import OWN
 from app.errors import Forbidden, InvalidRequest
 
 if TYPE_CHECKING:
-    from app.kernel.model import Batch, Connection
-    from app.kernel.topics.policy import Policy
+    from app.kernel.model import Connection
 
 _SQL: Final = sql.load_all(__package__)
 _KEEP_SECRET = _SQL["keep_secret"]
@@ -71,20 +70,13 @@ def is_own(topic: str) -> bool:
     return topic.startswith(OWN)
 
 
-def covers_all_jobs(policy: Policy) -> bool:
-    """Whether all jobs of a topic are told of, besides those with a webhook of their own."""
-    hook = policy.config.webhook
-    return hook is not None and hook.url is not None
-
-
-def check(policy: Policy, batch: Batch, *, signs: bool) -> None:
-    """Whether these records may be put into a topic. `signs`: the service has a secret. Raises Forbidden for the
-    service's own topics, InvalidRequest for webhooks that nothing could be signed for."""
-    if is_own(policy.topic.name):
-        raise Forbidden("Nothing is put into the service's own topics.", {"topic": policy.topic.name})
-    hook = policy.config.webhook
+def check_records(topic: str, hook: Webhook | None, *, signs: bool) -> None:
+    """Check that records with webhooks, the topic's `hook` or their own, can be put into a topic. `signs`: the service has
+    a secret. Raises Forbidden for the service's own topics, InvalidRequest where nothing could be signed."""
+    if is_own(topic):
+        raise Forbidden("Nothing is put into the service's own topics.", {"topic": topic})
     if not signs and (hook is None or hook.secret is None):
-        raise _no_secret_error(policy.topic.name)
+        raise _no_secret_error(topic)
 
 
 def check_dead_letter(topic: str | None) -> None:
