@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.features.jobs import links as again
+from app.features.jobs import job_parts
 from app.kernel import jobs as shown
 from app.kernel.jobs import Place
 from app.kernel.model import Seq
@@ -35,7 +35,7 @@ RECORDS: list[Body] = [
 @settings(max_examples=25, deadline=None)
 def test_a_word_for_bash_is_what_it_says(text: str) -> None:
     said = subprocess.run(
-        ["bash", "-c", f"printf %s {again.quoted(text)}"], capture_output=True, check=True, timeout=30
+        ["bash", "-c", f"printf %s {job_parts.quote(text)}"], capture_output=True, check=True, timeout=30
     )
     assert said.stdout == text.encode()
 
@@ -50,7 +50,7 @@ async def test_the_command_makes_its_twin(
     db = service.context.pools.rest
     policy = await service.context.policies.queue(topic)
     (job,) = await shown.show(db, [Place(topic, policy.topic.id, Seq(seq))])
-    command = again.command(service.url, topic, job, guarded=False)
+    command = job_parts.clone_command(service.url, topic, job, guarded=False)
     assert command is not None
     ran = await asyncio.create_subprocess_exec(
         "bash", "-c", command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -75,9 +75,9 @@ async def test_what_can_be_no_command_is_none(http: httpx.AsyncClient, service: 
     policy = await service.context.policies.queue(topic)
     (job,) = await shown.show(service.context.pools.rest, [Place(topic, policy.topic.id, Seq(1))])
     for payload in (b'"' + b"x" * 100_000 + b'"', b'"\xff"'):
-        assert again.command(service.url, topic, replace(job, payload=payload), guarded=False) is None
+        assert job_parts.clone_command(service.url, topic, replace(job, payload=payload), guarded=False) is None
 
 
 def test_plain_words_stay_plain() -> None:
-    assert again.quoted("a b") == "'a b'"
-    assert again.quoted("a\nb'") == "$'a\\x0ab\\''"
+    assert job_parts.quote("a b") == "'a b'"
+    assert job_parts.quote("a\nb'") == "$'a\\x0ab\\''"

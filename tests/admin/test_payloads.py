@@ -8,8 +8,8 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.features.jobs import payload_view as payloads
-from app.features.jobs.payload_view import DEEPEST, MOST_BYTES, MOST_CHARACTERS, MOST_LINES, Kind, Line
+from app.features.jobs import job_parts
+from app.features.jobs.job_parts import DEEPEST, MOST_BYTES, MOST_CHARACTERS, MOST_LINES, Line, LineKind
 
 NUMBERS = st.sampled_from(["0", "-0", "1E400", "0.10", "123456789012345678901234567890", "1e-7", "-1.50"])
 TEXTS = st.text(max_size=12).map(lambda text: json.dumps(text, ensure_ascii=len(text) % 2 == 0))
@@ -42,11 +42,11 @@ def written(lines: list[Line]) -> str:
 @given(VALUES)
 @example('{"a":1,"a":2,"n":12345678901234567890.10,"a":{"a":[]}}')
 def test_no_token_of_json_is_changed(text: str) -> None:
-    lines = list(payloads.lines_of(text))
+    lines = list(job_parts.lines_of(text))
     assert tokens(written(lines)) == tokens(text)
     opened = [line.kind for line in lines]
-    assert opened.count(Kind.OPENS) == opened.count(Kind.CLOSES)
-    shown = payloads.shown(text.encode(), None)
+    assert opened.count(LineKind.OPENS) == opened.count(LineKind.CLOSES)
+    shown = job_parts.view_payload(text.encode(), None)
     assert (written(shown.lines), shown.cut, shown.wrong) == (written(lines), False, False)
 
 
@@ -55,7 +55,7 @@ def test_no_token_of_json_is_changed(text: str) -> None:
 @example(b'{"a": tru}', None)
 @example(b"\x00\x1b[31mred\r\n\x7f", "text/plain")
 def test_anything_can_be_shown(payload: bytes, content_type: str | None) -> None:
-    shown = payloads.shown(payload, content_type)
+    shown = job_parts.view_payload(payload, content_type)
     assert shown.size == len(payload)
     assert not shown.cut
     assert bool(shown.lines or shown.text) is bool(payload)
@@ -67,24 +67,30 @@ def test_anything_can_be_shown(payload: bytes, content_type: str | None) -> None
 
 
 def test_what_is_wrong_is_said() -> None:
-    said = [payloads.shown(b'{"a":', None), payloads.shown(b"\xff", "text/plain"), payloads.shown(b"\xff", None)]
+    said = [
+        job_parts.view_payload(b'{"a":', None),
+        job_parts.view_payload(b"\xff", "text/plain"),
+        job_parts.view_payload(b"\xff", None),
+    ]
     assert [(one.wrong, one.is_hex) for one in said] == [(True, False), (True, True), (True, True)]
     assert said[0].text == '{"a":'
 
 
 def test_much_is_cut_and_says_so() -> None:
-    many = payloads.shown(json.dumps([{"n": n} for n in range(MOST_LINES)]).encode(), None)
+    many = job_parts.view_payload(json.dumps([{"n": n} for n in range(MOST_LINES)]).encode(), None)
     assert many.cut
     assert len(many.lines) <= MOST_LINES + 2
-    assert sum(line.kind is Kind.OPENS for line in many.lines) == sum(line.kind is Kind.CLOSES for line in many.lines)
+    assert sum(line.kind is LineKind.OPENS for line in many.lines) == sum(
+        line.kind is LineKind.CLOSES for line in many.lines
+    )
     assert [line.folded for line in many.lines[:2]] == [False, True]
-    long = payloads.shown(b'["' + b"x" * 1_000_000 + b'", 2]', None)
+    long = job_parts.view_payload(b'["' + b"x" * 1_000_000 + b'", 2]', None)
     assert long.cut
     assert len("[" + long.lines[1].text) == MOST_CHARACTERS + len("…")
-    deep = payloads.shown(b"[" * 400 + b"]" * 400, None)
+    deep = job_parts.view_payload(b"[" * 400 + b"]" * 400, None)
     assert deep.cut
     assert len(deep.lines) == 2 * (DEEPEST + 1)
-    text = payloads.shown(b"x" * 1_000_000, "text/plain")
+    text = job_parts.view_payload(b"x" * 1_000_000, "text/plain")
     assert (len(text.text), text.cut) == (MOST_CHARACTERS, True)
-    raw = payloads.shown(bytes(1_000_000), "image/png")
+    raw = job_parts.view_payload(bytes(1_000_000), "image/png")
     assert (len(raw.text.splitlines()), raw.cut) == (MOST_BYTES // 16, True)

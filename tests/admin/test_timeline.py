@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.features.jobs.timeline import SILENT, Step, steps, strip
+from app.features.jobs.job_parts import SILENT, TimelineStep, strip_of, timeline
 from app.kernel.ledger import Event
 
 NOW = 1_000_000
@@ -12,8 +12,8 @@ def event(at: int, name: str, deliveries: int = 0, until: int | None = None, **m
     return Event(at, name, deliveries, until, more.get("node"), more.get("detail"))
 
 
-def told(*events: Event) -> list[Step]:
-    return steps(events, NOW, lambda topic: topic != "secret")
+def told(*events: Event) -> list[TimelineStep]:
+    return timeline(events, NOW, lambda topic: topic != "secret")
 
 
 def test_deliveries_by_how_they_ended() -> None:
@@ -34,7 +34,7 @@ def test_deliveries_by_how_they_ended() -> None:
         ("Delivery", 3, "completed", 50, None),
     ]
     assert (found[1].until_ms, found[2].extended, found[3].until_ms) == (60, 2, None)
-    assert strip(found, NOW) == [
+    assert strip_of(found, NOW) == [
         ("ready", 10),
         ("in-flight", 20),
         ("ready", 40),
@@ -49,7 +49,7 @@ def test_one_that_runs_and_one_whose_lease_has_run_out() -> None:
     assert (running.ended, running.ms, running.until_ms) == ("", None, NOW + 5)
     (silent,) = told(event(0, "claimed", 1, NOW - 5))
     assert (silent.ended, silent.ms) == (SILENT, NOW - 5)
-    assert strip([silent], NOW) == [("ready", 0), ("in-flight", NOW - 5), ("ready", 5)]
+    assert strip_of([silent], NOW) == [("ready", 0), ("in-flight", NOW - 5), ("ready", 5)]
 
 
 def test_what_came_after_the_deadline_is_no_holders_word() -> None:
@@ -73,5 +73,5 @@ def test_topics_that_the_viewer_may_not_see_are_not_named() -> None:
 
 
 def test_what_was_never_claimed_has_no_life_to_draw() -> None:
-    assert strip(told(event(0, "enqueued"), event(5, "expired")), NOW) == []
-    assert strip([], NOW) == []
+    assert strip_of(told(event(0, "enqueued"), event(5, "expired")), NOW) == []
+    assert strip_of([], NOW) == []

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from app.base.db.pool import Pools, open_pools
 from app.errors import HoldfastError
 from app.features.dead_letters.failures import FailureReader
-from app.features.jobs.operations import Canary, State, Wanted
+from app.features.jobs.operations import Canary, OperationRequest, OperationState
 from app.features.jobs.redrives import Redrives, Tempo
 from app.kernel.audit.trail import SERVICE
 from app.kernel.claim import consumer
@@ -234,7 +234,7 @@ async def test_a_requeue_of_many(crashes: Crashes, how: str) -> None:
         given: dict[str, object] = {"error": "no use"} if how == "filter" else {"seqs": list(range(1, JOBS + 1))}
         asked = wanted(world.queue, world.dead, **given)
 
-        async def run(machine: Machine, asked: Wanted = asked) -> None:
+        async def run(machine: Machine, asked: OperationRequest = asked) -> None:
             await machine.engine.core(Redrives).begin(asked, BY)
             await machine.engine.core(Redrives).drain()
 
@@ -330,7 +330,7 @@ async def test_a_canary(crashes: Crashes, connect: Callable[[], Awaitable[Sessio
             assert await world.events(event) == list(range(1, JOBS + 1))
         found = await world.other.engine.core(Redrives).read(which)
         assert found is not None
-        assert (found.state, found.requeued, len(found.first)) == (State.DONE, JOBS, 2)
+        assert (found.state, found.requeued, len(found.first)) == (OperationState.DONE, JOBS, 2)
     assert crashes.died.count("canary") == 2
     assert set(crashes.died) >= {"advance_operation", "requeue", "end_operation", "commit"}
 
@@ -351,7 +351,7 @@ async def test_a_cancellation(crashes: Crashes) -> None:
         told = [action for action, _, _ in await story(crashes.pools, world.queue)]
         assert ("requeue.cancelled" in told) == found.cancelled
         await cancel(world.other)
-        assert (await ended(world.other, which)).state is State.CANCELLED
+        assert (await ended(world.other, which)).state is OperationState.CANCELLED
         await world.whole()
         told = [action for action, _, _ in await story(crashes.pools, world.queue)]
         assert told == ["requeue.started", "requeue.cancelled", "requeue.ended"]

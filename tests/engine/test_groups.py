@@ -11,7 +11,7 @@ import pytest
 from app.base.db.pool import Pools
 from app.errors import InvalidRequest, Throttled, TopicFull
 from app.features.archive.replays import Replays
-from app.features.jobs import change_rows as changes
+from app.features.jobs import changes
 from app.features.upkeep import sweeps
 from app.http.bounds import MAX_RECORDS
 from app.kernel.claim.consumer import Return

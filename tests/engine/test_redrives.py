@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from app.base.db.pool import Pools
 from app.features.dead_letters.failures import FailureReader
 from app.features.jobs import redrive_rows as redrive
-from app.features.jobs.operations import Canary, Operation, State, Wanted
+from app.features.jobs.operations import Canary, Operation, OperationRequest, OperationState
 from app.features.jobs.redrive_rows import Filter
 from app.features.jobs.redrives import Redrives, Tempo
 from app.kernel.audit import trail
@@ -50,10 +50,10 @@ async def queue(topic: str, make_queue: MakeQueue, dead: Policy) -> Policy:
     return await make_queue(topic, max_deliveries=1, dead_letter=dead.topic.name)
 
 
-def wanted(queue: Policy, dead: Policy | None, **given: object) -> Wanted:
+def wanted(queue: Policy, dead: Policy | None, **given: object) -> OperationRequest:
     where = None if dead is None else (dead.topic.name, dead.topic.id)
     match = Filter(**{name: given.pop(name) for name in ("error", "tag", "cluster") if name in given})  # type: ignore[arg-type]
-    return Wanted((queue.topic.name, queue.topic.id), where, match, **given)  # type: ignore[arg-type]
+    return OperationRequest((queue.topic.name, queue.topic.id), where, match, **given)  # type: ignore[arg-type]
 
 
 async def fail(machine: Machine, queue: Policy, jobs: list[Job], error: Callable[[Job], str]) -> None:
@@ -134,7 +134,7 @@ async def test_a_bad_deployment_is_replayed(machine: Machine, queue: Policy, dea
         tried |= {job.seq for job in jobs}
         await fail(machine, queue, jobs, lambda job: ERRORS[1].format(job.seq))
     stopped = await ended(machine, which)
-    assert (stopped.state, stopped.requeued, stopped.skipped) == (State.STOPPED, 10, 0)
+    assert (stopped.state, stopped.requeued, stopped.skipped) == (OperationState.STOPPED, 10, 0)
     assert 2 <= stopped.failed_again <= 10
     assert stopped.reason is not None
     assert "failed again, which is more than 10 per cent" in stopped.reason
@@ -148,7 +148,7 @@ async def test_a_bad_deployment_is_replayed(machine: Machine, queue: Policy, dea
     assert len(first) == 10
     rest = await drained(machine, queue, 3_990)
     done = await ended(machine, which)
-    assert (done.state, done.requeued, done.skipped, done.failed_again) == (State.DONE, 4_000, 0, 0)
+    assert (done.state, done.requeued, done.skipped, done.failed_again) == (OperationState.DONE, 4_000, 0, 0)
     assert done.ended_at is not None
     assert (done.ended_at - done.started_at).total_seconds() > 3.5, "4,000 at 1,000 a second"
     assert await most_in_a_second(pools, queue) <= 1_000 + 2 * 200, "its rate, and what a tick may be late"
@@ -172,7 +172,7 @@ async def test_a_canary_that_nobody_works_on_stops_it(machine: Machine, queue: P
     await bad_deployment(machine, queue, 20)
     which, _ = await machine.engine.core(Redrives).begin(wanted(queue, dead, canary=Canary(5, 50, 300)), BY)
     run = await ended(machine, which)
-    assert (run.state, run.requeued, run.failed_again) == (State.STOPPED, 5, 0)
+    assert (run.state, run.requeued, run.failed_again) == (OperationState.STOPPED, 5, 0)
     assert run.reason == "5 of the first 5 had not ended within 300 ms"
 
 
@@ -181,10 +181,10 @@ async def test_a_canary_larger_than_what_there_is_ends_with_it(machine: Machine,
     which, _ = await machine.engine.core(Redrives).begin(wanted(queue, dead, canary=Canary(10, 10, 60_000)), BY)
     await drained(machine, queue, 3)
     run = await ended(machine, which)
-    assert (run.state, run.requeued) == (State.DONE, 3)
+    assert (run.state, run.requeued) == (OperationState.DONE, 3)
     which, matched = await machine.engine.core(Redrives).begin(wanted(queue, dead, canary=Canary(10, 10, 60_000)), BY)
     assert matched.count == 0
-    assert (await ended(machine, which)).state is State.DONE
+    assert (await ended(machine, which)).state is OperationState.DONE
 
 
 async def test_it_is_cancelled_between_two_batches(machine: Machine, queue: Policy, dead: Policy, pools: Pools) -> None:
@@ -194,7 +194,7 @@ async def test_it_is_cancelled_between_two_batches(machine: Machine, queue: Poli
     await drained(machine, queue, 3)
     assert await redrives.cancel(which, BY) is not None
     run = await ended(machine, which)
-    assert run.state is State.CANCELLED
+    assert run.state is OperationState.CANCELLED
     assert 3 <= run.requeued < 100
     assert (await redrives.count(wanted(queue, dead))).count == 100 - run.requeued
     assert [action for action, _, _ in await story(pools, queue)] == [
@@ -246,7 +246,7 @@ async def test_another_process_goes_on_with_it(
         await until(adopted, "the other process takes it over")
     rest = await drained(other, queue, 200 - len(first))
     run = await ended(other, which)
-    assert (run.state, run.requeued, run.skipped) == (State.DONE, 200, 0)
+    assert (run.state, run.requeued, run.skipped) == (OperationState.DONE, 200, 0)
     assert sorted(first + rest) == list(range(1, 201))
     events = await pools.rest.fetchval(
         "SELECT array_agg(n) FROM (SELECT DISTINCT count(*) AS n FROM holdfast.lease_events"
@@ -267,7 +267,7 @@ async def test_another_process_goes_on_with_a_cancel(
         machine.engine.core(Redrives).tempo = replace(Tempo(), batch=7, dead=0.0)
     await one.enqueue(queue, 200)
     held_ones = await one.claim(queue, 10)
-    meant = Wanted((queue.topic.name, queue.topic.id), rate=100, cancels=Match(priority=0))
+    meant = OperationRequest((queue.topic.name, queue.topic.id), rate=100, cancels=Match(priority=0))
     which, matched = await one.engine.core(Redrives).begin(meant, BY)
     assert (matched.count, matched.exact) == (200, True)
     await one.enqueue(queue, 3)
@@ -285,7 +285,7 @@ async def test_another_process_goes_on_with_a_cancel(
     if found is not None and found.ended_at is None:
         await until(adopted, "the other process takes it over")
     run = await ended(other, which)
-    assert (run.state, run.gone, run.marked, run.skipped) == (State.DONE, 190, 10, 0)
+    assert (run.state, run.gone, run.marked, run.skipped) == (OperationState.DONE, 190, 10, 0)
     events = await pools.rest.fetch(
         "SELECT seq, count(*) AS n FROM holdfast.lease_events WHERE topic_id = $1 AND event = 'cancelled' GROUP BY seq",
         queue.topic.id,
@@ -305,7 +305,7 @@ async def test_seqs_are_those_that_people_know(machine: Machine, queue: Policy, 
     which, matched = await redrives.begin(wanted(queue, dead, seqs=[3, 5, 99]), BY)
     assert matched.count == 2
     run = await ended(machine, which)
-    assert (run.state, run.requeued, run.skipped) == (State.DONE, 2, 1)
+    assert (run.state, run.requeued, run.skipped) == (OperationState.DONE, 2, 1)
     assert sorted(await drained(machine, queue, 2)) == [3, 5]
     # Or by those in the topic of the dead letters.
     left = await machine.engine.core(Redrives).count(wanted(dead, None, seqs=list(range(1, 20))))

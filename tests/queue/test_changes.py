@@ -8,8 +8,8 @@ import asyncpg
 import pytest
 from asyncpg.pgproto.pgproto import UUID
 
-from app.features.jobs import change_rows as changes
-from app.features.jobs.change_rows import Change, Payload
+from app.features.jobs import changes
+from app.features.jobs.changes import Change, Payload
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
 from app.kernel.enqueue import producer

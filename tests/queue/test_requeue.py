@@ -9,7 +9,7 @@ import pytest
 
 from app.base.db.pool import Pools
 from app.features.jobs import redrive_rows as redrive
-from app.features.jobs.redrive_rows import Filter, Outcome, Place, Requeued, Search
+from app.features.jobs.redrive_rows import Filter, RequeueOutcome, RequeueResult, Search, SearchPlace
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
 from app.kernel.enqueue import producer
@@ -54,7 +54,7 @@ async def killed(db: Session, queue: Policy, dead: Policy, count: int = 1, error
     return [one.seq for one in spent]
 
 
-async def requeued(db: Session, where: Policy, *seqs: int, **given: object) -> list[Requeued]:
+async def requeued(db: Session, where: Policy, *seqs: int, **given: object) -> list[RequeueResult]:
     return await redrive.requeue(db, (where.topic.name, where.topic.id), seqs, ttl_ms=0, **given)  # type: ignore[arg-type]
 
 
@@ -70,7 +70,7 @@ async def test_a_dead_letter_is_again_what_it_was(db: Session, queue: Policy, de
     assert await row(db, queue, seq) is None
 
     [one] = await requeued(db, dead, 1)
-    assert (one.outcome, one.topic, one.was) == (Outcome.REQUEUED, queue.topic.name, "ready")
+    assert (one.outcome, one.topic, one.was) == (RequeueOutcome.REQUEUED, queue.topic.name, "ready")
     assert one.job is not None
     assert (one.job.seq, one.job.topic_id, one.job.id_seq) == (seq, queue.topic.id, seq)
     assert await row(db, dead, 1) is None
@@ -135,12 +135,14 @@ async def test_a_pending_job_of_its_key_keeps_it_where_it_is(db: Session, queue:
     [twin] = await add(db, queue, batch(1, keys=["k"]))
     before = await row(db, dead, 1)
     [one] = await requeued(db, dead, 1)
-    assert (one.outcome, one.job) == (Outcome.KEY_CONFLICT, None)
+    assert (one.outcome, one.job) == (RequeueOutcome.KEY_CONFLICT, None)
     after = await row(db, dead, 1)
     assert {**(before or {}), "xmin": 0} == {**(after or {}), "xmin": 0}
     [job] = await take(db, queue)
     assert job.seq == twin
-    assert [one.outcome for one in await requeued(db, dead, 1)] == [Outcome.REQUEUED], "a leased one is no matter"
+    assert [one.outcome for one in await requeued(db, dead, 1)] == [RequeueOutcome.REQUEUED], (
+        "a leased one is no matter"
+    )
     # Of the two, the newer payload lives on, which is the one that was out.
     assert (await consumer.nack_keyed(db, queue.topic, [held(job)], [Return()]))[0] == {0}
     left = await db.fetch("SELECT seq FROM holdfast.jobs WHERE topic = $1", queue.topic.name)
@@ -157,7 +159,7 @@ async def test_without_its_topic_it_stays_and_in_a_new_one_it_gets_a_new_seq(
     [seq] = await killed(db, queue, dead)
     await store.delete(pools.rest, topic, if_empty=False)
     [one] = await requeued(db, dead, 1)
-    assert (one.outcome, one.topic) == (Outcome.TOPIC_GONE, topic)
+    assert (one.outcome, one.topic) == (RequeueOutcome.TOPIC_GONE, topic)
     assert await row(db, dead, 1) is not None
 
     anew = await make_queue(topic)
@@ -188,7 +190,7 @@ async def test_what_matches_is_found_in_the_order_in_which_it_died(db: Session, 
 
     async def found(**match: object) -> list[int]:
         search = Search((dead.topic.name, dead.topic.id), until, Filter(**match))  # type: ignore[arg-type]
-        return (await redrive.find(db, search, Place(), looks=100, limit=100)).seqs
+        return (await redrive.find(db, search, SearchPlace(), looks=100, limit=100)).seqs
 
     assert await found() == [1, 2, 3, 4, 5, 6]
     assert len(await found(error="Timeout after")) == 6
@@ -202,7 +204,7 @@ async def test_what_matches_is_found_in_the_order_in_which_it_died(db: Session, 
     # A few at a time, whether they match or not, until the end.
     search = Search((dead.topic.name, dead.topic.id), until, Filter(tag="a"))
     seqs: list[int] = []
-    place, more = Place(), True
+    place, more = SearchPlace(), True
     while more:
         part = await redrive.find(db, search, place, looks=2, limit=1)
         assert len(part.seqs) <= 1
@@ -247,7 +249,7 @@ async def test_each_condition_of_a_filter_goes_with_every_other(
             until = half if "late" in names else now
             topic = (where.topic.name, where.topic.id)
             search = Search(topic, until, match, dead=place == "dead letters")
-            found = await redrive.find(db, search, Place(), looks=100, limit=100)
+            found = await redrive.find(db, search, SearchPlace(), looks=100, limit=100)
             expected = [job["seq"] for job in jobs if all(job[name] == wanted[name] for name in names)]
             assert found.seqs == expected, names
             assert len(expected) == 32 // 2 ** len(set(names) - {"cluster" if "error" in names else ""})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from app.features.jobs import change_rows as changes
-from app.features.jobs.change_rows import Change
+from app.features.jobs import changes
+from app.features.jobs.changes import Change
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
 from app.kernel.model import Seq

@@ -229,7 +229,7 @@ async def test_a_requeue_waits_for_who_lets_through(topic: str, make_queue: Make
     late = asyncio.create_task(redrive.requeue(rivals.other, place, [head.seq], ttl_ms=0))
     await rivals.meet()
     await transaction.commit()
-    assert [one.outcome for one in await late] == [redrive.Outcome.REQUEUED]
+    assert [one.outcome for one in await late] == [redrive.RequeueOutcome.REQUEUED]
     assert await promote(rivals.one, queue) == Promotion(1, 1, 0)
     assert await work_through(rivals.one, queue) == ["1"]
     assert await tallied(rivals.one, queue)

@@ -10,7 +10,7 @@ import pytest
 from app.base.db.pool import Pools
 from app.base.outages import UNREACHABLE
 from app.features.jobs import redrive_rows as redrive
-from app.features.jobs.redrive_rows import Outcome, Requeued
+from app.features.jobs.redrive_rows import RequeueOutcome, RequeueResult
 from app.kernel import jobs as shown
 from app.kernel.enqueue import producer
 from app.kernel.jobs import Status
@@ -46,7 +46,7 @@ async def killed(db: Session, queue: Policy, dead: Policy, **fields: object) -> 
     return job.seq
 
 
-async def requeue(db: Session, dead: Policy, *seqs: int) -> list[Requeued]:
+async def requeue(db: Session, dead: Policy, *seqs: int) -> list[RequeueResult]:
     return await redrive.requeue(db, (dead.topic.name, dead.topic.id), seqs, ttl_ms=0)
 
 
@@ -115,7 +115,7 @@ async def test_a_producer_of_its_key_is_inserting(
     await rivals.meet()
     await (first.commit() if first_commits else first.rollback())
     [one] = await late
-    assert one.outcome is (Outcome.KEY_CONFLICT if first_commits else Outcome.REQUEUED)
+    assert one.outcome is (RequeueOutcome.KEY_CONFLICT if first_commits else RequeueOutcome.REQUEUED)
     assert len(await places(rivals.one, queue, dead)) == (2 if first_commits else 1)
     assert len(await places(rivals.one, dead)) == (1 if first_commits else 0)
     assert await tallied(rivals.one, queue)

@@ -17,9 +17,9 @@ from typing import Final
 import pytest
 from asyncpg.pgproto.pgproto import UUID
 
-from app.features.jobs import change_rows as changes
+from app.features.jobs import changes
 from app.features.jobs import redrive_rows as redrive
-from app.features.jobs.change_rows import Change
+from app.features.jobs.changes import Change
 from app.kernel import jobs as shown
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from app.base.db.pool import Pools
-from app.features.jobs import change_rows as changes
+from app.features.jobs import changes
 from app.kernel.claim import consumer
 from app.kernel.model import Job, id_of
 from app.kernel.settle.results import Keep

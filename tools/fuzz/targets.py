@@ -21,7 +21,7 @@ from app.base.keys import Key, Scope, digest_of, parse
 from app.errors import HoldfastError, InvalidRequest, NotFound
 from app.features.ingest import forms
 from app.features.jobs import filters as job_filters
-from app.features.jobs import payload_view as shown_payloads
+from app.features.jobs import job_parts
 from app.features.jobs.filters import match_of
 from app.features.logs.v0_watch import _last_event_id
 from app.http import payloads
@@ -247,8 +247,8 @@ def form_bodies(data: bytes) -> None:
 def pages(data: bytes) -> None:
     """What a page shows of a payload has an end, and is text."""
     for kind in (None, "text/plain", "application/octet-stream", "image/png"):
-        shown_payloads.shown(data, kind)
-        shown_payloads.editable(data, kind)
+        job_parts.view_payload(data, kind)
+        job_parts.text_to_edit(data, kind)
 
 
 MOST: Final = 3

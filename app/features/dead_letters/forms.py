@@ -14,10 +14,10 @@ from app.base.keys import Scope
 from app.features.dead_letters.failures import FailureReader
 from app.features.dead_letters.page import find
 from app.features.dead_letters.requeues import Selection, requeue_of, selection_in
-from app.features.jobs import operation_requests as operations
-from app.features.jobs.operation_requests import MAX_RATE, must_cover_letters
+from app.features.jobs import requests as job_requests
 from app.features.jobs.operations import Canary
 from app.features.jobs.redrives import COUNTED, Redrives
+from app.features.jobs.requests import MAX_RATE, must_cover_letters
 from app.http.context import Context, context_of
 from app.kernel import jobs
 from app.kernel.jobs import Status
@@ -133,7 +133,7 @@ async def purge(request: Request) -> Response:
         must_cover_letters(key, policy)
         deleted = await context.core(FailureReader).purge(policy, cluster, context.access.actor(request))
     else:
-        deleted = await operations.purge(request, policy, statuses)
+        deleted = await job_requests.purge(request, policy, statuses)
     return RedirectResponse(f"/admin/topics/{name}/dead?deleted={deleted}", 303)
 
 

@@ -18,7 +18,7 @@ from app.features.dead_letters.failures import SILENCE
 from app.features.dead_letters.page import may_see_letters
 from app.features.dead_letters.requeues import AGES, requeue_of, selection_in
 from app.features.jobs.page import page_of
-from app.features.jobs.redrive_rows import THE_BEGINNING, Place
+from app.features.jobs.redrive_rows import THE_BEGINNING, SearchPlace
 from app.features.jobs.redrives import Behind, Redrives
 from app.features.saved_views import page as saved
 from app.http.context import context_of
@@ -144,4 +144,4 @@ def _behind(given: str) -> Behind:
     if match is None:
         raise InvalidRequest("after is no place that a page leads to.")
     stage, micros, seq = map(int, match.groups())
-    return Behind(stage, Place(THE_BEGINNING + timedelta(microseconds=micros), min(seq, BIGINT_MAX)))
+    return Behind(stage, SearchPlace(THE_BEGINNING + timedelta(microseconds=micros), min(seq, BIGINT_MAX)))

@@ -10,9 +10,8 @@ from app.errors import InvalidRequest, TopicNotFound
 from app.features.dead_letters import requeues
 from app.features.dead_letters.failures import FailureReader
 from app.features.dead_letters.requeues import RequeueBody
-from app.features.jobs import operation_requests as operations
-from app.features.jobs.redrive_bodies import OperationCount
-from app.features.jobs.requests import requeue_one
+from app.features.jobs import requests as job_requests
+from app.features.jobs.requests import OperationCount, requeue_one
 from app.http.bounds import ClusterId, about
 from app.http.messages.ids import first_place, job_of, later_places, no_message
 from app.http.messages.message import PurgeAnswer
@@ -72,7 +71,7 @@ async def purge(call: Call, body: PurgeBody) -> PurgeAnswer:
         return PurgeAnswer(0)
     if body.cluster is None:
         chosen = sorted({Status(status) for status in body.statuses or ()}, key=lambda one: one.value)
-        return PurgeAnswer(await operations.purge(call.request, policy, chosen or PURGED_BY_DEFAULT))
-    operations.must_cover_letters(call.key, policy)
+        return PurgeAnswer(await job_requests.purge(call.request, policy, chosen or PURGED_BY_DEFAULT))
+    job_requests.must_cover_letters(call.key, policy)
     by = call.context.access.actor(call.request)
     return PurgeAnswer(await call.context.core(FailureReader).purge(policy, body.cluster, by))

@@ -12,10 +12,9 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from app.errors import BatchTooLarge, InvalidRequest
-from app.features.jobs.operation_requests import MAX_RATE, queue_of_letters
-from app.features.jobs.operations import Canary, Wanted
-from app.features.jobs.redrive_bodies import OperationCount, begin_or_count
+from app.features.jobs.operations import Canary, OperationRequest
 from app.features.jobs.redrive_rows import Filter
+from app.features.jobs.requests import MAX_RATE, OperationCount, begin_or_count, queue_of_letters
 from app.http.bounds import MAX_SEQS, ClusterId, Key, Seq, Tag, about, seq_within, text
 from app.http.context import Context
 from app.http.fields import check_text
@@ -154,9 +153,9 @@ async def requeue_of(
     rate: int = 0,
     canary: Canary | None = None,
     starts: Sequence[str] = (),
-) -> Wanted:
+) -> OperationRequest:
     """A requeue from this topic and its dead-letter topic. `seqs` None: of all jobs that match."""
-    return Wanted(
+    return OperationRequest(
         topic=(policy.topic.name, policy.topic.id),
         dead=await queue_of_letters(context, policy),
         match=match,

@@ -14,10 +14,9 @@ from app.errors import InvalidRequest
 from app.features.dead_letters import requeues
 from app.features.dead_letters.failures import SILENCE, Failure, FailureReader
 from app.features.dead_letters.requeues import RequeueBody
-from app.features.jobs.operation_requests import find_operation, must_cover_letters
 from app.features.jobs.operations import Operation
-from app.features.jobs.redrive_bodies import OperationCount
 from app.features.jobs.redrives import Redrives
+from app.features.jobs.requests import OperationCount, find_operation, must_cover_letters
 from app.http.bounds import CLUSTER_PATTERN, about
 from app.http.fields import time_of
 from app.http.openapi import path, query

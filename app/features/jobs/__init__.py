@@ -8,8 +8,6 @@ from typing import Final
 from app.base.keys import Scope
 from app.features.feature import Feature, Sweep
 from app.features.jobs import (
-    actions_page,
-    cancel_page,
     list_page,
     messages,
     operation_page,
@@ -18,7 +16,7 @@ from app.features.jobs import (
     v0,
     v0_changes,
 )
-from app.features.jobs.redrive_bodies import BegunAnswer
+from app.features.jobs.requests import BegunAnswer
 from app.http.fields import SEQ
 from app.http.messages.dialect import MESSAGES
 from app.http.messages.ids import ID
@@ -113,16 +111,16 @@ FEATURE: Final = Feature(
     ],
     pages=[
         Page("GET", "/topics/{topic}/jobs", SEE, list_page.show),
-        Page("GET", "/topics/{topic}/jobs/cancel", CHANGE_JOBS, cancel_page.ask),
-        Page("POST", "/topics/{topic}/jobs/cancel", CHANGE_JOBS, cancel_page.begin),
+        Page("GET", "/topics/{topic}/jobs/cancel", CHANGE_JOBS, list_page.ask_cancel),
+        Page("POST", "/topics/{topic}/jobs/cancel", CHANGE_JOBS, list_page.begin_cancel),
         Page("GET", "/topics/{topic}/jobs/operations/{id}", SEE, operation_page.show),
         Page("POST", "/topics/{topic}/jobs/operations/{id}/cancel", CHANGE_JOBS, operation_page.cancel),
         Page("GET", "/topics/{topic}/jobs/{seq}", SEE, page.show),
-        Page("POST", "/topics/{topic}/jobs/{seq}/cancel", CHANGE_JOBS, actions_page.cancel),
-        Page("POST", "/topics/{topic}/jobs/{seq}/change", CHANGE_JOBS, actions_page.change),
-        Page("POST", "/topics/{topic}/jobs/{seq}/clone", CHANGE_JOBS, actions_page.clone),
-        Page("POST", "/topics/{topic}/jobs/{seq}/requeue", CHANGE_JOBS, actions_page.requeue),
-        Page("POST", "/topics/{topic}/jobs/{seq}/release", CHANGE_JOBS, actions_page.take_back),
+        Page("POST", "/topics/{topic}/jobs/{seq}/cancel", CHANGE_JOBS, page.cancel),
+        Page("POST", "/topics/{topic}/jobs/{seq}/change", CHANGE_JOBS, page.change),
+        Page("POST", "/topics/{topic}/jobs/{seq}/clone", CHANGE_JOBS, page.clone),
+        Page("POST", "/topics/{topic}/jobs/{seq}/requeue", CHANGE_JOBS, page.requeue),
+        Page("POST", "/topics/{topic}/jobs/{seq}/release", CHANGE_JOBS, page.take_back),
         Page("GET", "/topics/{topic}/dead/operations/{id}", SEE, operation_page.show),
         Page("POST", "/topics/{topic}/dead/operations/{id}/cancel", REQUEUE, operation_page.cancel),
     ],

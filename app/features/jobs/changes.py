@@ -1,38 +1,140 @@
-"""What people do to jobs that they don't hold: cancel them, change them. docs/semantics.md, section 19.
+"""What operators do to jobs that they don't hold: change them, cancel them, take their leases back. docs/semantics.md,
+sections 3 and 19.
 
 A job that is cancelled under a lease has no state of its own: its time to live ends now, so claims and sweeps pass it
 over without knowing of cancels."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import time
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import asyncpg
+import msgspec
 from msgspec.structs import replace
 
-from app.errors import KeyConflict, NotFound, NotPending
-from app.features.jobs import change_rows as changes
-from app.features.jobs.change_rows import Cancelled, Change
-from app.kernel import jobs as shown
+from app.base.db import sql
+from app.base.outages import UNREACHABLE
+from app.errors import KeyConflict, NotAQueue, NotFound, NotPending, TopicNotFound
+from app.features.jobs.operations import MatchCount, Operation, OperationState, OperationStep
+from app.features.jobs.redrive_rows import SearchPlace
+from app.kernel import jobs
 from app.kernel.batching import tried_again
-from app.kernel.counts import inspector
+from app.kernel.claim import consumer, ordering
+from app.kernel.claim.consumer import MAX_RUNS, Return
+from app.kernel.counts import holders, inspector
 from app.kernel.engine import Core
-from app.kernel.jobs import Match, Place, Shown
-from app.kernel.model import Batch, Seq
+from app.kernel.jobs import LOOKED_AT, Match, Place, Shown
+from app.kernel.model import Batch, Connection, Held, Seq, Topic
 from app.kernel.topics.policy import Policy
 
 if TYPE_CHECKING:
     from app.kernel.engine import Core
+    from app.kernel.jobs import Match
+    from app.kernel.model import Connection
     from app.kernel.state import EngineState
+    from app.kernel.topics.policy import Policy
 
+
+_SQL: Final = sql.load_all(__package__)
+_CANCEL = _SQL["cancel_jobs"]
+_CHANGE = _SQL["change_job"]
 BATCH: Final = 1_000
 LIVE: Final = ("ready", "scheduled", "blocked", "leased")
+LAST: Final = 9  # the stage behind all others
+COUNT_SECONDS: Final = 1.0  # that a count may go on to its next page
+TAKEN_BACK: Final = "An operator took the lease back."
 
 
-class Counted(NamedTuple):
+class CancelResult(msgspec.Struct):
+    """Of jobs that were to be cancelled, which are gone, and which are marked for their holders; the rest was not
+    there, or over. `ready`: how many of those that are gone were fresh."""
+
+    gone: set[Seq] = msgspec.field(default_factory=set)
+    marked: set[Seq] = msgspec.field(default_factory=set)
+    ready: int = 0
+
+
+async def cancel(db: Connection, topic: Topic, seqs: Sequence[Seq]) -> CancelResult:
+    """Cancel jobs: what waits is gone, what is leased is marked. `seqs` must ascend, each once."""
+    assert all(a < b for a, b in itertools.pairwise(seqs)), "seqs must ascend: rows are locked in this order"
+    done = CancelResult()
+    left = list(seqs)
+    for _ in range(MAX_RUNS):
+        row = await db.fetchrow(_CANCEL, topic.name, topic.id, left)
+        assert row is not None, "it answers one row always"
+        done.gone.update(left[i - 1] for i in row["gone"])
+        done.marked.update(left[i - 1] for i in row["marked"])
+        done.ready += row["ready"]
+        left = [left[i - 1] for i in row["picked"]]
+        left = sorted(seq for seq in left if seq not in done.gone and seq not in done.marked)
+        if not left:
+            break
+    return done
+
+
+class Payload(msgspec.Struct, frozen=True):
+    """A payload and its type; None is application/json."""
+
+    body: bytes
+    content_type: str | None
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What is to be different; None: nothing. `metadata` and `tag` are None to take them away, where `clears` says so.
+    Of `delay_ms` and `run_at` the later counts."""
+
+    payload: Payload | None = None
+    metadata: str | None = None
+    tag: str | None = None
+    priority: int | None = None
+    delay_ms: int | None = None
+    run_at: datetime | None = None
+    clears: frozenset[str] = frozenset()
+
+
+class ChangeResult(msgspec.Struct, frozen=True):
+    """What a job was when it was to be changed: `status` is None if it was not there, `pending` if it is changed. Its
+    state before, and whether it is fresh now, or its time has come."""
+
+    status: str | None
+    was: str | None
+    ready: bool
+    due: bool
+
+
+async def change(db: Connection, topic: Topic, seq: Seq, to: Change) -> ChangeResult:
+    """Change a job that waits, whose lane with a new priority is known. Raises UniqueViolationError where another job
+    of its key waits."""
+    payload = to.payload
+    row = None
+    while row is None or (not row["changed"] and row["status"] == "pending"):
+        row = await db.fetchrow(
+            _CHANGE,
+            topic.name,
+            topic.id,
+            topic.sequence,
+            seq,
+            None if payload is None else payload.body,
+            None if payload is None else payload.content_type,
+            to.metadata is not None or "metadata" in to.clears,
+            to.metadata,
+            to.tag is not None or "tag" in to.clears,
+            to.tag,
+            to.priority,
+            to.delay_ms,
+            to.run_at,
+        )
+        assert row is not None, "it answers one row always"
+    return ChangeResult(row["status"], row["was"], row["ready"], row["due"])
+
+
+class CancelCounts(NamedTuple):
     """How many jobs are gone, and how many are marked for their holders."""
 
     gone: int
@@ -40,15 +142,17 @@ class Counted(NamedTuple):
 
 
 class Changes(Core):
-    """Knows who has to hear of it."""
+    """Changes jobs, cancels them and takes their leases back; waiting workers and counts learn of it.
 
-    async def cancel(self, policy: Policy, seqs: Sequence[Seq]) -> Cancelled:
+    A lease ends as by its holder's nack: it is named by its id, so nobody else's is ended."""
+
+    async def cancel(self, policy: Policy, seqs: Sequence[Seq]) -> CancelResult:
         """Cancel jobs: what waits is gone, what is leased is marked, and ends however its lease ends, but by an ack."""
-        done = await tried_again(partial(changes.cancel, self._engine.verbs(policy), policy.topic, sorted(set(seqs))))
-        await told(self._engine, policy, done)
+        done = await tried_again(partial(cancel, self._engine.verbs(policy), policy.topic, sorted(set(seqs))))
+        await _count_cancels(self._engine, policy, done)
         return done
 
-    async def cancel_matching(self, policy: Policy, match: Match) -> Counted:
+    async def cancel_matching(self, policy: Policy, match: Match) -> CancelCounts:
         """Cancel the jobs that match at this moment, the oldest first, in batches: other verbs come in between, and
         what breaks off has done a part."""
         db = self._engine.pools.rest
@@ -56,7 +160,7 @@ class Changes(Core):
         gone = marked = 0
         behind: int | None = 0
         while drawn is not None and behind is not None and behind < drawn.drawn:
-            found = await shown.find(
+            found = await jobs.find(
                 db, policy.topic, live(match), oldest_first=True, behind=behind, limit=BATCH, one_by_one=True
             )
             seqs = [seq for seq in found.seqs if seq <= drawn.drawn]
@@ -64,7 +168,7 @@ class Changes(Core):
                 done = await self.cancel(policy, seqs)
                 gone, marked = gone + len(done.gone), marked + len(done.marked)
             behind = found.next_behind
-        return Counted(gone, marked)
+        return CancelCounts(gone, marked)
 
     async def change(self, policy: Policy, seq: Seq, to: Change) -> Shown:
         """Change a job that waits: the job as it is then. Raises NotFound, NotPending, KeyConflict,
@@ -79,7 +183,7 @@ class Changes(Core):
             await self._engine.lanes.ensure(db, topic, lane)
         began = time.monotonic()
         try:
-            done = await tried_again(partial(changes.change, db, topic, seq, to))
+            done = await tried_again(partial(change, db, topic, seq, to))
         except asyncpg.UniqueViolationError:
             raise KeyConflict("Another job of its key waits already.", {"topic": topic.name, "seq": seq}) from None
         if done.status is None:
@@ -101,9 +205,49 @@ class Changes(Core):
     async def show(self, policy: Policy, seq: Seq) -> Shown:
         """A job. Raises NotFound."""
         place = Place(policy.topic.name, policy.topic.id, seq)
-        for job in await shown.show(self._engine.pools.rest, [place]):
+        for job in await jobs.show(self._engine.pools.rest, [place]):
             return job
         raise no_job(policy, seq)
+
+    async def release(
+        self, policy: Policy, held: Sequence[Held], *, refund: bool, until_ms: Sequence[int] = ()
+    ) -> tuple[set[int], int]:
+        """Make jobs claimable at once: the places in `held` whose lease was good, and how many of those jobs ended
+        instead, with no delivery left (unless `refund` gives it back), or cancelled.
+
+        `until_ms`, one each: a lease with another deadline by now is left."""
+        if until_ms:
+            found = await consumer.leases(self._engine.pools.rest, policy.topic, held)
+            same = [i for i, lease in found.items() if lease.until_ms == until_ms[i]]
+            named = [Held(held[i].seq, found[i].lease, held[i].node) for i in same]
+            done, ended = await self.release(policy, named, refund=refund)
+            return {same[i] for i in done}, ended
+        how = Return(delay_ms=0, error=TAKEN_BACK, refunds=None if refund else 0)
+        out: set[int] = set()
+        done = await self._engine.settlements.nack(policy, held, [how] * len(held), ended=out)
+        return done, len(out)
+
+    async def release_group(
+        self, policy: Policy, tenant: str, group: str, node: str | None, *, refund: bool
+    ) -> tuple[int, int]:
+        """Take back the lease of a group's job, if `node` holds it (None: any worker): how many leases, 0 or 1, and
+        how many jobs ended."""
+        held = await holders.lease_of_group(self._engine.pools.rest, policy.topic, tenant, group)
+        if held is None or node not in {None, held.node}:
+            return 0, 0
+        done, ended = await self.release(policy, [held], refund=refund)
+        return len(done), ended
+
+    async def release_node(self, policy: Policy, node: str, *, refund: bool) -> tuple[int, int]:
+        """Take back what a worker holds of a topic at this moment, in batches: how many leases, and how many jobs
+        ended."""
+        db, count, ends = self._engine.pools.rest, 0, 0
+        lanes = await ordering.read_lanes(db, policy.topic)
+        async for found in holders.leases_of_node(db, policy.topic, lanes, node):
+            for first in range(0, len(found), BATCH):
+                done, ended = await self.release(policy, found[first : first + BATCH], refund=refund)
+                count, ends = count + len(done), ends + ended
+        return count, ends
 
 
 def live(match: Match) -> Match:
@@ -111,7 +255,7 @@ def live(match: Match) -> Match:
     return match if match.states is not None else replace(match, states=LIVE)
 
 
-async def told(state: EngineState, policy: Policy, done: Cancelled) -> None:
+async def _count_cancels(state: EngineState, policy: Policy, done: CancelResult) -> None:
     """Count what was cancelled, and see to who waits behind it."""
     state.note_move(policy.topic, ready=-done.ready)
     state.metrics.topic(policy.topic.name).cancelled.add(len(done.gone))
@@ -123,3 +267,63 @@ def no_job(policy: Policy, seq: int) -> NotFound:
     """There is no such job, or not any more."""
     name = policy.topic.name
     return NotFound(f"There is no job {seq} in topic {name!r}.", {"topic": name, "seq": seq})
+
+
+async def count_matching(
+    db: Connection, topic: tuple[str, int], match: Match, until: datetime, most: int
+) -> MatchCount:
+    """How many live jobs match that were enqueued by `until`. At least so many: `most` jobs were looked at, or
+    COUNT_SECONDS had passed."""
+    count, behind, end = 0, 0, time.monotonic() + COUNT_SECONDS
+    for looked in range(0, most, LOOKED_AT):
+        if looked and time.monotonic() > end:
+            break
+        found = await _find_live(db, topic, match, LOOKED_AT, until=until, behind=behind)
+        count += len(found.seqs)
+        if found.next_behind is None:
+            return MatchCount(count, exact=True)
+        behind = found.next_behind
+    return MatchCount(count, exact=False)
+
+
+async def cancel_batch(db: Connection, run: Operation, limit: int) -> tuple[OperationStep, CancelResult]:
+    """Cancel the next `limit` jobs, the oldest first, of those that one page looks at. `db` has a transaction."""
+    match = run.wanted.cancels
+    assert match is not None
+    found = await _find_live(db, run.wanted.topic, match, limit, until=run.until, behind=run.at.seq)
+    done = await cancel(db, _topic_of(run.wanted.topic), found.seqs)
+    gone, marked = len(done.gone), len(done.marked)
+    more = found.next_behind is not None
+    step = OperationStep(
+        OperationState.RUNNING,
+        run.stage if more else LAST,
+        SearchPlace(seq=found.next_behind) if found.next_behind is not None else run.at,
+        [],
+        gone=gone,
+        marked=marked,
+        skipped=len(found.seqs) - gone - marked,
+    )
+    return step, done
+
+
+async def report_cancels(state: EngineState, topic: tuple[str, int], done: CancelResult) -> None:
+    """Tell whom it concerns, once it is committed."""
+    with contextlib.suppress(TopicNotFound, NotAQueue, *UNREACHABLE):
+        policy = await state.policies.queue(topic[0])
+        if policy.topic.id == topic[1]:
+            await _count_cancels(state, policy, done)
+
+
+async def _find_live(
+    db: Connection, topic: tuple[str, int], match: Match, limit: int, *, until: datetime, behind: int
+) -> jobs.Found:
+    """Of all jobs of the topic: what an index has of those that are leased ends sooner. Their age counts until then."""
+    meant = live(replace(match, older_than_ms=None))
+    return await jobs.find(
+        db, _topic_of(topic), meant, oldest_first=True, behind=behind, limit=limit, by=until, one_by_one=True
+    )
+
+
+def _topic_of(topic: tuple[str, int]) -> Topic:
+    name, topic_id = topic
+    return Topic(name, topic_id, 0)  # no statement here asks for its sequence

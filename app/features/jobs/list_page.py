@@ -19,21 +19,23 @@ from app.features.jobs import filters
 from app.features.jobs import operation_page as operation
 from app.features.jobs.changes import LIVE
 from app.features.jobs.filters import STATES, match_of, path_of
-from app.features.jobs.operations import Operation
+from app.features.jobs.operations import MatchCount, Operation, OperationRequest
 from app.features.jobs.redrives import Redrives
+from app.features.jobs.requests import MAX_RATE, cancels
 from app.features.saved_views import page as saved
 from app.http.context import Context, context_of
 from app.http.fields import whole
 from app.http.sight import as_seen, must_see_what_it_asks
 from app.kernel import forms
-from app.kernel import jobs as shown
 from app.kernel.counts.levels import Levels, Looked
-from app.kernel.jobs import Listed, Match, Shown
+from app.kernel.jobs import LOOKED_AT, Listed, Match, Shown, listed
 from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import BIGINT_MAX
+from app.pages.forms import describe_doubling, number
 from app.pages.frame import tabs
 from app.pages.permissions import CHANGE_JOBS, REQUEUE, SEE, allows, must_be_allowed
 from app.pages.render import page
+from app.pages.session import fields_of
 
 MOST: Final = 50
 SECONDS: Final = 3  # that a page may take to find
@@ -46,7 +48,7 @@ _NARROWING: Final = ("key", "tag", "tenant", "group")
 _OF_REQUEUES: Final = {"error", "tag", "key", "tenant"}
 
 
-class Row(msgspec.Struct, frozen=True):
+class ListedJob(msgspec.Struct, frozen=True):
     """A job as the list shows it. `left_ms`: until its lease or delay ends; `said`: who holds it, or its last error;
     `narrower`: by what it has, the list of jobs that have it too."""
 
@@ -57,7 +59,7 @@ class Row(msgspec.Struct, frozen=True):
     narrower: dict[str, str]
 
 
-class Choice(msgspec.Struct, frozen=True):
+class StateChoice(msgspec.Struct, frozen=True):
     """A state that can be asked for. `count` is None where it would take a scan to know."""
 
     word: str
@@ -67,7 +69,7 @@ class Choice(msgspec.Struct, frozen=True):
     exact: bool = True
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ListQuery(msgspec.Struct, frozen=True):
     """What the address asks for: the filter as it was typed, and its words; where the page begins. `wrong`: what can't
     be understood."""
 
@@ -113,12 +115,12 @@ async def show(request: Request) -> Response:
     Unavailable."""
     context, name = context_of(request), check_name(request.path_params["topic"])
     key = must_be_allowed(request, SEE, name)
-    asked = _asked(request.query_params, name)
+    asked = _query_in(request.query_params, name)
     must_see_what_it_asks(key, name, asked.match)
     if asked.text.isascii() and asked.text.isdigit():
         return RedirectResponse(f"{address(name)}/{asked.text}", 303)
     policy = await context.policies.queue(name)
-    found = Listed([], None) if asked.wrong else await _listed(context, policy, asked)
+    found = Listed([], None) if asked.wrong else await _read_page(context, policy, asked)
     jobs = [] if found is None else found.jobs
     holding = None if found is None else await context.core(Levels).look_at(policy)
     dead = policy.config.dead_letter
@@ -137,7 +139,7 @@ async def show(request: Request) -> Response:
         operations=await _cancels(context, name),
         kept=await saved.of(request, asked.address(), worth=not asked.match.is_all and not asked.wrong),
         any=not asked.match.is_all,
-        completions=filters.completions(asked.text, _seen([as_seen(key, name, job) for job in jobs[:SEEN]])),
+        completions=filters.completions(asked.text, _words_of([as_seen(key, name, job) for job in jobs[:SEEN]])),
         choices=_choices(asked, holding),
         rows=None if found is None else [_row(asked, one) for one in found.jobs],
         columns=[name for name in _NARROWING if any(getattr(job, name) for job in jobs)],
@@ -145,7 +147,7 @@ async def show(request: Request) -> Response:
         first=asked.address() if asked.after is not None else "",
         following="" if found is None or found.next_behind is None else asked.address(after=found.next_behind),
         turned=asked.address(oldest=not asked.oldest_first),
-        looked_at=shown.LOOKED_AT,
+        looked_at=LOOKED_AT,
         dead_letter=dead if dead is not None and allows(request, SEE, dead) else None,
     )
 
@@ -158,7 +160,7 @@ async def _cancels(context: Context, name: str) -> list[tuple[Operation, str]]:
     return [(one, operation.address(one)) for one in mine]
 
 
-def _asked(given: Mapping[str, str], name: str) -> Asked:
+def _query_in(given: Mapping[str, str], name: str) -> ListQuery:
     order = given.get("order") or "newest"
     if order not in {"newest", "oldest"}:
         raise InvalidRequest("order is newest or oldest.")
@@ -167,28 +169,28 @@ def _asked(given: Mapping[str, str], name: str) -> Asked:
         raise InvalidRequest("after is a job's seq.")
     text = given.get("q", "").strip()
     if text.isascii() and text.isdigit():
-        return Asked(name, text, {}, Match(), order == "oldest", after)
+        return ListQuery(name, text, {}, Match(), order == "oldest", after)
     try:
         values = filters.parse(text)
         match = match_of(*filters.parameters(values))
     except InvalidRequest as error:
-        return Asked(name, text, {}, Match(), order == "oldest", after, error.message)
-    return Asked(name, text, values, match, order == "oldest", after)
+        return ListQuery(name, text, {}, Match(), order == "oldest", after, error.message)
+    return ListQuery(name, text, values, match, order == "oldest", after)
 
 
-async def _listed(context: Context, policy: Policy, asked: Asked) -> Listed | None:
+async def _read_page(context: Context, policy: Policy, asked: ListQuery) -> Listed | None:
     """None where it can't be had in time."""
     try:
         async with context.pools.rest.acquire() as db, db.transaction(readonly=True):
             await db.execute(f"SET LOCAL statement_timeout = '{SECONDS}s'")
-            return await shown.listed(
+            return await listed(
                 db, policy.topic, asked.match, oldest_first=asked.oldest_first, behind=asked.after, limit=MOST
             )
     except TOO_SLOW:
         return None
 
 
-def _seen(jobs: Sequence[Shown]) -> list[str]:
+def _words_of(jobs: Sequence[Shown]) -> list[str]:
     """Words that these jobs would have."""
     nodes = {f"node:{filters.quoted(job.node)}": 0 for job in jobs if job.state == "leased" and job.node}
     paths: dict[str, int] = {}
@@ -202,7 +204,7 @@ def _seen(jobs: Sequence[Shown]) -> list[str]:
     return [*nodes, *list(paths)[:_PATHS]]
 
 
-def _row(asked: Asked, job: Shown) -> Row:
+def _row(asked: ListQuery, job: Shown) -> ListedJob:
     has = {name: getattr(job, name) for name in _NARROWING}
     narrower = {
         name: asked.address(asked.values | {name: value})
@@ -212,10 +214,10 @@ def _row(asked: Asked, job: Shown) -> Row:
     now_ms = round(time.time() * 1000)
     left_ms = job.visible_ms - now_ms if job.state in {"leased", "scheduled"} else None
     said = job.node if job.state == "leased" else job.last_error
-    return Row(job, now_ms - job.created_ms, left_ms, said, narrower)
+    return ListedJob(job, now_ms - job.created_ms, left_ms, said, narrower)
 
 
-def _choices(asked: Asked, holding: Looked | None) -> list[Choice]:
+def _choices(asked: ListQuery, holding: Looked | None) -> list[StateChoice]:
     counts = (
         {}
         if holding is None
@@ -228,8 +230,66 @@ def _choices(asked: Asked, holding: Looked | None) -> list[Choice]:
     )
     others = {name: value for name, value in asked.values.items() if name != "state"}
     now = asked.values.get("state")
-    every = Choice("all", asked.address(others), now is None)
+    every = StateChoice("all", asked.address(others), now is None)
     return [every] + [
-        Choice(state, asked.address(others | {"state": state}), now == state, *counts.get(state, (None, True)))
+        StateChoice(state, asked.address(others | {"state": state}), now == state, *counts.get(state, (None, True)))
         for state in STATES
     ]
+
+
+async def ask_cancel(request: Request) -> Response:
+    """The form, with a count of what is meant. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
+    text = request.query_params.get("q", "")
+    wanted = await _cancel_of(request, text, 0)
+    return _cancel_form(request, text, await context_of(request).engine.core(Redrives).count(wanted))
+
+
+async def begin_cancel(request: Request) -> Response:
+    """Begin it, and lead to its progress; or the form again: with what is wrong beside its field, or where twice as
+    many match by now."""
+    fields = await fields_of(request)
+    context, name = context_of(request), check_name(request.path_params["topic"])
+    text, typed = fields.get("q", ""), fields.get("rate", "").strip()[:20]
+    wrong: dict[str, str] = {}
+    rate = number(int, typed or "0", "rate", (0, MAX_RATE), wrong)
+    wanted = await _cancel_of(request, text, rate)
+    counted = await context.core(Redrives).count(wanted)
+    again = describe_doubling(fields, ["sure"], counted.count)
+    if wrong or again:
+        return _cancel_form(request, text, counted, typed, wrong=wrong, again=again)
+    which, _ = await context.core(Redrives).begin(wanted, context.access.actor(request))
+    return RedirectResponse(f"/admin/topics/{name}/jobs/operations/{which}", 303)
+
+
+async def _cancel_of(request: Request, text: str, rate: int) -> OperationRequest:
+    name = check_name(request.path_params["topic"])
+    match = match_of(*filters.parameters(filters.parse(text)))
+    must_see_what_it_asks(must_be_allowed(request, CHANGE_JOBS, name), name, match)
+    policy = await context_of(request).policies.queue(name)
+    return cancels(policy, match, rate)
+
+
+def _cancel_form(
+    request: Request,
+    text: str,
+    counted: MatchCount,
+    rate: str = "",
+    *,
+    wrong: dict[str, str] | None = None,
+    again: str = "",
+) -> Response:
+    name = request.path_params["topic"]
+    return page(
+        request,
+        "jobs_cancel.html",
+        400 if wrong else 409 if again else 200,
+        title=f"Cancel jobs of {name}",
+        topic=name,
+        tabs=tabs(request, name),
+        text=text,
+        back=address(name, text),
+        counted=counted,
+        rate=rate,
+        wrong=wrong or {},
+        again=again,
+    )

@@ -10,9 +10,9 @@ from starlette.responses import RedirectResponse, Response
 
 from app.errors import NotFound
 from app.features.jobs import filters
-from app.features.jobs.operation_requests import find_operation
-from app.features.jobs.operations import Operation, State
+from app.features.jobs.operations import Operation, OperationState
 from app.features.jobs.redrives import Redrives
+from app.features.jobs.requests import find_operation
 from app.http.context import context_of
 from app.kernel.topics.policy import check_name
 from app.pages.forms import ms, ms_or_none
@@ -21,12 +21,12 @@ from app.pages.permissions import CHANGE_JOBS, REQUEUE, SEE, Permission, allows,
 from app.pages.render import page
 
 SAID: Final = {  # of a state: in a word or two, and in which tone
-    State.CANARY: ("the first are tried", "watch"),
-    State.RUNNING: ("under way", "ok"),
-    State.DONE: ("done", "ok"),
-    State.CANCELLED: ("cancelled", "watch"),
-    State.STOPPED: ("stopped by its canary", "bad"),
-    State.FAILED: ("failed", "bad"),
+    OperationState.CANARY: ("the first are tried", "watch"),
+    OperationState.RUNNING: ("under way", "ok"),
+    OperationState.DONE: ("done", "ok"),
+    OperationState.CANCELLED: ("cancelled", "watch"),
+    OperationState.STOPPED: ("stopped by its canary", "bad"),
+    OperationState.FAILED: ("failed", "bad"),
 }
 
 
@@ -48,7 +48,7 @@ async def show(request: Request) -> Response:
         over=found.ended_at is not None,
         parts=[("in-flight", found.done), ("blocked", found.skipped), ("rest", rest)],
         rest=rest,
-        rest_ms=rest * 1_000 // rate if rate and found.state is State.RUNNING else None,
+        rest_ms=rest * 1_000 // rate if rate and found.state is OperationState.RUNNING else None,
         started_ms=ms(found.started_at),
         ended_ms=ms_or_none(found.ended_at),
         by=found.actor[1] or found.actor[0],

@@ -13,7 +13,7 @@ import asyncpg
 import msgspec
 
 from app.base.db import sql
-from app.features.jobs.redrive_rows import Filter, First, Place
+from app.features.jobs.redrive_rows import Filter, First, SearchPlace
 from app.kernel.jobs import Match
 from app.kernel.model import Connection
 
@@ -33,7 +33,7 @@ MOST_REASON: Final = 500  # characters
 LOOKED_AT: Final = 1_000  # under way, and ended, for a list of a topic's own
 
 
-class State(Enum):
+class OperationState(Enum):
     """CANARY: the first jobs are being requeued, or their fate is waited for."""
 
     CANARY = "canary"
@@ -53,7 +53,7 @@ class Canary(msgspec.Struct, frozen=True):
     timeout_ms: int
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class OperationRequest(msgspec.Struct, frozen=True):
     """What somebody asks for: in a topic, and in the topic of its dead letters if it has one, by (name, id). `seqs`
     None: by filter. `rate`: jobs a second, 0 for no bound. `starts`: as in a Search. `cancels`: what is to be
     cancelled; None: it is a requeue, of what `match` says."""
@@ -73,7 +73,7 @@ class Wanted(msgspec.Struct, frozen=True):
         return "requeue" if self.cancels is None else "cancel"
 
 
-class Matched(msgspec.Struct, frozen=True):
+class MatchCount(msgspec.Struct, frozen=True):
     """How many jobs match; not exact: at least so many."""
 
     count: int
@@ -85,10 +85,10 @@ class Operation(msgspec.Struct, frozen=True):
     long enough. `stage` and `at`: how far it has come. Of a cancel: `gone` and `marked`, as of Cancelled."""
 
     id: UUID
-    wanted: Wanted
-    state: State
+    wanted: OperationRequest
+    state: OperationState
     reason: str | None
-    matched: Matched
+    matched: MatchCount
     requeued: int
     gone: int
     marked: int
@@ -98,7 +98,7 @@ class Operation(msgspec.Struct, frozen=True):
     first_until: datetime | None
     late: bool
     stage: int
-    at: Place
+    at: SearchPlace
     until: datetime
     cancelled: bool
     started_at: datetime
@@ -115,10 +115,10 @@ async def begin(
     db: Connection,
     new: UUID,
     owner: UUID,
-    wanted: Wanted,
+    wanted: OperationRequest,
     *,
     until: datetime,
-    matched: Matched,
+    matched: MatchCount,
     actor: tuple[str, str | None, str | None],
 ) -> None:
     """Keep a new operation, run by `owner`."""
@@ -151,12 +151,12 @@ async def hold(db: Connection, which: UUID, owner: UUID) -> Operation | None:
     return None if row is None else _operation(row)
 
 
-class Step(msgspec.Struct, frozen=True):
+class OperationStep(msgspec.Struct, frozen=True):
     """What a batch has done, and where the operation is then. `wait_ms`: the first jobs are waited for, so long."""
 
-    state: State
+    state: OperationState
     stage: int
-    at: Place
+    at: SearchPlace
     first: Sequence[First]
     requeued: int = 0
     gone: int = 0
@@ -171,7 +171,7 @@ class Step(msgspec.Struct, frozen=True):
         return self.requeued + self.gone + self.marked
 
 
-async def advance(db: Connection, which: UUID, step: Step) -> None:
+async def advance(db: Connection, which: UUID, step: OperationStep) -> None:
     """Note it. `db` is the connection of the batch's own transaction."""
     await db.execute(
         _ADVANCE,
@@ -180,7 +180,7 @@ async def advance(db: Connection, which: UUID, step: Step) -> None:
     )
 
 
-async def end(db: Connection, which: UUID, state: State, reason: str | None, failed_again: int) -> bool:
+async def end(db: Connection, which: UUID, state: OperationState, reason: str | None, failed_again: int) -> bool:
     """End it; whether it had not ended."""
     why = None if reason is None else reason[:MOST_REASON].replace("\0", "")
     return await db.fetchval(_END, which, state.value, why, failed_again) is not None
@@ -219,10 +219,10 @@ def _operation(row: asyncpg.Record) -> Operation:
     topic = (row["topic"], row["topic_id"])
     return Operation(
         id=row["id"],
-        wanted=Wanted(topic, dead, match, row["seqs"], row["rate"], canary, row["starts"], cancels),
-        state=State(row["state"]),
+        wanted=OperationRequest(topic, dead, match, row["seqs"], row["rate"], canary, row["starts"], cancels),
+        state=OperationState(row["state"]),
         reason=row["reason"],
-        matched=Matched(row["matched"], row["matched_exact"]),
+        matched=MatchCount(row["matched"], row["matched_exact"]),
         requeued=row["requeued"],
         gone=row["gone"],
         marked=row["marked"],
@@ -232,7 +232,7 @@ def _operation(row: asyncpg.Record) -> Operation:
         first_until=row["canary_until"],
         late=bool(row["late"]),
         stage=row["stage"],
-        at=Place(row["after_time"], row["after_seq"]),
+        at=SearchPlace(row["after_time"], row["after_seq"]),
         until=row["until_time"],
         cancelled=row["cancelled"],
         started_at=row["started_at"],

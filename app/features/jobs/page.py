@@ -4,34 +4,39 @@ the ledger has."""
 from __future__ import annotations
 
 import hashlib
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from app.base.keys import covers
-from app.errors import NotFound
+from app.errors import HoldfastError, InvalidRequest, NotFound
 from app.features.explain.explain import Explain
 from app.features.explain.reasons import Reason, ReasonCode
-from app.features.jobs import links as again
-from app.features.jobs import payload_view as payloads
-from app.features.jobs import timeline
-from app.features.jobs.changes import no_job
+from app.features.jobs import filters, job_parts
+from app.features.jobs.changes import Change, Changes, Payload, no_job
+from app.features.jobs.requests import Leases, release, requeue_one
 from app.features.results.outcomes import Outcome, Outcomes
-from app.http.context import context_of
+from app.http.context import Context, context_of
 from app.http.fields import seq_in
+from app.http.payloads import JSON, kept
 from app.http.sight import WHY, as_seen
-from app.kernel import jobs as shown
-from app.kernel import ledger
+from app.kernel import jobs, ledger
+from app.kernel.enqueue.producer import Placed
 from app.kernel.jobs import Place, Shown
-from app.kernel.topics.policy import check_name
+from app.kernel.model import MAX_TAG_BYTES, Seq
+from app.kernel.topics.policy import Policy, check_name
+from app.kernel.topics.settings import TEN_YEARS_MS
 from app.pages.frame import tabs
 from app.pages.permissions import CHANGE_JOBS, SEE, allows, must_be_allowed
 from app.pages.render import asks_for_live_part, look_briefly, page
+from app.pages.session import fields_of
 
 MOST_EVENTS: Final = 200  # the latest
 _OVER: Final = "What became of it"
@@ -40,9 +45,10 @@ _UNKNOWN: Final = Reason(
     ReasonCode.ENDED, "Nothing is known of it: it never was, or what happened to it is kept no longer."
 )
 WAITS: Final = frozenset({"ready", "scheduled", "blocked"})
+_LINES: Final = re.compile("[\r\n]+")
 
 
-class Said(msgspec.Struct, frozen=True):
+class FormReply(msgspec.Struct, frozen=True):
     """What is said of a form that was not taken: as a whole, and of its fields; and what was typed."""
 
     status: int = 200
@@ -63,17 +69,17 @@ def print_of(text: str) -> str:
 
 async def show(request: Request) -> Response:
     """The page. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
-    return await show_with(request, Said())
+    return await show_with(request, FormReply())
 
 
-async def show_with(request: Request, said: Said) -> Response:
+async def show_with(request: Request, said: FormReply) -> Response:
     """The page, with what is said of the form that was sent from it."""
     context, name, seq = context_of(request), check_name(request.path_params["topic"]), seq_in(request)
     key = must_be_allowed(request, SEE, name)
     may_name = covers(key)
     policy = await context.policies.queue(name)
     db, topic = context.pools.rest, policy.topic
-    job = next(iter(await shown.show(db, [Place(topic.name, topic.id, seq)])), None)
+    job = next(iter(await jobs.show(db, [Place(topic.name, topic.id, seq)])), None)
     # The ledger has no index by job: where there is much of it, the page is there before what happened is.
     look, moves = ledger.last(db, topic, seq, MOST_EVENTS + 1), asks_for_live_part(request)
     events = await look if moves else await look_briefly(look)
@@ -88,7 +94,7 @@ async def show_with(request: Request, said: Said) -> Response:
     outcome = None if outcome is None else as_seen(key, name, outcome)
     seen = job if job is not None and not job.hidden else None
     now_ms = round(time.time() * 1000) if found is None or found.row is None else found.row.now_ms
-    steps = timeline.steps((events or [])[MOST_EVENTS - 1 :: -1], now_ms, may_name)
+    steps = job_parts.timeline((events or [])[MOST_EVENTS - 1 :: -1], now_ms, may_name)
     state = "gone" if job is None else job.state
     may_change = allows(request, CHANGE_JOBS, name)
     guarded = context.access.directory.guarded
@@ -113,16 +119,18 @@ async def show_with(request: Request, said: Said) -> Response:
         result=_result(outcome),
         steps=steps,
         earlier=len(events or ()) > MOST_EVENTS,
-        parts=timeline.strip(steps, now_ms),
+        parts=job_parts.strip_of(steps, now_ms),
         origin=job is not None and job.original_topic is not None and may_name(job.original_topic),
         texts=() if job is None else _texts(job),
         times=() if job is None else _times(job),
         hidden=WHY,
-        payload=None if job is None else partial(payloads.shown, job.payload, job.content_type),
-        edited=None if seen is None else partial(payloads.editable, seen.payload, seen.content_type),
+        payload=None if job is None else partial(job_parts.view_payload, job.payload, job.content_type),
+        edited=None if seen is None else partial(job_parts.text_to_edit, seen.payload, seen.content_type),
         print_of=print_of,
         metadata=None if job is None or job.metadata is None else partial(_json, job.metadata),
-        command=None if seen is None else partial(again.command, again.base_of(request), name, seen, guarded=guarded),
+        command=None
+        if seen is None
+        else partial(job_parts.clone_command, job_parts.base_of(request), name, seen, guarded=guarded),
         guarded=guarded,
         said=said,
     )
@@ -181,9 +189,144 @@ def _times(job: Shown) -> list[tuple[str, int | None]]:
     ]
 
 
-def _result(outcome: Outcome | None) -> partial[payloads.Shown] | None:
+def _result(outcome: Outcome | None) -> partial[job_parts.PayloadView] | None:
     return None if outcome is None or outcome.result is None else partial(_json, outcome.result)
 
 
-def _json(text: str) -> payloads.Shown:
-    return payloads.shown(text.encode(), None)
+def _json(text: str) -> job_parts.PayloadView:
+    return job_parts.view_payload(text.encode(), None)
+
+
+class Target(msgspec.Struct, frozen=True):
+    """The job of the path, in a topic that there is."""
+
+    context: Context
+    policy: Policy
+    seq: Seq
+
+    @property
+    def page(self) -> str:
+        """Where it is shown."""
+        return page_of(self.policy.topic.name, self.seq)
+
+
+async def cancel(request: Request) -> Response:
+    """End it if it waits; mark it for its holder if it is leased."""
+
+    async def run(job: Target) -> str:
+        done = await job.context.core(Changes).cancel(job.policy, [job.seq])
+        if not done.gone | done.marked:
+            raise NotFound("There was nothing to cancel: it is gone, failed or expired.")
+        return job.page
+
+    return await _run(request, run)
+
+
+async def take_back(request: Request) -> Response:
+    """Take its lease back from the worker that the page named."""
+    node = (await fields_of(request)).get("node") or None
+
+    async def run(job: Target) -> str:
+        taken = await release(request, job.policy, Leases(seqs=[job.seq], node=node))
+        if not taken.released:
+            raise NotFound("There was no lease to take back: it has ended, or another worker holds the job.")
+        return job.page
+
+    return await _run(request, run)
+
+
+async def clone(request: Request) -> Response:
+    """Enqueue the same once more, and go there."""
+
+    async def run(job: Target) -> str:
+        given = await job.context.core(Changes).show(job.policy, job.seq)
+        size = len(given.payload) + len((given.metadata or "").encode())
+        placed = await job.context.engine.enqueues.place(job.policy, job_parts.batch_of(given), size)
+        if isinstance(placed, Placed) and placed.duplicates:
+            raise InvalidRequest("Nothing was enqueued: within the topic's dedupe window, it is a duplicate.")
+        (seq,) = placed.seqs if isinstance(placed, Placed) else placed
+        return page_of(job.policy.topic.name, seq)
+
+    return await _run(request, run)
+
+
+async def requeue(request: Request) -> Response:
+    """Give one that is out another life, and go where it is then."""
+    key = must_be_allowed(request, CHANGE_JOBS, request.path_params["topic"])
+
+    async def run(job: Target) -> str:
+        now = await requeue_one(job.context, job.policy, job.seq, () if key is None else key.prefixes)
+        if now is None:
+            raise NotFound("There was nothing to requeue: it is not out, or somebody has it.")
+        return page_of(now.topic, now.seq)
+
+    return await _run(request, run)
+
+
+async def change(request: Request) -> Response:
+    """Change what the form says otherwise than it was."""
+    fields = await fields_of(request)
+    to, wrong = change_of(fields)
+    if wrong:
+        return await show_with(request, FormReply(400, wrong=wrong, typed=fields))
+
+    async def run(job: Target) -> str:
+        payload = await _payload_of(job, fields)
+        if to == Change() and payload is None:
+            raise InvalidRequest("Nothing is to be changed.")
+        await job.context.core(Changes).change(job.policy, job.seq, replace(to, payload=payload))
+        return job.page
+
+    return await _run(request, run, fields)
+
+
+def change_of(fields: Mapping[str, str]) -> tuple[Change, dict[str, str]]:
+    """What is to be different from how the form was shown, and what is wrong with its fields. `delay` is a length of
+    time, or now; an empty one changes nothing."""
+    wrong: dict[str, str] = {}
+    priority, tag, delay_ms = None, None, None
+    clears = frozenset[str]()
+    given = fields.get("priority", "").strip()
+    if given != fields.get("priority_was", ""):
+        if given in set("0123456789"):
+            priority = int(given)
+        else:
+            wrong["priority"] = "A priority is 0 to 9."
+    given = fields.get("tag", "")
+    if given != _LINES.sub("", fields.get("tag_was", "")):  # of which a browser's field shows none
+        tag, clears = (given, clears) if given else (None, frozenset({"tag"}))
+        if len(given.encode()) > MAX_TAG_BYTES or "\0" in given:
+            wrong["tag"] = f"A tag has {MAX_TAG_BYTES} bytes at most, and no NUL."
+    given = fields.get("delay", "").strip()
+    if given:
+        try:
+            delay_ms = 0 if given in {"now", "0"} else filters.milliseconds(given)
+        except InvalidRequest as error:
+            wrong["delay"] = error.message
+        if delay_ms is not None and delay_ms > TEN_YEARS_MS:
+            wrong["delay"] = "That is more than ten years."
+    return Change(tag=tag, priority=priority, delay_ms=delay_ms, clears=clears), wrong
+
+
+async def _payload_of(job: Target, fields: Mapping[str, str]) -> Payload | None:
+    """The payload that the form has, of the type that it had; None where it is the one that was shown. Raises
+    InvalidRequest, NotFound."""
+    text = fields.get("data", "").replace("\r\n", "\n")  # as forms send each end of a line
+    if print_of(text) == fields.get("data_was", print_of("")):
+        return None
+    content_type = (await job.context.core(Changes).show(job.policy, job.seq)).content_type
+    payload = text.encode()
+    return Payload(payload, kept(payload, content_type or JSON))
+
+
+async def _run(
+    request: Request, run: Callable[[Target], Awaitable[str]], typed: Mapping[str, str] | None = None
+) -> Response:
+    """Do it and go where it says; what is refused is said on the job's page. Raises TopicNotFound, NotAQueue."""
+    context, seq = context_of(request), seq_in(request)
+    policy = await context.policies.queue(check_name(request.path_params["topic"]))
+    try:
+        there = await run(Target(context, policy, seq))
+    except HoldfastError as error:
+        return await show_with(request, FormReply(error.status, error.message, typed=typed or {}))
+    return RedirectResponse(there, 303)

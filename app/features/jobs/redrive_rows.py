@@ -25,7 +25,7 @@ _SWEEP = _SQL["sweep_dead"]
 THE_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)  # of all times
 
 
-class Outcome(Enum):
+class RequeueOutcome(Enum):
     """What a requeue of a job came to. TOPIC_GONE: the queue that it came from is no more; KEY_CONFLICT: a pending job
     has its key. In both cases it stays where it was."""
 
@@ -44,11 +44,11 @@ class First(msgspec.Struct, frozen=True):
     id_seq: int
 
 
-class Requeued(msgspec.Struct, frozen=True):
+class RequeueResult(msgspec.Struct, frozen=True):
     """`seq`: where it was; `was`: its state there, and `job`, where it is now: both None unless it was requeued."""
 
     seq: int
-    outcome: Outcome
+    outcome: RequeueOutcome
     topic: str
     was: str | None
     job: First | None
@@ -65,7 +65,7 @@ class Filter(msgspec.Struct, frozen=True, omit_defaults=True):
     older_than_ms: int = 0  # since it went out
 
 
-class Place(msgspec.Struct, frozen=True):
+class SearchPlace(msgspec.Struct, frozen=True):
     """A place in the order in which a topic's jobs went out."""
 
     time: datetime = THE_BEGINNING
@@ -84,12 +84,12 @@ class Search(msgspec.Struct, frozen=True):
     dead: bool = True  # dead letters; else jobs that failed in place
 
 
-class Found(msgspec.Struct, frozen=True):
+class SearchPage(msgspec.Struct, frozen=True):
     """Seqs, ascending; the place to go on after, if there may be more."""
 
     seqs: list[int]
     more: bool
-    last: Place | None
+    last: SearchPlace | None
 
 
 async def until_time(db: Connection, older_than_ms: int) -> datetime:
@@ -98,7 +98,7 @@ async def until_time(db: Connection, older_than_ms: int) -> datetime:
     return time
 
 
-async def find(db: Connection, search: Search, after: Place, *, looks: int, limit: int) -> Found:
+async def find(db: Connection, search: Search, after: SearchPlace, *, looks: int, limit: int) -> SearchPage:
     """The next `limit` jobs that match, of the next `looks`, those that went out first first."""
     match = search.match
     row = await db.fetchrow(
@@ -107,8 +107,8 @@ async def find(db: Connection, search: Search, after: Place, *, looks: int, limi
         *(match.error, match.tag, match.key, match.tenant, looks, limit, match.cluster),
     )
     assert row is not None, "it answers one row always"
-    last = None if row["last_time"] is None else Place(row["last_time"], row["last_seq"])
-    return Found(row["seqs"], row["more"], last)
+    last = None if row["last_time"] is None else SearchPlace(row["last_time"], row["last_seq"])
+    return SearchPage(row["seqs"], row["more"], last)
 
 
 async def find_out(
@@ -130,7 +130,7 @@ async def requeue(
     ttl_ms: int,
     only_from: str | None = None,
     starts: Sequence[str] = (),
-) -> list[Requeued]:
+) -> list[RequeueResult]:
     """Requeue jobs; what is not out is left out. `seqs` must ascend: rows are locked in this order.
 
     `ttl_ms`: the time to live where neither the job nor its topic has one of its own. Raises asyncpg's
@@ -139,9 +139,9 @@ async def requeue(
     assert list(seqs) == sorted(seqs), "seqs must ascend: rows are locked in this order"
     rows = await db.fetch(_REQUEUE, *topic, list(seqs), only_from, list(starts), ttl_ms)
     return [
-        Requeued(
+        RequeueResult(
             row["given_seq"],
-            Outcome(row["outcome"]),
+            RequeueOutcome(row["outcome"]),
             row["to_topic"],
             row["was"],
             None

@@ -22,13 +22,12 @@ import msgspec
 
 from app.base.outages import LOST_RACE, TOO_SLOW, UNREACHABLE
 from app.errors import HoldfastError, TopicNotFound
-from app.features.jobs import cancels, operations
+from app.features.jobs import operations
 from app.features.jobs import redrive_rows as redrive
-from app.features.jobs.cancels import LAST
-from app.features.jobs.change_rows import Cancelled
-from app.features.jobs.operations import Matched, Operation, State, Step, Wanted
-from app.features.jobs.redrive_rows import Outcome, Place, Requeued, Search
-from app.kernel import jobs as shown
+from app.features.jobs.changes import LAST, CancelResult, cancel_batch, count_matching, report_cancels
+from app.features.jobs.operations import MatchCount, Operation, OperationRequest, OperationState, OperationStep
+from app.features.jobs.redrive_rows import RequeueOutcome, RequeueResult, Search, SearchPlace
+from app.kernel import jobs
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Action, Actor
 from app.kernel.batching import tried_again
@@ -64,7 +63,7 @@ class Behind(msgspec.Struct, frozen=True):
     """Where a page of what a requeue would take begins: in which of the places that it looks at, and behind what."""
 
     stage: int = 0
-    at: Place = Place()
+    at: SearchPlace = SearchPlace()
 
 
 class Redrives(Core):
@@ -77,13 +76,15 @@ class Redrives(Core):
         self._tasks: dict[UUID, asyncio.Task[None]] = {}
         self._stopping = False
 
-    async def requeue(self, topic: tuple[str, int], seqs: Sequence[int], starts: Sequence[str] = ()) -> list[Requeued]:
+    async def requeue(
+        self, topic: tuple[str, int], seqs: Sequence[int], starts: Sequence[str] = ()
+    ) -> list[RequeueResult]:
         """Requeue jobs of a topic that are out, ascending by seq, all in one transaction; what is not out is left out
         of the answer. Raises what the database raises."""
         ttl_ms = self._engine.policies.defaults.ttl_ms
         db = self._engine.pools.rest
 
-        async def run() -> list[Requeued]:
+        async def run() -> list[RequeueResult]:
             return await redrive.requeue(db, topic, seqs, ttl_ms=ttl_ms, starts=starts)
 
         try:
@@ -93,38 +94,40 @@ class Redrives(Core):
         await self._told(done)
         return done
 
-    async def count(self, wanted: Wanted) -> Matched:
+    async def count(self, wanted: OperationRequest) -> MatchCount:
         """How many jobs would be requeued or cancelled now; of a deep topic, at least so many."""
         return await self._count(wanted, await self._until(wanted))
 
-    async def page(self, wanted: Wanted, behind: Behind, limit: int) -> tuple[list[shown.Place], Behind | None]:
+    async def page(
+        self, wanted: OperationRequest, behind: Behind, limit: int
+    ) -> tuple[list[jobs.Place], Behind | None]:
         """Where up to `limit` jobs are that would be requeued now, the next in that order, though a page has them by
         seq; and where the next page begins, None behind the last. LISTED jobs are looked at in a place: a page may have
         fewer, or none, and another one follow."""
         searches = _searches(wanted, await self._until(wanted))
-        found: list[shown.Place] = []
+        found: list[jobs.Place] = []
         at = behind.at
         for stage, search in enumerate(searches[behind.stage :], behind.stage):
             if len(found) == limit:
                 return found, Behind(stage)
             part = await redrive.find(self._engine.pools.rest, search, at, looks=LISTED, limit=limit - len(found))
-            found += [shown.Place(*search.topic, Seq(seq)) for seq in part.seqs]
+            found += [jobs.Place(*search.topic, Seq(seq)) for seq in part.seqs]
             if part.more:
                 return found, Behind(stage, part.last or at)
-            at = Place()
+            at = SearchPlace()
         return found, None
 
     async def holds_letters(self, topic: tuple[str, int]) -> bool:
         """Whether a queue has others' dead letters: one, among the SAMPLE that died first, that nobody holds."""
         db = self._engine.pools.rest
         search = Search(topic, await redrive.until_time(db, 0), redrive.Filter())
-        return bool((await redrive.find(db, search, Place(), looks=SAMPLE, limit=1)).seqs)
+        return bool((await redrive.find(db, search, SearchPlace(), looks=SAMPLE, limit=1)).seqs)
 
     async def of_topic(self, topic: str, limit: int) -> list[Operation]:
         """A topic's operations, in whichever process, those under way before others, the newest first."""
         return await operations.of_topic(self._engine.pools.rest, topic, limit)
 
-    async def begin(self, wanted: Wanted, by: Actor) -> tuple[UUID, Matched]:
+    async def begin(self, wanted: OperationRequest, by: Actor) -> tuple[UUID, MatchCount]:
         """Begin an operation on what is out at this moment: its id, and how many jobs match. It goes on by itself."""
         new = uuid4()
         actor = (by.id, by.name, by.address)
@@ -180,7 +183,7 @@ class Redrives(Core):
         task.add_done_callback(lambda _task: self._tasks.pop(which, None))
 
     async def _run(self, which: UUID) -> None:
-        """Step after step, until it has ended or is another process's."""
+        """OperationStep after step, until it has ended or is another process's."""
         due = time.monotonic()
         pause: float | None = 0.0
         try:
@@ -207,34 +210,34 @@ class Redrives(Core):
 
     async def _step(self, which: UUID) -> float | None:
         """One transaction of it: after how many seconds the next one is due; None: there is none."""
-        done: list[Requeued] = []
-        ended = Cancelled()
+        done: list[RequeueResult] = []
+        ended = CancelResult()
         async with self._engine.pools.rest.acquire() as db, db.transaction():
             run = await operations.hold(db, which, self._owner)
             if run is None:
                 return None
             if run.cancelled:
-                await _end(db, run, State.CANCELLED, None, run.failed_again)
+                await _end(db, run, OperationState.CANCELLED, None, run.failed_again)
                 return None
-            if run.first_until is not None and run.state is State.CANARY:
+            if run.first_until is not None and run.state is OperationState.CANARY:
                 return await self._watch(db, run)
             if run.stage == LAST:
-                await _end(db, run, State.DONE, None, run.failed_again)
+                await _end(db, run, OperationState.DONE, None, run.failed_again)
                 return None
             if run.wanted.cancels is None:
                 step, done = await self._batch(db, run)
             else:
-                step, ended = await cancels.batch(db, run, self._limit(run))
+                step, ended = await cancel_batch(db, run, self._limit(run))
             await operations.advance(db, which, step)
             pause: float | None = step.done / run.wanted.rate if run.wanted.rate else 0.0
-            if step.stage == LAST and step.state is State.RUNNING:
+            if step.stage == LAST and step.state is OperationState.RUNNING:
                 so_far = await operations.read(db, which)
                 assert so_far is not None, "it is locked"
-                await _end(db, so_far, State.DONE, None, run.failed_again)
+                await _end(db, so_far, OperationState.DONE, None, run.failed_again)
                 pause = None
         await self._told(done)
         if run.wanted.cancels is not None:
-            await cancels.told(self._engine, run.wanted.topic, ended)
+            await report_cancels(self._engine, run.wanted.topic, ended)
         return pause
 
     def _limit(self, run: Operation) -> int:
@@ -242,20 +245,20 @@ class Redrives(Core):
         tempo, rate = self.tempo, run.wanted.rate
         return max(1, min(tempo.batch, int(rate * tempo.tick))) if rate else tempo.batch
 
-    async def _batch(self, db: Connection, run: Operation) -> tuple[Step, list[Requeued]]:
+    async def _batch(self, db: Connection, run: Operation) -> tuple[OperationStep, list[RequeueResult]]:
         wanted, limit = run.wanted, self._limit(run)
-        canary = wanted.canary if run.state is State.CANARY else None
+        canary = wanted.canary if run.state is OperationState.CANARY else None
         if canary is not None:
             limit = min(limit, canary.first - len(run.first))
         ask = partial(redrive.requeue, db, ttl_ms=self._engine.policies.defaults.ttl_ms, starts=wanted.starts)
-        done: list[Requeued] = []
+        done: list[RequeueResult] = []
         stage, at, missing = run.stage, run.at, 0
         if wanted.seqs is not None:
             part = sorted(seq for seq in set(wanted.seqs) if seq > at.seq)[:limit]
             if part:
                 for place, seqs in sorted((await redrive.find_out(db, wanted.topic, part, wanted.starts)).items()):
                     done += await ask(place, seqs)
-                missing, at = len(part) - len(done), Place(seq=part[-1])
+                missing, at = len(part) - len(done), SearchPlace(seq=part[-1])
             stage = stage if len(part) == limit else LAST
         else:
             searches = _searches(wanted, run.until)
@@ -265,17 +268,17 @@ class Redrives(Core):
                 done = await ask(search.topic, found.seqs, only_from=search.only_from)
             missing, at = len(found.seqs) - len(done), found.last or at
             if not found.more:
-                stage, at = (LAST if search is searches[-1] else stage + 1), Place()
-        moved = [one for one in done if one.outcome is Outcome.REQUEUED]
+                stage, at = (LAST if search is searches[-1] else stage + 1), SearchPlace()
+        moved = [one for one in done if one.outcome is RequeueOutcome.REQUEUED]
         first = [*run.first, *(one.job for one in moved if one.job is not None)] if canary is not None else run.first
         state, wait_ms = run.state, None
         if canary is not None and (len(first) >= canary.first or stage == LAST):
             if first:
                 wait_ms = canary.timeout_ms
             else:
-                state = State.RUNNING
+                state = OperationState.RUNNING
         skipped = len(done) - len(moved) + missing
-        step = Step(
+        step = OperationStep(
             *(state, stage, at, first),
             requeued=len(moved),
             skipped=skipped,
@@ -291,45 +294,49 @@ class Redrives(Core):
         failed, gone = await redrive.canary(db, run.first)
         if failed * 100 > canary.stop_at_percent * jobs:
             why = f"{failed} of the first {jobs} failed again, which is more than {canary.stop_at_percent:g} per cent"
-            await _end(db, run, State.STOPPED, why, failed)
+            await _end(db, run, OperationState.STOPPED, why, failed)
             return None
-        state = State.RUNNING if failed + gone == jobs else State.CANARY
-        if state is State.CANARY and run.late:
+        state = OperationState.RUNNING if failed + gone == jobs else OperationState.CANARY
+        if state is OperationState.CANARY and run.late:
             why = f"{jobs - failed - gone} of the first {jobs} had not ended within {canary.timeout_ms} ms"
-            await _end(db, run, State.STOPPED, why, failed)
+            await _end(db, run, OperationState.STOPPED, why, failed)
             return None
-        if state is State.RUNNING and run.stage == LAST:
-            await _end(db, run, State.DONE, None, failed)
+        if state is OperationState.RUNNING and run.stage == LAST:
+            await _end(db, run, OperationState.DONE, None, failed)
             return None
-        await operations.advance(db, run.id, Step(state, run.stage, run.at, run.first, failed_again=failed))
-        return 0.0 if state is State.RUNNING else self.tempo.look
+        await operations.advance(db, run.id, OperationStep(state, run.stage, run.at, run.first, failed_again=failed))
+        return 0.0 if state is OperationState.RUNNING else self.tempo.look
 
     async def _failed(self, which: UUID, error: Exception) -> None:
         async with self._engine.pools.rest.acquire() as db, db.transaction():
             run = await operations.hold(db, which, self._owner)
             if run is not None:
                 await _end(
-                    db, run, State.FAILED, f"an error of the service's: {type(error).__name__}", run.failed_again
+                    db,
+                    run,
+                    OperationState.FAILED,
+                    f"an error of the service's: {type(error).__name__}",
+                    run.failed_again,
                 )
 
-    async def _until(self, wanted: Wanted) -> datetime:
+    async def _until(self, wanted: OperationRequest) -> datetime:
         older = wanted.match.older_than_ms if wanted.cancels is None else wanted.cancels.older_than_ms or 0
         return await redrive.until_time(self._engine.pools.rest, older)
 
-    async def _count(self, wanted: Wanted, until: datetime) -> Matched:
+    async def _count(self, wanted: OperationRequest, until: datetime) -> MatchCount:
         db = self._engine.pools.rest
         if wanted.cancels is not None:
-            return await cancels.count(db, wanted.topic, wanted.cancels, until, COUNTED)
+            return await count_matching(db, wanted.topic, wanted.cancels, until, COUNTED)
         if wanted.seqs is not None:
             places = await redrive.find_out(db, wanted.topic, wanted.seqs, wanted.starts)
-            return Matched(sum(map(len, places.values())), exact=True)
+            return MatchCount(sum(map(len, places.values())), exact=True)
         count, exact = 0, True
         for search in _searches(wanted, until):
-            found = await redrive.find(db, search, Place(), looks=COUNTED, limit=COUNTED)
+            found = await redrive.find(db, search, SearchPlace(), looks=COUNTED, limit=COUNTED)
             count, exact = count + len(found.seqs), exact and not found.more
-        return Matched(count, exact)
+        return MatchCount(count, exact)
 
-    async def _told(self, done: Sequence[Requeued]) -> None:
+    async def _told(self, done: Sequence[RequeueResult]) -> None:
         """Wake who waits for these jobs, here and elsewhere."""
         counts: dict[tuple[str, int], int] = {}
         for one in done:
@@ -348,7 +355,7 @@ class Redrives(Core):
             self._engine.waiters.announce(topic_id, count)
 
 
-def _searches(wanted: Wanted, until: datetime) -> list[Search]:
+def _searches(wanted: OperationRequest, until: datetime) -> list[Search]:
     """Where it looks for jobs, one after the other: among the topic's dead letters, in whichever topic these are; among
     dead letters of others that the topic holds, if it is one for dead letters; and among what failed in place."""
     match, starts = wanted.match, wanted.starts
@@ -361,7 +368,7 @@ def _searches(wanted: Wanted, until: datetime) -> list[Search]:
     return places
 
 
-async def _end(db: Connection, run: Operation, state: State, reason: str | None, failed_again: int) -> None:
+async def _end(db: Connection, run: Operation, state: OperationState, reason: str | None, failed_again: int) -> None:
     if await operations.end(db, run.id, state, reason, failed_again):
         if run.wanted.cancels is None:
             action = Action.REQUEUE_ENDED
@@ -373,7 +380,7 @@ async def _end(db: Connection, run: Operation, state: State, reason: str | None,
         await trail.record(db, trail.SERVICE, action, run.wanted.topic[0], detail)
 
 
-def _asked(new: UUID, wanted: Wanted, matched: Matched) -> dict[str, object]:
+def _asked(new: UUID, wanted: OperationRequest, matched: MatchCount) -> dict[str, object]:
     asked: dict[str, object] = {"id": str(new), "matched": matched.count, "rate": wanted.rate}
     if wanted.cancels is not None:
         return asked | {"filter": msgspec.to_builtins(wanted.cancels)}

@@ -1,30 +1,36 @@
-"""What somebody asks of jobs by words, for whichever edge they come by. docs/jobs.md."""
+"""What callers of either dialect and of the pages ask of jobs. docs/jobs.md, docs/dead-letters.md."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, assert_never
+from typing import Final, NamedTuple, assert_never
+from uuid import UUID
 
 import msgspec
 from starlette.requests import Request
 
-from app.errors import KeyConflict, TopicNotFound
-from app.features.jobs.changes import Changes, Counted
+from app.base.keys import Key
+from app.errors import KeyConflict, NotAQueue, NotFound, TopicNotFound
+from app.features.jobs.changes import CancelCounts, Changes
 from app.features.jobs.filters import must_be_live
-from app.features.jobs.operations import Wanted
-from app.features.jobs.redrive_rows import First, Outcome
+from app.features.jobs.operations import Operation, OperationRequest
+from app.features.jobs.redrive_rows import First, RequeueOutcome
 from app.features.jobs.redrives import Redrives
-from app.features.jobs.releases import Releases
+from app.http.access import must_cover
 from app.http.context import Context, context_of
+from app.http.route import Call
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Action
-from app.kernel.jobs import Match
+from app.kernel.jobs import Match, Status
 from app.kernel.model import Held, Seq
+from app.kernel.purges import Purges
 from app.kernel.topics.policy import Policy
-from app.kernel.topics.settings import BIGINT_MAX
+from app.kernel.topics.settings import BIGINT_MAX, OnExhausted
+
+MAX_RATE: Final = 100_000  # jobs a second
 
 
-async def cancel_matching(request: Request, policy: Policy, match: Match) -> Counted:
+async def cancel_matching(request: Request, policy: Policy, match: Match) -> CancelCounts:
     """Cancel the jobs that match at this moment, in batches, with an entry in the audit trail ahead of it: what breaks
     off has done a part. Who asks was let do that; `match` is `must_be_live`."""
     context = context_of(request)
@@ -34,10 +40,10 @@ async def cancel_matching(request: Request, policy: Policy, match: Match) -> Cou
     return await context.core(Changes).cancel_matching(policy, match)
 
 
-def cancels(policy: Policy, match: Match, rate: int = 0) -> Wanted:
+def cancels(policy: Policy, match: Match, rate: int = 0) -> OperationRequest:
     """A cancel of what matches, as an operation: `rate` jobs a second, 0 for as fast as it goes. Raises
     InvalidRequest."""
-    return Wanted((policy.topic.name, policy.topic.id), rate=rate, cancels=must_be_live(match))
+    return OperationRequest((policy.topic.name, policy.topic.id), rate=rate, cancels=must_be_live(match))
 
 
 class Leases(msgspec.Struct, frozen=True):
@@ -63,19 +69,19 @@ class TakenBack(NamedTuple):
 async def release(request: Request, policy: Policy, leases: Leases, *, refund: bool = False) -> TakenBack:
     """Take leases back. An entry goes into the audit trail ahead of it. Checking the caller's permission comes before
     this."""
-    context, releases = context_of(request), context_of(request).engine.core(Releases)
+    context, changes = context_of(request), context_of(request).core(Changes)
     detail = {name: value for name, value in msgspec.structs.asdict(leases).items() if value} | {"refund": refund}
     by = context.access.actor(request)
     await trail.record(context.pools.rest, by, Action.LEASES_RELEASED, policy.topic.name, detail)
     if leases.seqs is not None:
         held = [Held(Seq(min(seq, BIGINT_MAX)), None, leases.node) for seq in leases.seqs]
-        done, ended = await releases.release(policy, held, refund=refund, until_ms=leases.visible_at)
+        done, ended = await changes.release(policy, held, refund=refund, until_ms=leases.visible_at)
         return TakenBack(len(done), ended, [seq for i, seq in enumerate(leases.seqs) if i not in done])
     if leases.group is not None:
-        counts = await releases.release_group(policy, leases.tenant, leases.group, leases.node, refund=refund)
+        counts = await changes.release_group(policy, leases.tenant, leases.group, leases.node, refund=refund)
         return TakenBack(*counts, [])
     assert leases.node is not None, "the caller names jobs, a group or a worker"
-    return TakenBack(*await releases.release_node(policy, leases.node, refund=refund), [])
+    return TakenBack(*await changes.release_node(policy, leases.node, refund=refund), [])
 
 
 async def requeue_one(context: Context, policy: Policy, seq: Seq, starts: Sequence[str]) -> First | None:
@@ -86,11 +92,71 @@ async def requeue_one(context: Context, policy: Policy, seq: Seq, starts: Sequen
         return None
     (one,) = done
     match one.outcome:
-        case Outcome.KEY_CONFLICT:
+        case RequeueOutcome.KEY_CONFLICT:
             raise KeyConflict("A pending message has its key. It stays where it is.", {"topic": one.topic})
-        case Outcome.TOPIC_GONE:
+        case RequeueOutcome.TOPIC_GONE:
             raise TopicNotFound(one.topic)
-        case Outcome.REQUEUED:
+        case RequeueOutcome.REQUEUED:
             return one.job
         case _:
             assert_never(one.outcome)
+
+
+def must_cover_letters(key: Key | None, policy: Policy) -> None:
+    """Refuse a key that is for the topic and not for its dead letters, which are looked at too. Raises Forbidden."""
+    if policy.config.dead_letter is not None:
+        must_cover(key, policy.config.dead_letter)
+
+
+async def queue_of_letters(context: Context, policy: Policy) -> tuple[str, int] | None:
+    """The queue that the topic's dead letters go to, if there is one."""
+    config = policy.config
+    if config.on_exhausted is not OnExhausted.DEAD_LETTER or config.dead_letter is None:
+        return None
+    try:
+        dead = await context.policies.queue(config.dead_letter)
+    except (TopicNotFound, NotAQueue):
+        return None
+    return dead.topic.name, dead.topic.id
+
+
+async def find_operation(context: Context, given: str, key: Key | None) -> Operation:
+    """An operation by its id. Raises NotFound, also where the key is not for its topic."""
+    try:
+        found = await context.core(Redrives).read(UUID(given))
+    except ValueError:
+        found = None
+    if found is None or (key is not None and not key.covers(found.wanted.topic[0])):
+        raise NotFound(f"There is no operation {given[:80]!r}.")
+    return found
+
+
+async def purge(request: Request, policy: Policy, statuses: Sequence[Status]) -> int:
+    """Delete a topic's jobs by their status, with an entry in the audit trail ahead of it: how many."""
+    context = context_of(request)
+    actor, detail = context.access.actor(request), {"statuses": [one.value for one in statuses]}
+    await trail.record(context.pools.rest, actor, Action.TOPIC_PURGED, policy.topic.name, detail)
+    return await context.core(Purges).purge(policy, statuses)
+
+
+class OperationCount(msgspec.Struct):
+    """How many jobs match; unless `exact`, at least so many. `id`: the operation's, by which it can be asked for; null
+    for a dry run."""
+
+    id: str | None
+    matched: int
+    exact: bool
+
+
+class BegunAnswer(OperationCount):
+    """202: it goes on by itself."""
+
+
+async def begin_or_count(call: Call, wanted: OperationRequest, *, dry_run: bool) -> tuple[int, OperationCount]:
+    """Begin an operation, or count the jobs that it would take: the answer, and its status."""
+    redrives = call.context.core(Redrives)
+    if dry_run:
+        matched = await redrives.count(wanted)
+        return 200, OperationCount(None, matched.count, matched.exact)
+    which, matched = await redrives.begin(wanted, call.context.access.actor(call.request))
+    return 202, OperationCount(str(which), matched.count, matched.exact)

@@ -9,12 +9,17 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from app.errors import BatchTooLarge, InvalidRequest
 from app.features.jobs import v0
-from app.features.jobs.change_rows import Change, Payload
-from app.features.jobs.changes import Changes
+from app.features.jobs.changes import Change, Changes, Payload
 from app.features.jobs.filters import MAX_DATA, MAX_ERROR_PART, MAX_NODE, data_of, must_be_live
-from app.features.jobs.operation_requests import MAX_RATE
-from app.features.jobs.redrive_bodies import OperationCount, begin_or_count
-from app.features.jobs.requests import Leases, cancel_matching, cancels, release
+from app.features.jobs.requests import (
+    MAX_RATE,
+    Leases,
+    OperationCount,
+    begin_or_count,
+    cancel_matching,
+    cancels,
+    release,
+)
 from app.http.bounds import DATUM, MAX_NODE_BYTES, MAX_SEQS, Group, Key, Priority, Seqs, Tag, about, seq_within, text
 from app.http.fields import check_node, check_text, seq_in
 from app.http.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN

@@ -1,0 +1,372 @@
+"""What a job's page is made of: what happened to the job, what is in it, and commands that enqueue it once more.
+
+The history comes from app/kernel/ledger.py; docs/semantics.md, section 13. A payload is shown as JSON in lines that
+fold, as text, or as bytes in hex. JSON is not decoded and written anew, which would round numbers and lose fields that
+are there twice: its own tokens are put into lines. A payload written by SQL may be anything: what is not JSON is shown
+as text, and what is not text in hex.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+from starlette.requests import Request
+
+from app.http.context import context_of
+from app.kernel.forms import PayloadForm, as_json, form_of, is_utf8
+from app.kernel.jobs import Shown
+from app.kernel.ledger import Event, detail_for
+from app.kernel.model import Batch
+
+# What ends a delivery by its holder's word, or by somebody else's; and how it looks.
+_ENDS: Final = {
+    "acked": ("completed", "ok"),
+    "released": ("returned", "watch"),
+    "failed": ("failed", "bad"),
+    "dead_lettered": ("became a dead letter", "bad"),
+    "expired": ("expired", "watch"),
+    "cancelled": ("cancelled", "watch"),
+    "superseded": ("superseded by a newer job of its key", "watch"),
+    "deleted": ("deleted", "watch"),
+}
+_WORDS: Final = {
+    "enqueued": "Enqueued",
+    "unblocked": "Came out behind its group's head",
+    "updated": "Changed",
+    "requeued": "Requeued",
+    "extended": "Lease extended",
+}
+_UNTIL: Final = {
+    "claimed": "until",
+    "extended": "until",
+    "released": "to be had again from",
+    "acked": "its result is kept until",
+}
+SILENT: Final = "its lease ended in silence"
+BARS: Final = 60  # parts of a life that are drawn
+MOST_LINES: Final = 2_000
+MOST_CHARACTERS: Final = 64 * 1024  # of all lines, and of a text
+MOST_BYTES: Final = 4 * 1024  # in hex
+DEEPEST: Final = 128  # levels
+MOST_EDITED: Final = 16 * 1024  # bytes: a form has 64 KiB, and three for many of them
+OPEN_LINES: Final = 200  # a payload of more begins with what is inside of its fields folded
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}:,]|[^\s\[\]{}:,"]+', re.DOTALL)
+_JSON: Final = msgspec.json.Decoder(msgspec.Raw)
+# What a browser would show nothing for, or take for something else: their pictures.
+_PICTURES: Final = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"} | {0x7F: 0x2421}
+MOST_COMMAND: Final = 96 * 1024  # characters; Linux takes 128 KiB an argument
+FIRST: Final = (
+    '{"config": {"type": "queue", "durable": true, "max_deliveries": 20, "dead_letter": "orders.dlq", '
+    '"backoff": {"kind": "exponential", "base_ms": 1000, "cap_ms": 600000, "jitter": "full"}}, '
+    '"records": [{"data": {"order": 1}}]}'
+)
+_LIKE_BYTES: Final = re.compile(rb'\s*\{\s*"\$base64"')
+
+
+class TimelineStep(msgspec.Struct):
+    """Something that happened. Of a delivery: `delivery` is which, `ms` for how long its holder had it, None while that
+    goes on or where it is not known; `ended` in a word, "" while it runs; `extended`, how often. `until_ms` is a time
+    that it set, and `until` says what for. `error`: what its holder said."""
+
+    at_ms: int
+    title: str
+    delivery: int = 0
+    node: str | None = None
+    until: str = ""
+    until_ms: int | None = None
+    ms: int | None = None
+    ended: str = ""
+    tone: str = ""
+    error: str | None = None
+    note: str | None = None
+    extended: int = 0
+
+
+def timeline(events: Sequence[Event], now_ms: int, covered: Callable[[str], bool]) -> list[TimelineStep]:
+    """What happened, the oldest first. `covered`: topics that may be named."""
+    found: list[TimelineStep] = []
+    held: TimelineStep | None = None
+    for event in events:
+        if held is not None and event.event == "extended":
+            held.until_ms, held.extended = event.until_ms, held.extended + 1
+            continue
+        if event.event == "updated" and event.detail == "to be cancelled":
+            found.append(TimelineStep(event.at_ms, "Cancelled; its holder is told", node=event.node))
+            continue
+        by_word = held is not None and event.event in _ENDS and not _late(held, event)
+        if held is not None:
+            _end(held, event) if by_word else _silence(held)
+            held = None
+        if event.event == "claimed":
+            held = TimelineStep(
+                event.at_ms, "Delivery", event.deliveries, event.node, _UNTIL["claimed"], event.until_ms
+            )
+            found.append(held)
+        elif not by_word:
+            found.append(_other(event, covered))
+    if held is not None and held.until_ms is not None and held.until_ms < now_ms:
+        _silence(held)
+    return found
+
+
+def strip_of(found: Sequence[TimelineStep], now_ms: int) -> list[tuple[str, int]]:
+    """The job's life as parts of it, in ms: waiting for a claim, and in somebody's hands. The latest BARS of them; none
+    where it was never claimed."""
+    parts = list(_parts(found, now_ms))[-BARS:]
+    return parts if any(state == "in-flight" for state, _ in parts) else []
+
+
+def _parts(found: Sequence[TimelineStep], now_ms: int) -> Iterator[tuple[str, int]]:
+    waits_from = found[0].at_ms if found else now_ms
+    for step in found:
+        if step.delivery:
+            yield "ready", max(step.at_ms - waits_from, 0)
+            took = max(now_ms - step.at_ms if step.ms is None else step.ms, 1)
+            yield "in-flight", took
+            waits_from = step.at_ms + took
+    if found and found[-1].ended in {_ENDS["released"][0], SILENT}:
+        yield "ready", max(now_ms - waits_from, 0)
+
+
+def _late(held: TimelineStep, event: Event) -> bool:
+    """Whether the lease had ended by its deadline before this came. Another of its job may have come since, too."""
+    return event.event == "superseded" or (held.until_ms is not None and event.at_ms > held.until_ms)
+
+
+def _end(held: TimelineStep, event: Event) -> None:
+    held.ended, held.tone = _ENDS[event.event]
+    held.ms, held.error = event.at_ms - held.at_ms, event.detail
+    held.until, held.until_ms = _UNTIL.get(event.event, ""), event.until_ms
+
+
+def _silence(held: TimelineStep) -> None:
+    held.ended, held.tone = SILENT, "bad"
+    held.ms = None if held.until_ms is None else held.until_ms - held.at_ms
+    held.until_ms = None
+
+
+def _other(event: Event, covered: Callable[[str], bool]) -> TimelineStep:
+    word, tone = _ENDS.get(event.event, ("", ""))
+    title = _WORDS.get(event.event) or f"{word[:1].upper()}{word[1:]}" or event.event
+    said = detail_for(event, covered)
+    is_error = event.event in {"released", "failed", "dead_lettered"}
+    return TimelineStep(
+        event.at_ms,
+        title,
+        node=event.node,
+        until=_UNTIL.get(event.event, "to be had from"),
+        until_ms=event.until_ms,
+        tone=tone,
+        error=said if is_error else None,
+        note=None if is_error else said,
+    )
+
+
+class LineKind(Enum):
+    """What a line of JSON is."""
+
+    VALUE = "value"
+    OPENS = "opens"
+    CLOSES = "closes"
+
+
+_KINDS: Final = {"{": LineKind.OPENS, "[": LineKind.OPENS, "}": LineKind.CLOSES, "]": LineKind.CLOSES}
+_STEPS: Final = {LineKind.OPENS: 1, LineKind.CLOSES: -1, LineKind.VALUE: 0}
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A field or element: a value, or where an object or array begins or ends. `name` is the field's, as it stands
+    there; `comma`: another one follows. `folded`: it opens, and its inside is not shown at first."""
+
+    kind: LineKind
+    text: str
+    name: str = ""
+    comma: bool = False
+    folded: bool = False
+
+
+class PayloadView(msgspec.Struct, frozen=True):
+    """A payload: `lines` of JSON, else `text`, perhaps its bytes in hex. `cut`: there is more of it than is shown.
+    `wrong`: it is not what its content type says."""
+
+    size: int
+    title: str
+    lines: list[Line] = msgspec.field(default_factory=list)
+    text: str = ""
+    is_hex: bool = False
+    cut: bool = False
+    wrong: bool = False
+
+
+def view_payload(payload: bytes, content_type: str | None) -> PayloadView:
+    """A payload of this type; None is JSON."""
+    form, title, size = form_of(content_type), content_type or "application/json", len(payload)
+    if form is PayloadForm.BYTES or not is_utf8(payload):
+        return PayloadView(
+            size, title, text=_hex(payload), is_hex=True, cut=size > MOST_BYTES, wrong=form is not PayloadForm.BYTES
+        )
+    text = payload.decode()
+    if form is PayloadForm.JSON and is_json(payload):
+        lines, cut = _visible_lines(text)
+        return PayloadView(size, title, lines, cut=cut)
+    visible = text[:MOST_CHARACTERS].translate(_PICTURES)
+    return PayloadView(size, title, text=visible, cut=len(text) > MOST_CHARACTERS, wrong=form is PayloadForm.JSON)
+
+
+def text_to_edit(payload: bytes, content_type: str | None) -> str | None:
+    """What a form's field can hold of it and give back as it was; None where that is not so."""
+    if len(payload) > MOST_EDITED or form_of(content_type) is PayloadForm.BYTES or not is_utf8(payload):
+        return None
+    text = payload.decode()
+    return text if text == text.translate(_PICTURES) else None
+
+
+def is_json(payload: bytes) -> bool:
+    """Whether it is JSON."""
+    try:
+        _JSON.decode(payload)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+def lines_of(text: str) -> Iterator[Line]:
+    """JSON in lines: all of its tokens, in their order, as they stand there."""
+    line, name = None, ""
+    for match in _TOKEN.finditer(text):
+        mark = match.group()
+        if line is not None and mark == ",":
+            line = replace(line, comma=True)
+        elif line is not None and mark == ":":
+            name, line = line.text, None
+        elif line is not None and line.kind is LineKind.OPENS and line.text + mark in {"{}", "[]"}:
+            line = replace(line, kind=LineKind.VALUE, text=line.text + mark)
+        else:
+            if line is not None:
+                yield line
+            line, name = Line(_KINDS.get(mark, LineKind.VALUE), mark, name), ""
+    if line is not None:
+        yield line
+
+
+def _visible_lines(text: str) -> tuple[list[Line], bool]:
+    """Its lines as far as they are shown, with an end to what is open there; and whether there are more."""
+    found: list[Line] = []
+    left, depth, cut = MOST_CHARACTERS, 0, False
+    for line in lines_of(text):
+        if len(found) == MOST_LINES or left <= 0 or depth > DEEPEST:
+            cut = True
+            break
+        cut = len(line.text) > left
+        found.append(replace(line, text=f"{line.text[:left]}…") if cut else line)
+        left -= len(line.text) + len(line.name)
+        depth += _STEPS[line.kind]
+    if len(found) > OPEN_LINES:
+        found = list(_fold(found))
+    return found + [Line(LineKind.CLOSES, "…")] * depth, cut
+
+
+def _fold(lines: list[Line]) -> Iterator[Line]:
+    depth = 0
+    for line in lines:
+        depth += _STEPS[line.kind]
+        yield replace(line, folded=True) if line.kind is LineKind.OPENS and depth > 1 else line
+
+
+def _hex(payload: bytes) -> str:
+    """Sixteen bytes a line: where they are, what they are, and which characters."""
+    rows = []
+    for start in range(0, min(len(payload), MOST_BYTES), 16):
+        part = payload[start : min(start + 16, MOST_BYTES)]
+        letters = "".join(chr(byte) if 32 <= byte < 127 else "·" for byte in part)
+        rows.append(f"{start:08x}  {part.hex(' '):<47}  {letters}")
+    return "\n".join(rows)
+
+
+def batch_of(job: Shown) -> Batch:
+    """The same payload with the same options, to be had at once. Not its key, by which it would be the job itself that
+    is written; nor its time to live, which is the topic's then."""
+    return Batch.of(
+        [job.payload],
+        tags=[job.tag],
+        metadata=[job.metadata],
+        tenants=[job.tenant],
+        priorities=[job.priority],
+        max_deliveries=[job.max_deliveries],
+        content_types=[job.content_type],
+        groups=[job.group],
+    )
+
+
+def record_of(job: Shown) -> bytes:
+    """The same as the API takes it."""
+    options = {
+        "tag": job.tag,
+        "tenant": job.tenant or None,
+        "priority": job.priority or None,
+        "max_deliveries": job.max_deliveries,
+        "content_type": job.content_type,
+        "group": job.group,
+    }
+    data = as_json(job.payload, job.content_type)
+    if form_of(job.content_type) is PayloadForm.JSON and _LIKE_BYTES.match(job.payload):
+        # The API would take it for bytes; as bytes that are JSON it is what it was.
+        data = b'{"$base64":"%b"}' % base64.b64encode(job.payload)
+        options["content_type"] = job.content_type or "application/json"
+    given = msgspec.json.encode({name: value for name, value in options.items() if value is not None})[1:-1]
+    meta = b"" if job.metadata is None else b',"meta":%b' % job.metadata.encode()
+    return b'{"data":%b%b%b%b}' % (data, meta, b"," if given else b"", given)
+
+
+def clone_command(base: str, topic: str, job: Shown, *, guarded: bool) -> str | None:
+    """A command for bash that enqueues it once more; None where that is longer than one may be, or its payload is not
+    what its type says. `guarded`: it takes a key, which is in HOLDFAST_API_KEY then."""
+    if len(job.payload) > MOST_COMMAND:
+        return None
+    try:
+        body = (b'{"records":[%b]}' % record_of(job)).decode()
+    except UnicodeDecodeError:
+        return None  # JSON that is none
+    text = _post(base, topic, body, guarded=guarded)
+    return text if len(text.encode()) <= MOST_COMMAND else None
+
+
+def first_job_command(request: Request) -> str:
+    """A command for bash that makes a queue, with its first job, at the address that the request came to."""
+    return _post(base_of(request), "orders", FIRST, guarded=context_of(request).access.directory.guarded)
+
+
+def base_of(request: Request) -> str:
+    """The address of the service, as the browser has it. Where a proxy ends TLS, the page that led here tells, or the
+    proxy, if it is trusted."""
+    host = request.url.netloc
+    is_secure = request.headers.get("referer", "").startswith(f"https://{host}/")
+    return f"{'https' if is_secure else context_of(request).access.scheme(request)}://{host}"
+
+
+def _post(base: str, topic: str, body: str, *, guarded: bool) -> str:
+    key = """ -H "authorization: Bearer $HOLDFAST_API_KEY\"""" if guarded else ""
+    lines = (f"curl {quote(f'{base}/v0/topics/{topic}')}{key}", "-H 'content-type: application/json'")
+    return " \\\n  ".join((*lines, f"--data-raw {quote(body)}"))
+
+
+def quote(text: str) -> str:
+    """One word for bash, which a terminal takes as it stands: what it would act upon is written as numbers."""
+    if text.isprintable():
+        return shlex.quote(text)
+    return "$'" + "".join(_escape(letter) for letter in text) + "'"
+
+
+def _escape(letter: str) -> str:
+    if letter in "\\'":
+        return f"\\{letter}"
+    if letter.isprintable():
+        return letter
+    return "".join(f"\\x{byte:02x}" for byte in letter.encode())
