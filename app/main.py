@@ -45,8 +45,8 @@ from app.features import (
     webhooks,
 )
 from app.features.upkeep.reapers import Reapers
+from app.features.webhooks.http import AllowedTargets
 from app.features.webhooks.sender import Sender
-from app.features.webhooks.targets import Allowed
 from app.http import openapi
 from app.http.access import Access, UnknownKey
 from app.http.calls import Service
@@ -249,7 +249,7 @@ async def _features(engine: Engine) -> AsyncIterator[None]:
 def _sender(settings: Settings, pools: Pools, engine: Engine) -> Sender:
     """What tells receivers of webhooks."""
     secret = None if settings.webhook_secret is None else settings.webhook_secret.get_secret_value()
-    return Sender(pools, engine, allowed=Allowed(*settings.webhook_targets), secret=secret)
+    return Sender(pools, engine, allowed=AllowedTargets(*settings.webhook_targets), secret=secret)
 
 
 def _spans(settings: Settings, slot: int) -> Spans | None:

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from redis.asyncio import Redis as Client
 
 from app.features.webhooks import http as hooks
-from app.features.webhooks.targets import Allowed
+from app.features.webhooks.http import AllowedTargets
 from app.kernel.topics.hints import Hints
 from tests.api.dialect import Topic, accepted
 from tests.api.keyring import Services
@@ -146,6 +146,6 @@ async def test_a_receivers_answer_is_a_status_or_none(answer: bytes, monkeypatch
     status: int | None = None
     with contextlib.suppress(hooks.AnswerError, TimeoutError, OSError):
         async with asyncio.timeout(20):
-            status = await hooks.post(receiver.url(), {}, b"{}", Allowed(frozenset({"127.0.0.1"})))
+            status = await hooks.post(receiver.url(), {}, b"{}", AllowedTargets(frozenset({"127.0.0.1"})))
     await receiver.down()
     assert status is None or 100 <= status <= 599

@@ -16,9 +16,9 @@ import httpx
 import pytest
 
 from app.features.webhooks import http as client
-from app.features.webhooks import places
-from app.features.webhooks.places import Places
-from app.features.webhooks.targets import Allowed, BlockedError, addresses_of
+from app.features.webhooks import sender
+from app.features.webhooks.http import AllowedTargets, BlockedError, addresses_of
+from app.features.webhooks.sender import Places
 from tests.api.dialect import Topic, accepted, eventually
 from tests.api.keyring import Services
 from tests.api.process import Process
@@ -106,7 +106,7 @@ async def test_a_huge_answer_is_not_read(queue: Topic, receiver: Receiver) -> No
 
 
 async def test_a_head_without_end_and_silence_are_given_up(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    allowed = Allowed(frozenset({"127.0.0.1"}))
+    allowed = AllowedTargets(frozenset({"127.0.0.1"}))
     receiver.answers = [b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 100_000]
     with pytest.raises(client.AnswerError):
         await client.post(receiver.url(), {}, b"{}", allowed)
@@ -138,22 +138,22 @@ async def test_a_head_without_end_and_silence_are_given_up(receiver: Receiver, m
 )
 async def test_what_is_not_public_is_blocked(host: str) -> None:
     with pytest.raises(BlockedError):
-        await addresses_of(host, 80, Allowed())
+        await addresses_of(host, 80, AllowedTargets())
 
 
 @pytest.mark.parametrize("host", ["1.1.1.1", "2606:4700:4700::1111", "::ffff:1.1.1.1"])
 async def test_what_is_public_is_not(host: str) -> None:
-    assert await addresses_of(host, 80, Allowed()) == [host]
+    assert await addresses_of(host, 80, AllowedTargets()) == [host]
 
 
 async def test_what_is_allowed_is_allowed_by_the_address_that_counts() -> None:
-    private = Allowed(networks=(ipaddress.ip_network("10.0.0.0/8"),))
+    private = AllowedTargets(networks=(ipaddress.ip_network("10.0.0.0/8"),))
     assert await addresses_of("10.1.2.3", 80, private)
     assert await addresses_of("::ffff:10.1.2.3", 80, private)
     for host in ("192.168.1.1", "localhost"):
         with pytest.raises(BlockedError):
             await addresses_of(host, 80, private)
-    assert await addresses_of("LOCALHOST", 80, Allowed(frozenset({"localhost"})))
+    assert await addresses_of("LOCALHOST", 80, AllowedTargets(frozenset({"localhost"})))
 
 
 class Names:
@@ -181,13 +181,13 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Names:
 
 async def test_of_a_names_addresses_only_those_that_may_be_are_connected_to(names: Names) -> None:
     names.answers["mixed.test"] = [["10.0.0.1", "1.1.1.1", "::1"]]
-    assert await addresses_of("mixed.test", 80, Allowed()) == ["1.1.1.1"]
+    assert await addresses_of("mixed.test", 80, AllowedTargets()) == ["1.1.1.1"]
 
 
 async def test_a_name_that_is_another_one_a_moment_later_leads_nowhere_else(names: Names, receiver: Receiver) -> None:
     """The first answer may be connected to, though nobody listens there; the second is where the canary listens."""
     names.answers["rebound.test"] = [["127.0.0.9"], ["127.0.0.1"]]
-    allowed = Allowed(networks=(ipaddress.ip_network("127.0.0.9/32"),))
+    allowed = AllowedTargets(networks=(ipaddress.ip_network("127.0.0.9/32"),))
     with pytest.raises(ConnectionRefusedError):
         await client.post(receiver.url(host="rebound.test"), {}, b"{}", allowed)
     assert names.asked == ["rebound.test"]
@@ -215,7 +215,7 @@ async def test_only_who_has_a_certificate_for_the_name_is_told(
 ) -> None:
     async def told(host: str) -> int:
         names.answers[host] = [["127.0.0.1"]]
-        return await client.post(f"https://{host}:{receiver.port}/hook", {}, b"{}", Allowed(frozenset({host})))
+        return await client.post(f"https://{host}:{receiver.port}/hook", {}, b"{}", AllowedTargets(frozenset({host})))
 
     with pytest.raises(ssl.SSLCertVerificationError, match="self-signed"):
         await told("hook.test")
@@ -230,11 +230,11 @@ async def test_a_receiver_that_hangs_holds_up_nobody_else(
     services: Services, queue: Topic, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "TIMEOUT_SECONDS", 0.5)
-    monkeypatch.setattr(places, "SLOW_SECONDS", 0.5)
+    monkeypatch.setattr(sender, "SLOW_SECONDS", 0.5)
     other = Receiver()
     await other.up()
     receiver.hold = True
-    count = places.AT_ONCE * 3
+    count = sender.AT_ONCE * 3
     await queue.append(*({"data": i, "webhook": receiver.url()} for i in range(count)))
     await queue.append({"data": count, "webhook": other.url()})
     jobs = await queue.claim(max=count + 1)
@@ -258,13 +258,13 @@ async def _more(receiver: Receiver, count: int) -> bool:
 
 def test_a_slow_destination_has_few_places_until_it_is_quick_again() -> None:
     room = Places()
-    for _ in range(places.AT_ONCE):
+    for _ in range(sender.AT_ONCE):
         assert room.take("a")
     assert room.free == 0
-    for _ in range(places.AT_ONCE):
-        room.leave("a", places.SLOW_SECONDS)
-    taken = [room.take("a") for _ in range(places.AT_ONCE)]
-    assert taken.count(True) == places.SLOW_AT_ONCE
+    for _ in range(sender.AT_ONCE):
+        room.leave("a", sender.SLOW_SECONDS)
+    taken = [room.take("a") for _ in range(sender.AT_ONCE)]
+    assert taken.count(True) == sender.SLOW_AT_ONCE
     assert room.take("b"), "nobody else's"
     room.leave("a", 0.1)
     assert all(room.take("a") for _ in range(room.free))

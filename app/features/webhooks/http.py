@@ -1,28 +1,109 @@
-"""One POST: to an address that was checked, no redirect followed, and of the answer only its status."""
+"""One signed POST: to an address that was checked, without redirects, and reading only the answer's status.
+
+Nothing private may be a target unless the operator allows it. Signatures are those of Standard Webhooks, version 1.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import contextlib
+import functools
+import hashlib
+import hmac
+import ipaddress
+import socket
 import ssl
 from collections.abc import Mapping
-from functools import cache
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 from urllib.parse import urlsplit
 
-from app.features.webhooks.targets import Allowed, addresses_of
+import msgspec
+
+from app.settings import Network
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 TIMEOUT_SECONDS: Final = 15.0  # for all of it
 CONNECT_SECONDS: Final = 5.0  # to one address
 MAX_HEAD_BYTES: Final = 32 * 1024  # of an answer
+PREFIX: Final = "whsec_"
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+# Not public, though ipaddress may say so: IPv4 written as IPv6, a network's own NAT64, the former site-local addresses,
+# protocols' own, and relays.
+_RESERVED: Final = tuple(
+    map(ipaddress.ip_network, ("::/96", "64:ff9b:1::/48", "fec0::/10", "192.0.0.0/24", "192.88.99.0/24"))
+)
+_LOOKUPS: Final = ThreadPoolExecutor(8, "webhook-lookup")  # so that a silent name server holds up no other work
+
+
+class BlockedError(Exception):
+    """No request may go to this host."""
 
 
 class AnswerError(Exception):
-    """What came back is no answer to an HTTP request."""
+    """The answer is not HTTP."""
 
 
-async def post(url: str, headers: Mapping[str, str], body: bytes, allowed: Allowed) -> int:
-    """Send a request; the status of its answer, whose body is not read.
+class AllowedTargets(msgspec.Struct, frozen=True):
+    """Targets that an operator allows besides public addresses: host names in lower case, and networks."""
+
+    hosts: frozenset[str] = frozenset()
+    networks: tuple[Network, ...] = ()
+
+    def covers(self, host: str, address: Address) -> bool:
+        """Whether a request to this host may go to this address."""
+        inner = embedded_ipv4(address)
+        if host.lower() in self.hosts or any(one in net for net in self.networks for one in (address, inner)):
+            return True
+        return _is_public(address) and _is_public(inner)
+
+
+def embedded_ipv4(address: Address) -> Address:
+    """The IPv4 address that an IPv6 address stands for; the address itself if it stands for none."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    teredo = address.teredo
+    return address.ipv4_mapped or address.sixtofour or (teredo[1] if teredo else address)
+
+
+def _is_public(address: Address) -> bool:
+    return address.is_global and not address.is_multicast and not any(address in net for net in _RESERVED)
+
+
+async def addresses_of(host: str, port: int, allowed: AllowedTargets) -> list[str]:
+    """The addresses of a host that a request may go to, at least one. Connect to these: a second look-up could answer
+    others. Raises BlockedError, and OSError if the host is not known."""
+    look_up = functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().run_in_executor(_LOOKUPS, look_up)
+    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    fit = [one for one in addresses if allowed.covers(host, ipaddress.ip_address(one))]
+    if not fit:
+        raise BlockedError(f"{host} is {addresses[0]}, which is not public: HOLDFAST_WEBHOOK_ALLOW can allow it")
+    return fit
+
+
+def signature(secret: str, identity: str, timestamp: int, body: bytes) -> str:
+    """The signature of `id.timestamp.body`. A secret that begins with whsec_ is base64, any other is taken as it is."""
+    mac = hmac.new(_key_of(secret), b"%b.%d.%b" % (identity.encode(), timestamp, body), hashlib.sha256)
+    return "v1," + base64.b64encode(mac.digest()).decode()
+
+
+def _key_of(secret: str) -> bytes:
+    if secret.startswith(PREFIX):
+        try:
+            return base64.b64decode(secret.removeprefix(PREFIX), validate=True)
+        except binascii.Error:
+            pass
+    return secret.encode()
+
+
+async def post(url: str, headers: Mapping[str, str], body: bytes, allowed: AllowedTargets) -> int:
+    """Send a request. Returns the status of the answer, whose body is not read.
 
     Raises BlockedError, AnswerError, TimeoutError, ssl.SSLError and OSError.
     """
@@ -31,19 +112,19 @@ async def post(url: str, headers: Mapping[str, str], body: bytes, allowed: Allow
     port = parts.port or (443 if secure else 80)
     async with asyncio.timeout(TIMEOUT_SECONDS):
         addresses = await addresses_of(host, port, allowed)
-        reader, writer = await _connected(addresses, port, host if secure else None)
+        reader, writer = await _connect(addresses, port, host if secure else None)
         try:
             target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
             own = {"host": parts.netloc, "content-length": str(len(body)), "connection": "close"}
-            return await _asked(reader, writer, target, own | dict(headers), body)
+            return await _send(reader, writer, target, own | dict(headers), body)
         finally:
             writer.transport.abort()
 
 
-async def _connected(
+async def _connect(
     addresses: list[str], port: int, server: str | None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """The first of these that answers; with TLS for the name `server`, if one is given."""
+    """Connect to the first address that answers; with TLS if `server` names one."""
     for last, address in ((one is addresses[-1], one) for one in addresses):
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
@@ -56,7 +137,7 @@ async def _connected(
     raise AssertionError("there is one address at least")
 
 
-async def _asked(
+async def _send(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
     target: str,
@@ -70,7 +151,7 @@ async def _asked(
         request = h11.Request(method="POST", target=target, headers=list(headers.items()))
         for part in (request, h11.Data(data=body), h11.EndOfMessage()):
             writer.write(connection.send(part) or b"")
-        with contextlib.suppress(ConnectionError):  # who answers before it has read all may have said why
+        with contextlib.suppress(ConnectionError):  # a server that answers before it has read all may say why
             await writer.drain()
         while not isinstance(event := connection.next_event(), h11.Response):
             if event is h11.NEED_DATA:
@@ -82,6 +163,6 @@ async def _asked(
         raise AnswerError(str(error)) from None
 
 
-@cache
+@functools.cache
 def _context() -> ssl.SSLContext:
     return ssl.create_default_context()

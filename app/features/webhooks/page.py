@@ -1,4 +1,4 @@
-"""/admin/webhooks: who is told of jobs, what is still to be sent, and what was given up."""
+"""/admin/webhooks: the topics that have webhooks, deliveries that wait, and deliveries that were given up."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from app.pages.render import page
 MOST: Final = 200  # topics that are listed
 
 
-class Told(msgspec.Struct, frozen=True):
-    """Whom a topic tells of which ends; "" for those alone whom its records name."""
+class TopicHook(msgspec.Struct, frozen=True):
+    """The webhook of a topic; `url` "" if only its records name one."""
 
     topic: str
     url: str
@@ -42,8 +42,11 @@ async def show(request: Request) -> Response:
         given_up = statuses.failed
         failures = await context.core(FailureReader).largest(policy, SECONDS)
     view = await context.core(Overview).read()
-    hooks = [(one.name, one.policy.config.webhook) for one in view.topics]
-    told = [Told(name, hook.url or "", ", ".join(hook.on)) for name, hook in hooks if hook is not None]
+    hooks = [
+        TopicHook(one.name, hook.url or "", ", ".join(hook.on))
+        for one in view.topics
+        if (hook := one.policy.config.webhook) is not None
+    ]
     return page(
         request,
         "webhooks.html",
@@ -53,7 +56,7 @@ async def show(request: Request) -> Response:
         given_up=given_up,
         failures=failures,
         silence=SILENCE,
-        told=told[:MOST],
-        more=max(len(told) - MOST, 0),
+        hooks=hooks[:MOST],
+        more=max(len(hooks) - MOST, 0),
         unseen=view.unseen,
     )

@@ -1,4 +1,4 @@
-"""Sends what is to be told: a worker of the service's own queue of deliveries, in each of its processes."""
+"""Sends webhooks: a worker of the service's own queue of deliveries, in each process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import random
 import secrets
 import ssl
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -22,9 +23,7 @@ from app.base.metrics import catalogue
 from app.base.outages import UNREACHABLE
 from app.errors import HoldfastError, InvalidRequest, NotAQueue, TopicNotFound
 from app.features.webhooks import http
-from app.features.webhooks.places import Places
-from app.features.webhooks.signature import signature
-from app.features.webhooks.targets import Allowed, BlockedError
+from app.features.webhooks.http import AllowedTargets, BlockedError, signature
 from app.kernel.claim.consumer import Return
 from app.kernel.claim.walk import Claimer
 from app.kernel.model import Held, Job
@@ -38,15 +37,19 @@ if TYPE_CHECKING:
 
 LEASE_MS: Final = 60_000  # several times what one request may take: no heartbeats are needed
 WAIT_SECONDS: Final = 10.0
-REST_MS: Final = 30_000  # until one is looked at again whose receiver is slow; up to twice as long
-LOOK_SECONDS: Final = 5.0  # while there is nothing yet that was ever to be told
+REST_MS: Final = 30_000  # before a delivery to a slow receiver is tried again; up to twice as long
+LOOK_SECONDS: Final = 5.0  # until the first delivery makes the topic
 GONE: Final = 410
+AT_ONCE: Final = 32  # requests of one process
+SLOW_AT_ONCE: Final = 4  # of them, to a slow destination
+SLOW_SECONDS: Final = 2.0
+MOST_SLOW: Final = 10_000
 
 log = logging.getLogger(__name__)
 
 
 class _Delivery(msgspec.Struct):
-    """What `holdfast.tell` has written."""
+    """The payload that `holdfast.tell` has written."""
 
     url: str
     topic: str
@@ -63,7 +66,7 @@ _delivery = msgspec.json.Decoder(_Delivery)
 
 
 def _delivery_of(job: Job) -> _Delivery | None:
-    """None: somebody has changed it."""
+    """The delivery that a job holds; None if somebody has changed it."""
     try:
         delivery = _delivery.decode(job.payload)
         check_url(delivery.url, "url")
@@ -72,15 +75,47 @@ def _delivery_of(job: Job) -> _Delivery | None:
     return delivery
 
 
-class Ended(Exception):
-    """A request that was not taken, and is not sent again."""
+class Places:
+    """Places for requests under way, so that a slow receiver holds up only its own. A destination is slow if its last
+    request took SLOW_SECONDS or longer."""
+
+    def __init__(self) -> None:
+        self._taken: Counter[str] = Counter()
+        self._slow: dict[str, None] = {}  # the longest known first
+
+    @property
+    def free(self) -> int:
+        """How many places are free."""
+        return AT_ONCE - self._taken.total()
+
+    def take(self, destination: str) -> bool:
+        """Take a place. False if the destination is slow and its places are taken."""
+        if destination in self._slow and self._taken[destination] >= SLOW_AT_ONCE:
+            return False
+        self._taken[destination] += 1
+        return True
+
+    def leave(self, destination: str, seconds: float) -> None:
+        """Give a place back after a request that took this long."""
+        self._taken[destination] -= 1
+        if not self._taken[destination]:
+            del self._taken[destination]
+        self._slow.pop(destination, None)
+        if seconds >= SLOW_SECONDS:
+            self._slow[destination] = None
+            if len(self._slow) > MOST_SLOW:
+                del self._slow[next(iter(self._slow))]
+
+
+class Undeliverable(Exception):
+    """A delivery that is given up: another try would not help."""
 
 
 class Sender:
     """Claims deliveries and sends them, as many at once as there are places. One that is not answered with 2xx is sent
-    again as the topic's backoff says, until its deliveries are spent; `secret` signs for topics that have none."""
+    again after the topic's backoff, as often as its deliveries allow. `secret` signs for topics that have none."""
 
-    def __init__(self, pools: Pools, engine: Engine, *, allowed: Allowed, secret: str | None) -> None:
+    def __init__(self, pools: Pools, engine: Engine, *, allowed: AllowedTargets, secret: str | None) -> None:
         self._pools = pools
         self._engine = engine
         self._allowed = allowed
@@ -100,7 +135,7 @@ class Sender:
         self._loop.start()
 
     async def stop(self) -> None:
-        """Send no more. What is under way goes back at once, though it may have arrived."""
+        """Send no more. Deliveries under way go back at once, though they may have arrived."""
         await self._loop.stop()
         await tasks.end(*self._sending)
 
@@ -119,7 +154,7 @@ class Sender:
         for job in await self._engine.claims.claim(Claimer(policy, self._node, room, LEASE_MS), WAIT_SECONDS):
             delivery = _delivery_of(job)
             if delivery is None:
-                await self._engine.settlements.fail(policy, self._held(job), ["it is no delivery"])
+                await self._engine.settlements.fail(policy, self._leases(job), ["it is no delivery"])
             elif self._places.take(delivery.destination):
                 task = asyncio.create_task(self._send(policy, job, delivery))
                 self._sending.add(task)
@@ -127,26 +162,26 @@ class Sender:
             else:
                 later.append(job)
         if later:
-            # Their receivers are slow, and have enough to do. That is no try.
+            # Their receivers are slow and have enough to do. It does not count as a try.
             returns = [Return(delay_ms=int(REST_MS * random.uniform(1, 2)), refunds=None) for _ in later]  # noqa: S311
-            await self._engine.settlements.nack(policy, self._held(*later), returns)
+            await self._engine.settlements.nack(policy, self._leases(*later), returns)
 
-    def _held(self, *jobs: Job) -> list[Held]:
+    def _leases(self, *jobs: Job) -> list[Held]:
         return [Held(job.seq, UUID(job.lease), self._node) for job in jobs]
 
     async def _send(self, policy: Policy, job: Job, delivery: _Delivery) -> None:
-        settlements, held = self._engine.settlements, self._held(job)
+        settlements, held = self._engine.settlements, self._leases(job)
         began = time.monotonic()
         try:
             try:
-                error = await self._told(policy, job, delivery)
-            except Ended as ended:
-                await settlements.fail(policy, held, [str(ended)])
+                refusal = await self._deliver(policy, job, delivery)
+            except Undeliverable as error:
+                await settlements.fail(policy, held, [str(error)])
                 return
-            if error is None:
+            if refusal is None:
                 await settlements.ack(policy, held)
             else:
-                await settlements.nack(policy, held, [Return(delay_ms=None, error=error)])
+                await settlements.nack(policy, held, [Return(delay_ms=None, error=refusal)])
         except asyncio.CancelledError:
             await settlements.give_back(policy, self._node, [job])
             raise
@@ -157,11 +192,11 @@ class Sender:
         finally:
             self._places.leave(delivery.destination, time.monotonic() - began)
 
-    async def _told(self, policy: Policy, job: Job, delivery: _Delivery) -> str | None:
-        """Send it once: None if it was taken, else why not. Raises Ended."""
+    async def _deliver(self, policy: Policy, job: Job, delivery: _Delivery) -> str | None:
+        """Send it once: None if the receiver took it, else why not. Raises Undeliverable."""
         secret = await webhooks.secret_of(self._pools.rest, delivery.topic, delivery.topic_id) or self._secret
         if secret is None:
-            raise self._ended("unsigned", "there is no secret any more to sign with")
+            raise self._give_up("unsigned", "there is no secret any more to sign with")
         body, identity, now = bytes(delivery.body), f"msg_{policy.topic.id}_{job.seq}", int(time.time())
         headers = {
             "content-type": "application/json",
@@ -174,7 +209,7 @@ class Sender:
         try:
             status = await http.post(delivery.url, headers, body, self._allowed)
         except BlockedError as error:
-            raise self._ended("blocked", str(error)) from None
+            raise self._give_up("blocked", str(error)) from None
         except TimeoutError:
             error_text = f"no answer within {http.TIMEOUT_SECONDS:.0f} s"
         except (http.AnswerError, ssl.SSLError, OSError, UnicodeError) as error:
@@ -185,12 +220,12 @@ class Sender:
                 self._outcomes["delivered"].add()
                 return None
             if status == GONE:
-                raise self._ended("gone", "HTTP 410: it is not to be told any more")
+                raise self._give_up("gone", "HTTP 410: it is not to be told any more")
             self._outcomes["refused"].add()
             return f"HTTP {status}" + (": redirects are not followed" if 300 <= status < 400 else "")
         self._outcomes["unreachable"].add()
         return error_text
 
-    def _ended(self, outcome: str, why: str) -> Ended:
+    def _give_up(self, outcome: str, why: str) -> Undeliverable:
         self._outcomes[outcome].add()
-        return Ended(why)
+        return Undeliverable(why)
