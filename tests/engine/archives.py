@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from app.base.db.pool import Pools
 from app.features.archive import archive
-from app.features.archive.archive import Most, Part
-from app.features.archive.replays import Replays
+from app.features.archive.archive import ArchivePart
+from app.features.archive.replays import BatchLimits, Replays
 from app.kernel.counts import inspector
 from app.kernel.engine import Engine
 from app.kernel.topics.policy import Policy
@@ -49,9 +49,9 @@ async def counted(pools: Pools, policy: Policy) -> int:
 def in_batches(engine: Engine, jobs: int, payload_bytes: int = 1 << 30) -> Replays:
     """The engine's replays, in batches of so many jobs."""
     replays = Replays(engine)
-    replays.most = Most(jobs, payload_bytes)
+    replays.limits = BatchLimits(jobs, payload_bytes)
     return replays
 
 
-async def archived(pools: Pools, policy: Policy) -> list[archive.Archived]:
-    return await archive.page(pools.rest, policy.topic, Part(), 10_000)
+async def archived(pools: Pools, policy: Policy) -> list[archive.ArchivedJob]:
+    return await archive.page(pools.rest, policy.topic, ArchivePart(), 10_000)

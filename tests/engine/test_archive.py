@@ -10,7 +10,7 @@ import pytest
 
 from app.base.db.pool import Pools
 from app.features.archive import archive
-from app.features.archive.archive import Part
+from app.features.archive.archive import ArchivePart
 from app.features.archive.replays import Replays
 from app.kernel.claim.consumer import Return
 from app.kernel.model import Batch
@@ -102,11 +102,11 @@ async def test_the_log_is_paged_newest_first_and_purged_by_time(machine: Machine
     for _ in range(5):
         seqs += await complete(machine, queue, 4)
     pages, before = [], None
-    while page := await archive.page(pools.rest, queue.topic, Part(before=before), 3):
+    while page := await archive.page(pools.rest, queue.topic, ArchivePart(before=before), 3):
         pages += [row.seq for row in page]
-        before = archive.Place(page[-1].finished_at, page[-1].seq)
+        before = archive.ArchivePlace(page[-1].finished_at, page[-1].seq)
     assert pages == seqs[::-1]
-    assert [row.seq for row in await archive.page(pools.rest, queue.topic, Part(offset=5), 3)] == seqs[::-1][5:8]
+    assert [row.seq for row in await archive.page(pools.rest, queue.topic, ArchivePart(offset=5), 3)] == seqs[::-1][5:8]
     assert await archive.count(pools.rest, queue.topic, 0, 100) == 20
     assert await archive.count(pools.rest, queue.topic, 0, 7) == 7
     middle = (await archived(pools, queue))[10].finished_at
@@ -136,7 +136,7 @@ async def test_what_lies_beyond_the_window_is_not_shown(machine: Machine, queue:
     await complete(machine, queue, 2)
 
     async def over() -> bool:
-        return await archive.page(pools.rest, queue.topic, Part(50), 10) == []
+        return await archive.page(pools.rest, queue.topic, ArchivePart(50), 10) == []
 
     await until(over, "they are older than 50 ms")
     assert await archive.count(pools.rest, queue.topic, 50, 10) == 0

@@ -12,9 +12,8 @@ from asyncpg.pgproto.pgproto import UUID
 
 from app.base.db.pool import Pools
 from app.errors import NotReplayable, OutsideWindow, ShuttingDown, TopicNotFound
-from app.features.archive import archive
-from app.features.archive.archive import Most
-from app.features.archive.replays import Replays
+from app.features.archive import replays
+from app.features.archive.replays import BatchLimits, Replays
 from app.kernel.model import Batch, Held
 from app.kernel.topics import store
 from app.kernel.topics.policy import Policy
@@ -231,15 +230,15 @@ async def test_one_that_was_left_long_ago_is_not_joined(
     machine: Machine, queue: Policy, pools: Pools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await complete(machine, queue, 5)
-    left = await archive.begin(pools.rest, queue.topic, None, 0)
+    left = await replays.begin(pools.rest, queue.topic, None, 0)
     assert left is not None
     await complete(machine, queue, 5)
-    monkeypatch.setattr(archive, "JOIN_MS", 0)
+    monkeypatch.setattr(replays, "JOIN_MS", 0)
     done = await machine.engine.core(Replays).replay(queue, None)
     assert (done.enqueued, done.joined) == (10, False)
     # Who was at the old one finds that it is over.
-    assert await archive.look(pools.rest, queue.topic, left) is None
-    assert await archive.replay(pools.rest, queue.topic, left, Most(), 0) is None
+    assert await replays.look(pools.rest, queue.topic, left) is None
+    assert await replays.replay(pools.rest, queue.topic, left, BatchLimits(), 0) is None
 
 
 async def test_the_window_bounds_what_is_replayed(machine: Machine, queue: Policy, make_queue: Make) -> None:
@@ -252,7 +251,7 @@ async def test_the_window_bounds_what_is_replayed(machine: Machine, queue: Polic
     done = await machine.engine.core(Replays).replay(day, now - timedelta(hours=23))
     assert done.enqueued == 3
     instant = await make_queue(queue.topic.name, replayable=True, replay_window_ms=1)
-    over = await archive.begin(machine.pools.rest, instant.topic, None, 1)
+    over = await replays.begin(machine.pools.rest, instant.topic, None, 1)
     assert over is not None
     assert over.until_time - over.from_time == timedelta(milliseconds=1)
 

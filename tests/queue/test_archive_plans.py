@@ -13,8 +13,8 @@ import asyncpg
 import pytest
 
 from app.base.db.pool import PLANNER
-from app.features.archive import archive
-from app.features.archive.archive import Replay
+from app.features.archive import replays
+from app.features.archive.replays import Replay
 from app.kernel.model import Topic
 from app.kernel.topics import store
 from app.kernel.topics.policy import DEFAULTS, AskedSettings, Policy, resolve
@@ -101,7 +101,7 @@ async def new_world(new_database: Callable[[], Awaitable[str]]) -> AsyncIterator
 @pytest.mark.parametrize("analyzed", [False, True])
 async def test_it_costs_what_it_answers(analyzed: bool, new_database: Callable[[], Awaitable[str]]) -> None:
     async with new_world(new_database) as world:
-        run = await archive.begin(world.db, world.topic, None, 0)
+        run = await replays.begin(world.db, world.topic, None, 0)
         assert run is not None
         middle = run.until_time.replace(hour=0, minute=30, second=0, microsecond=0) - timedelta(days=DAYS // 2)
         if not analyzed:
@@ -112,5 +112,5 @@ async def test_it_costs_what_it_answers(analyzed: bool, new_database: Callable[[
             await world.db.execute("ANALYZE")
         found = await world.pages(run, middle)
         assert {name: pages for name, pages in found.items() if pages > BOUNDS.get(name, 0)} == {}
-        done = await archive.replay(world.db, world.topic, run, archive.Most(N), 0)
+        done = await replays.replay(world.db, world.topic, run, replays.BatchLimits(N), 0)
         assert done is None, "it is in the middle, and not where it began"

@@ -9,9 +9,9 @@ from datetime import timedelta
 import pytest
 
 from app.base.db.pool import Pools
-from app.features.archive import archive as archived
-from app.features.archive import sweep as archive
-from app.features.archive.archive import Most, Part
+from app.features.archive import archive, replays
+from app.features.archive.archive import ArchivePart
+from app.features.archive.replays import BatchLimits
 from app.kernel.model import Connection
 from app.kernel.topics import store
 from app.kernel.topics.policy import Policy
@@ -72,7 +72,7 @@ async def left(own: Pools, policy: Policy) -> int:
 
 async def too_old(own: Pools, policy: Policy) -> None:
     async def over() -> bool:
-        return await archived.page(own.rest, policy.topic, Part(policy.config.replay_window_ms), 1) == []
+        return await archive.page(own.rest, policy.topic, ArchivePart(policy.config.replay_window_ms), 1) == []
 
     await until(over, "all is past the window")
 
@@ -147,20 +147,20 @@ async def test_replays_that_nobody_can_join_are_forgotten(
     machine: Machine, make: Make, own: Pools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = await make("q", replayable=True)
-    begun = await archived.begin(own.rest, policy.topic, None, 0)
+    begun = await replays.begin(own.rest, policy.topic, None, 0)
     assert begun is not None
     await archive.sweep(machine.pools, machine.engine)
-    assert await archived.look(own.rest, policy.topic, begun) is not None
-    monkeypatch.setattr(archived, "JOIN_MS", 0)
+    assert await replays.look(own.rest, policy.topic, begun) is not None
+    monkeypatch.setattr(archive, "JOIN_MS", 0)
     await archive.sweep(machine.pools, machine.engine)
-    assert await archived.look(own.rest, policy.topic, begun) is None
-    assert await archived.replay(own.rest, policy.topic, begun, Most(), 0) is None
+    assert await replays.look(own.rest, policy.topic, begun) is None
+    assert await replays.replay(own.rest, policy.topic, begun, BatchLimits(), 0) is None
 
 
 async def test_topics_are_found_a_page_at_a_time(
     machine: Machine, make: Make, own: Pools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive, "PAGE", 2)
+    monkeypatch.setattr(archive, "TOPICS", 2)
     policies = [await make(name, replayable=True, replay_window_ms=1) for name in "abcde"]
     for policy in policies:
         await complete(machine, policy, 2)

@@ -9,7 +9,7 @@ import pytest
 
 from app.base.db.pool import Pools
 from app.base.metrics import catalogue
-from app.features.archive import sweep as archive
+from app.features.archive import archive
 from app.features.upkeep import sweeps
 from app.kernel.counts.levels import Levels
 from app.kernel.topics import store

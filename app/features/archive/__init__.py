@@ -6,10 +6,12 @@ from functools import partial
 from typing import Final
 
 from app.base.keys import Scope
-from app.features.archive import messages, sweep
+from app.features.archive import messages
+from app.features.archive.archive import sweep
 from app.features.feature import Feature, Sweep
 from app.http.fields import CURSOR
 from app.http.messages.dialect import MESSAGES
+from app.http.messages.message import PurgeAnswer
 from app.http.route import Route
 
 _route = partial(Route, dialect=MESSAGES, refuses=frozenset({409}))
@@ -17,7 +19,7 @@ _LOG: Final = "/api/topics/{topic}/message-log"
 
 FEATURE: Final = Feature(
     "archive",
-    sweeps=[Sweep("archive", sweep.sweep, 3600, 4.0, "drops what no replay reaches any more")],
+    sweeps=[Sweep("archive", sweep, 3600, 4.0, "drops what no replay reaches any more")],
     routes=[
         _route(
             "POST",
@@ -41,7 +43,7 @@ FEATURE: Final = Feature(
             "DELETE",
             _LOG,
             messages.purge_log,
-            {200: messages.LogDeleted},
+            {200: PurgeAnswer},
             scope=Scope.ADMIN | Scope.DELETE,
             parameters=[messages.BEFORE],
         ),

@@ -1,50 +1,62 @@
-"""What became of the jobs of replayable topics: read, replayed, deleted. docs/semantics.md, section 20."""
+"""Completed jobs of replayable topics: read, deleted, swept. docs/semantics.md, section 20."""
 
 from __future__ import annotations
 
+import logging
 from datetime import UTC, datetime
-from typing import ClassVar, Final
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import asyncpg
 import msgspec
-from msgspec.structs import replace
 
 from app.base.db import sql
+from app.base.pace import Pace
+from app.kernel import purges
 from app.kernel.model import Connection, Hideable, Topic
+
+if TYPE_CHECKING:
+    from app.base.db.pool import Pools
+    from app.kernel.engine import Engine
 
 _SQL: Final = sql.load_all(__package__)
 _PAGE = _SQL["page_archive"]
 _COUNT = _SQL["count_archive"]
 _DELETE = _SQL["delete_archived"]
-_BEGIN = _SQL["begin_replay"]
-_FIND = _SQL["find_replay"]
-_REPLAY = _SQL["replay"]
-_SWEEP = _SQL["sweep_replays"]
+_SWEEP_REPLAYS = _SQL["sweep_replays"]
+_KEPT = _SQL["archive_kept"]
+_LEAVING = _SQL["archive_leaving"]
+_OVERDUE = _SQL["archive_overdue"]
 
-JOIN_MS: Final = 3_600_000  # for so long after its last batch, a replay that was cut off is gone on with
+JOIN_MS: Final = 3_600_000  # after its last batch, a replay that was cut off can be continued for this long
 THE_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)  # of all times
 PAGE_BYTES: Final = 16 * 1024 * 1024  # of payloads
+BATCH: Final = 1_000  # rows of one transaction
+TOPICS: Final = 500  # that are looked at together
+COUNTED: Final = 1_000_000  # rows of days that are dropped as a whole
+
+log = logging.getLogger(__name__)
 
 
-class Place(msgspec.Struct, frozen=True):
+class ArchivePlace(msgspec.Struct, frozen=True):
     """A place in the order of a topic's archive."""
 
     time: datetime
     seq: int
 
 
-class Part(msgspec.Struct, frozen=True):
-    """What of a topic's archive is wanted: what finished within the last `window_ms`, 0 for all; before a place; and of
-    that, all but the first `offset`."""
+class ArchivePart(msgspec.Struct, frozen=True):
+    """A part of a topic's archive: the jobs that were completed within the last `window_ms`, 0 for all, and before a
+    place; of these, all but the first `offset`."""
 
     window_ms: int = 0
-    before: Place | None = None
+    before: ArchivePlace | None = None
     offset: int = 0
 
 
-class Archived(Hideable, frozen=True):
-    """A completed job. `metadata` is the text of a JSON object; times are aware; `first_*`: the job that a dead letter
-    was at first. `more`: it has one after it. `hidden`: what is in it is, from whoever looks."""
+class ArchivedJob(Hideable, frozen=True):
+    """A completed job. `metadata` is the text of a JSON object. `first_*`: the job that a dead letter was at first.
+    `more`: another one follows it. `hidden`: the reader may not see its payload and metadata."""
 
     SECRET: ClassVar = {"payload": b"", "metadata": None}
 
@@ -64,97 +76,52 @@ class Archived(Hideable, frozen=True):
     hidden: bool = False
 
 
-async def page(db: Connection, topic: Topic, part: Part, limit: int) -> list[Archived]:
-    """Up to `limit` completed jobs, the last completed first. A page ends early that has PAGE_BYTES of payloads."""
+async def page(db: Connection, topic: Topic, part: ArchivePart, limit: int) -> list[ArchivedJob]:
+    """Up to `limit` completed jobs, the last completed first. A page ends early once it has PAGE_BYTES of payloads."""
     time, seq = (None, None) if part.before is None else (part.before.time, part.before.seq)
     rows = await db.fetch(_PAGE, topic.name, topic.id, part.window_ms, time, seq, limit, part.offset, PAGE_BYTES)
-    return [Archived(*row) for row in rows]
+    return [ArchivedJob(*row) for row in rows]
 
 
 async def count(db: Connection, topic: Topic, window_ms: int, most: int) -> int:
-    """How many there are; `most` if there are so many or more."""
+    """How many jobs there are; `most` if there are as many or more."""
     rows: int = await db.fetchval(_COUNT, topic.name, topic.id, window_ms, most)
     return rows
 
 
 async def delete(db: Connection, topic: tuple[str, int], since: datetime, before: datetime, limit: int) -> int:
-    """Delete, for good, what finished in since <= time < before, the oldest first, `limit` rows at most: how many.
+    """Delete up to `limit` jobs for good that were completed in since <= time < before, the oldest first: how many.
 
-    `topic` is a name and an id: it may be gone.
+    `topic` is a name and an id: the topic may be gone.
     """
     rows: int = await db.fetchval(_DELETE, *topic, since, before, limit)
     return rows
 
 
-class Replay(msgspec.Struct, frozen=True):
-    """A replay under way: of what was asked for (None: the whole window), its bounds, where it is, and how many jobs
-    were enqueued and how many skipped so far."""
+async def sweep(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
+    """Delete jobs that are past their topic's replay window, or whose topic is gone: how many. Whole days count for up
+    to COUNTED rows.
 
-    asked_from: datetime | None
-    from_time: datetime
-    until_time: datetime
-    at: Place
-    enqueued: int
-    skipped: int
-    done: bool = False
-    joined: bool = False
-
-
-class Batch(msgspec.Struct, frozen=True):
-    """The replay as it is after a batch, and how many jobs that had, and bytes of their payloads."""
-
-    run: Replay
-    jobs: int
-    payload_bytes: int
-
-
-class Most(msgspec.Struct, frozen=True):
-    """What one batch of a replay holds at most. One payload may be larger."""
-
-    jobs: int = 1_000
-    payload_bytes: int = 8 * 1024 * 1024
-
-
-async def begin(db: Connection, topic: Topic, asked_from: datetime | None, window_ms: int) -> Replay | None:
-    """Begin a replay, or join one of the same that was begun and has not ended; window 0 for no end of it.
-
-    None: `asked_from` lies before the window, or in the future.
+    A day is dropped once no topic's window reaches into it and, if days are kept as files, its file is there. Rows of a
+    day that is dropped by tomorrow go with it; nobody is shown them. A day that is being read is dropped another time.
     """
-    row = await db.fetchrow(_BEGIN, topic.name, topic.id, asked_from, window_ms, JOIN_MS)
-    if row is None:
-        return None
-    place = Place(row["after_time"], row["after_seq"])
-    return Replay(
-        asked_from, row["from_time"], row["until_time"], place, row["enqueued"], row["skipped"], joined=row["joined"]
-    )
+    pace = pace or Pace()
+    kept: int | None = await pools.rest.fetchval(_KEPT)
+    if kept is not None:
+        try:
+            await pace.batch(partial(_drop, pools, kept, engine.to_files))
+        except asyncpg.LockNotAvailableError:
+            log.info("days of the archive are being read, and are dropped another time")
+    topic, topic_id = "", 0
+    while found := await pools.rest.fetch(_OVERDUE, topic, topic_id, TOPICS, kept, engine.to_files):
+        for topic, topic_id, since, before in found:
+            if since < before:
+                await pace.drain(partial(delete, pools.rest, (topic, topic_id), since, before, BATCH), BATCH)
+    await pools.rest.execute(_SWEEP_REPLAYS, JOIN_MS, BATCH)
+    return pace.moved
 
 
-async def replay(db: Connection, topic: Topic, run: Replay, most: Most, ttl_ms: int) -> Batch | None:
-    """Enqueue the next batch; done where it had none.
-
-    None: the replay is at another place already, through another process. Raises asyncpg's errors; one for a missing
-    relation when the topic was deleted meanwhile.
-    """
-    row = await db.fetchrow(
-        _REPLAY,
-        *(topic.name, topic.id, topic.sequence, run.asked_from, run.until_time, run.at.time, run.at.seq),
-        *(most.jobs, most.payload_bytes, ttl_ms),
-    )
-    return None if row is None else Batch(_further(run, row), row["count"], row["bytes"])
-
-
-async def look(db: Connection, topic: Topic, run: Replay) -> Replay | None:
-    """A replay as it is now. None: it is over, and another of the same was begun since."""
-    row = await db.fetchrow(_FIND, topic.name, topic.id, run.asked_from, run.until_time)
-    return None if row is None else _further(run, row)
-
-
-async def sweep_replays(db: Connection, limit: int) -> int:
-    """Forget replays that can't be joined any more, at most `limit`: how many."""
-    gone: int = await db.fetchval(_SWEEP, JOIN_MS, limit)
-    return gone
-
-
-def _further(run: Replay, row: asyncpg.Record) -> Replay:
-    place = Place(row["after_time"], row["after_seq"])
-    return replace(run, at=place, enqueued=row["enqueued"], skipped=row["skipped"], done=row["done"])
+async def _drop(pools: Pools, kept: int, to_files: bool) -> int:
+    rows: int = await pools.rest.fetchval(_LEAVING, kept, COUNTED, to_files)
+    await purges.drop_days(pools.rest, "archive", kept, only_archived=to_files)
+    return rows

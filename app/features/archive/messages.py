@@ -11,11 +11,12 @@ from msgspec import Meta
 
 from app.errors import InvalidRequest, InvalidTime
 from app.features.archive import archive
-from app.features.archive.archive import Archived, Part, Place, Replay
-from app.features.archive.replays import Replays
+from app.features.archive.archive import ArchivedJob, ArchivePart, ArchivePlace
+from app.features.archive.replays import Replay, Replays
 from app.http.bounds import about
 from app.http.departure import while_connected
 from app.http.fields import cursor_of, cursor_to, time_of, whole
+from app.http.messages.message import PurgeAnswer
 from app.http.openapi import query
 from app.http.route import Call
 from app.http.sight import WHY, as_seen
@@ -81,13 +82,7 @@ class LogAnswer(msgspec.Struct, omit_defaults=True):
     next_cursor: str | None = None
 
 
-class LogDeleted(msgspec.Struct):
-    """How many messages were deleted."""
-
-    deleted: int
-
-
-class _Place(msgspec.Struct, forbid_unknown_fields=True):
+class _Cursor(msgspec.Struct, forbid_unknown_fields=True):
     at: Annotated[datetime, Meta(tz=True)]
     seq: Annotated[int, Meta(ge=0, le=BIGINT_MAX)]
 
@@ -134,11 +129,11 @@ async def message_log(call: Call) -> LogAnswer:
     offset = whole(call.request.query_params, "offset", 0)
     if not 0 <= offset <= MOST_OFFSET:
         raise InvalidRequest(f"offset must be 0 to {MOST_OFFSET}; further on, use cursor.")
-    place = cursor_of(call.request, _Place)
-    before = None if place is None else Place(_utc(place.at), place.seq)
+    place = cursor_of(call.request, _Cursor)
+    before = None if place is None else ArchivePlace(_utc(place.at), place.seq)
     policy = await call.queue()
     topic, config, db = policy.topic, policy.config, call.context.pools.rest
-    rows = await archive.page(db, topic, Part(config.replay_window_ms, before, offset), limit)
+    rows = await archive.page(db, topic, ArchivePart(config.replay_window_ms, before, offset), limit)
     total = await archive.count(db, topic, config.replay_window_ms, COUNTED)
     more = rows[-1] if rows and rows[-1].more else None
     return LogAnswer(
@@ -151,7 +146,7 @@ async def message_log(call: Call) -> LogAnswer:
     )
 
 
-async def purge_log(call: Call) -> LogDeleted:
+async def purge_log(call: Call) -> PurgeAnswer:
     """Delete messages from the log that were acknowledged before a time: for good, they can't be replayed any more."""
     context, name = call.context, check_name(call.topic)
     given = call.request.query_params.get("before")
@@ -164,10 +159,10 @@ async def purge_log(call: Call) -> LogDeleted:
     place = (topic.name, topic.id)
     while gone := await archive.delete(context.pools.rest, place, archive.THE_BEGINNING, before, BATCH):
         count += gone
-    return LogDeleted(count)
+    return PurgeAnswer(count)
 
 
-def _message_of(policy: Policy, row: Archived) -> LoggedMessage:
+def _message_of(policy: Policy, row: ArchivedJob) -> LoggedMessage:
     topic_id = policy.topic.id if row.first_topic_id is None else row.first_topic_id
     return LoggedMessage(
         id=id_of(topic_id, row.seq if row.first_seq is None else row.first_seq),

@@ -1,4 +1,4 @@
-"""Replays of topics: what was completed is enqueued again, batch by batch, and gone on with after a crash."""
+"""Replays: a topic's completed jobs are enqueued again, batch by batch, and continued after a crash."""
 
 from __future__ import annotations
 
@@ -7,41 +7,116 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
+import msgspec
 from msgspec.structs import replace
 
+from app.base.db import sql
 from app.base.outages import LOST_RACE
 from app.errors import Draining, NotReplayable, OutsideWindow, ShuttingDown, TopicNotFound
-from app.features.archive import archive
-from app.features.archive.archive import Most, Replay
+from app.features.archive.archive import JOIN_MS, ArchivePlace
 from app.kernel.engine import Core
 
 if TYPE_CHECKING:
     from app.kernel.engine import Engine
+    from app.kernel.model import Connection, Topic
     from app.kernel.topics.policy import Policy
+
+_SQL: Final = sql.load_all(__package__)
+_BEGIN = _SQL["begin_replay"]
+_FIND = _SQL["find_replay"]
+_REPLAY = _SQL["replay"]
 
 RETRIES: Final = 5  # of a batch that lost a deadlock, rolled back whole
 
 
-async def _nobody(_begun: Replay) -> None: ...
+class Replay(msgspec.Struct, frozen=True):
+    """A replay: the time that its caller asked for (None: the whole window), its bounds, the place that it has reached,
+    and how many jobs it has enqueued and skipped so far."""
+
+    asked_from: datetime | None
+    from_time: datetime
+    until_time: datetime
+    at: ArchivePlace
+    enqueued: int
+    skipped: int
+    done: bool = False
+    joined: bool = False
+
+
+class ReplayBatch(msgspec.Struct, frozen=True):
+    """The replay after a batch, how many jobs the batch had, and how many bytes of payloads."""
+
+    run: Replay
+    jobs: int
+    payload_bytes: int
+
+
+class BatchLimits(msgspec.Struct, frozen=True):
+    """The most that one batch of a replay holds. A single payload may be larger."""
+
+    jobs: int = 1_000
+    payload_bytes: int = 8 * 1024 * 1024
+
+
+async def begin(db: Connection, topic: Topic, asked_from: datetime | None, window_ms: int) -> Replay | None:
+    """Begin a replay, or join one from the same time that has not ended. A window of 0 has no beginning.
+
+    None if `asked_from` is before the window or in the future.
+    """
+    row = await db.fetchrow(_BEGIN, topic.name, topic.id, asked_from, window_ms, JOIN_MS)
+    if row is None:
+        return None
+    place = ArchivePlace(row["after_time"], row["after_seq"])
+    return Replay(
+        asked_from, row["from_time"], row["until_time"], place, row["enqueued"], row["skipped"], joined=row["joined"]
+    )
+
+
+async def replay(db: Connection, topic: Topic, run: Replay, most: BatchLimits, ttl_ms: int) -> ReplayBatch | None:
+    """Enqueue the next batch; the replay is done if that is empty.
+
+    None if another process has moved the replay on. Raises asyncpg's errors: one for a missing relation if the topic
+    was deleted meanwhile.
+    """
+    row = await db.fetchrow(
+        _REPLAY,
+        *(topic.name, topic.id, topic.sequence, run.asked_from, run.until_time, run.at.time, run.at.seq),
+        *(most.jobs, most.payload_bytes, ttl_ms),
+    )
+    return None if row is None else ReplayBatch(_advance(run, row), row["count"], row["bytes"])
+
+
+async def look(db: Connection, topic: Topic, run: Replay) -> Replay | None:
+    """A replay as it is now; None if it is over, and another from the same time has begun."""
+    row = await db.fetchrow(_FIND, topic.name, topic.id, run.asked_from, run.until_time)
+    return None if row is None else _advance(run, row)
+
+
+def _advance(run: Replay, row: asyncpg.Record) -> Replay:
+    place = ArchivePlace(row["after_time"], row["after_seq"])
+    return replace(run, at=place, enqueued=row["enqueued"], skipped=row["skipped"], done=row["done"])
+
+
+async def _ignore(_begun: Replay) -> None: ...
 
 
 class Replays(Core):
-    """One caller's batches follow each other, and so do those of several callers of the same replay."""
+    """Replays, batch by batch. Several callers of the same replay take turns."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-        self.most = Most()
+        self.limits = BatchLimits()
         self._stopping = False
 
     async def replay(
-        self, policy: Policy, from_time: datetime | None, on_begun: Callable[[Replay], Awaitable[None]] = _nobody
+        self, policy: Policy, from_time: datetime | None, on_begun: Callable[[Replay], Awaitable[None]] = _ignore
     ) -> Replay:
-        """Enqueue again what was completed since `from_time`, or within the topic's whole window: how that ended.
+        """Enqueue again the jobs that were completed since `from_time`, or within the topic's whole window.
 
-        What completes after the beginning is left out, what this enqueues with it. Cancelled or failed in between,
-        what was enqueued stays, and the same call goes on there within archive.JOIN_MS.
-        `on_begun` is awaited ahead of the first batch, unless one under way was joined.
-        Raises Draining, NotReplayable, OutsideWindow, ShuttingDown, TopicNotFound, Throttled where all topics together
+        Jobs that are completed after it began are left out, its own among them. If it is cut off, the jobs that it has
+        enqueued stay, and the same call within JOIN_MS continues there. `on_begun` is awaited before the first batch,
+        unless this joins a replay that had begun.
+        Raises Draining, NotReplayable, OutsideWindow, ShuttingDown, TopicNotFound, Throttled if all topics together
         hold as many bytes as they may, and what the database raises.
         """
         config = policy.config
@@ -50,7 +125,7 @@ class Replays(Core):
         if not config.replayable:
             raise NotReplayable(policy.topic.name)
         db = self._engine.verbs(policy)
-        begun = await archive.begin(db, policy.topic, from_time, config.replay_window_ms)
+        begun = await begin(db, policy.topic, from_time, config.replay_window_ms)
         if begun is None:
             raise OutsideWindow(policy.topic.name, config.replay_window_ms)
         run = begun
@@ -65,14 +140,14 @@ class Replays(Core):
         return run
 
     def stop(self) -> None:
-        """End those under way after the batch that they are at."""
+        """End all replays after the batch that they are at."""
         self._stopping = True
 
     async def _next(self, policy: Policy, run: Replay) -> Replay:
         db = self._engine.verbs(policy)
         for attempt in range(RETRIES + 1):
             try:
-                moved = await self._batch(policy, run)
+                moved = await self._enqueue_batch(policy, run)
                 break
             except asyncpg.InternalServerError:  # what a missing sequence raises
                 self._engine.policies.forget(policy.topic.name)
@@ -81,25 +156,25 @@ class Replays(Core):
                 if attempt == RETRIES:
                     raise
         if moved is None:
-            # Another caller of the same replay was first. Where that one is over and forgotten, so is this.
-            return await archive.look(db, policy.topic, run) or replace(run, done=True)
+            # Another caller of the same replay was first. If that one is over and forgotten, so is this.
+            return await look(db, policy.topic, run) or replace(run, done=True)
         if moved.jobs:
-            self._added(policy, moved.jobs)
+            self._note_added(policy, moved.jobs)
             await self._engine.groups.let_next_through(policy)
         return moved.run
 
-    async def _batch(self, policy: Policy, run: Replay) -> archive.Batch | None:
-        """The next batch, as far as all topics together have room for it: what it weighs is known once it is there."""
+    async def _enqueue_batch(self, policy: Policy, run: Replay) -> ReplayBatch | None:
+        """The next batch, unless all topics together have no room for it: its size is known once it is there."""
         pool, room = self._engine.verbs(policy), self._engine.room
         if not room.most:
-            return await archive.replay(pool, policy.topic, run, self.most, policy.config.ttl_ms)
+            return await replay(pool, policy.topic, run, self.limits, policy.config.ttl_ms)
         async with pool.acquire() as db, db.transaction():
-            moved = await archive.replay(db, policy.topic, run, self.most, policy.config.ttl_ms)
+            moved = await replay(db, policy.topic, run, self.limits, policy.config.ttl_ms)
             if moved is not None:
                 await room.take(moved.payload_bytes)
             return moved
 
-    def _added(self, policy: Policy, count: int) -> None:
+    def _note_added(self, policy: Policy, count: int) -> None:
         topic = policy.topic
         self._engine.metrics.topic(topic.name).enqueued.add(count)
         self._engine.lanes.forget(topic.id)

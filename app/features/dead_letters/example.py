@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from app.errors import NotAQueue, TopicNotFound
 from app.features.archive import archive
-from app.features.archive.archive import Part
+from app.features.archive.archive import ArchivePart
 from app.features.dead_letters.failures import SILENCE
 from app.http.context import Context, context_of
 from app.http.sight import WHY, as_seen, sees_payloads
@@ -150,7 +150,7 @@ async def _worker(context: Context, source: Policy, job: Shown) -> str:
 async def _good(request: Request, source: Policy) -> Good | None:
     db, topic, config = context_of(request).pools.rest, source.topic, source.config
     if config.replayable and allows(request, SEE_COMPLETED, topic.name):
-        for done in await archive.page(db, topic, Part(config.replay_window_ms), 1):
+        for done in await archive.page(db, topic, ArchivePart(config.replay_window_ms), 1):
             completed_ms = int(done.finished_at.timestamp() * 1000)
             return Good(topic.name, done.seq, completed_ms, done.payload, done.content_type)
     match = Match(states=("ready", "scheduled", "leased"))
