@@ -11,7 +11,7 @@ from msgspec import Meta
 
 
 class Area(Enum):
-    """Where the admin page has a setting."""
+    """The part of the admin page that has a setting."""
 
     LIMITS = "Limits"
     DELIVERIES = "Deliveries"
@@ -30,16 +30,16 @@ class Flag(msgspec.Struct, frozen=True):
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """What is declared of a setting beside its type and its default."""
+    """What a declaration says of a setting, besides its type and its default."""
 
     about: str  # for callers and operators
-    part: Area | None = None  # of the admin page; None: it isn't there
+    part: Area | None = None  # None: the admin page doesn't have it
     bounds: tuple[int, int] | None = None  # a value outside of them is refused
     clamp: tuple[int, int] | None = None  # a value outside of them is moved to the nearer one; below 0 it is refused
-    logs: bool = False  # whether it makes a difference in a log
-    takes: Any = None  # what a PUT may have, where that is narrower than what is stored
-    stores: Callable[[Any], Any] | None = None  # what is stored of that, where it is not the same
-    only: tuple[Any, ...] = ()  # all that a PUT may have, where its type has more
+    logs: bool = False  # whether it means something for a log
+    takes: Any = None  # type in the body of a PUT, where it is narrower than the stored one
+    stores: Callable[[Any], Any] | None = None  # makes of that what is stored, where they differ
+    only: tuple[Any, ...] = ()  # all values that a PUT may have, where its type has more
     usual: str = ""  # the default, where that depends on other settings
     see: str = ""  # where the manual says more, as a link from docs/
     v0: bool = True  # whether v0 takes and shows it; the messages dialect has all of them
@@ -49,7 +49,7 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class Declaration(msgspec.Struct, frozen=True):
-    """A setting as it was declared, and its type and its defaults: what is stored where nobody chose, and v0's."""
+    """A declared setting with its type and two defaults: `stored` where nobody chose a value, and `default`, v0's."""
 
     name: str
     setting: Setting
@@ -60,7 +60,7 @@ class Declaration(msgspec.Struct, frozen=True):
 
     @property
     def takes(self) -> Any:
-        """What a PUT may have."""
+        """Its type in the body of a PUT."""
         setting = self.setting
         if setting.takes is not None:
             return setting.takes
@@ -74,14 +74,14 @@ class Declaration(msgspec.Struct, frozen=True):
 
     @property
     def shows(self) -> Any:
-        """What an answer has of it: words are texts there."""
+        """Its type in an answer: words are plain strings there."""
         if self.words:
             return str
         return list[str] if get_origin(self.type) is tuple else self.type
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Those that it is one of; none: it is no word."""
+        """The words that it may be; empty if it isn't a word."""
         return get_args(self.takes) if get_origin(self.takes) is Literal else ()
 
     @property
@@ -96,13 +96,13 @@ class Declaration(msgspec.Struct, frozen=True):
 
     @property
     def about(self) -> str:
-        """What it means, and where a value is moved to that it can't have."""
+        """What it means, and to which bounds a value is moved."""
         clamp = self.setting.clamp
         bounds = "" if clamp is None or clamp[1] >= 2**62 else f" Clamped to {clamp[0]} to {clamp[1]}."
         return self.setting.about + bounds
 
     def to_stored(self, value: Any) -> Any:
-        """What is stored of what a PUT has. A version that does not know a field of an object yet can still read it."""
+        """What is stored for a value of a PUT."""
         if self.setting.stores is not None:
             return self.setting.stores(value)
         if self.setting.clamp is not None:

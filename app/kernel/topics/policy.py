@@ -1,4 +1,6 @@
-"""What follows from a topic's settings: its policy. docs/semantics.md has the meaning."""
+"""The policy of a topic: what follows from its settings, and from how it is held up; and the settings in the body of a
+PUT in v0. docs/semantics.md has the meaning.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=msgspec.Struct)
 
 MOST_PAUSED: Final = 1_000  # tenants of a queue
-FIFO: Final = ".fifo"  # how the names of topics end whose jobs all have groups, and dedupe ids: else the payload's hash
+FIFO: Final = (
+    ".fifo"  # ends the names of topics whose jobs all have a group, and a dedupe id: by default the payload's hash
+)
 
 
 # What is chosen for a topic that the messages dialect makes: a durable queue, the rest left to the service.
@@ -41,8 +45,8 @@ OF_MESSAGES: Final = Chosen(type=TopicType.QUEUE, durability=Durability.FSYNC, c
 
 
 class Control(msgspec.Struct, frozen=True):
-    """How an operator holds a queue up: nothing of it is claimed, or nothing of some tenants; or no more is taken in.
-    It is no configuration: replacing that leaves it."""
+    """How an operator holds a queue up: no claims, of all jobs or of some tenants' jobs; or no new jobs. A new
+    configuration leaves that as it is."""
 
     paused: bool = False
     paused_tenants: tuple[str, ...] = ()  # ascending
@@ -53,7 +57,7 @@ FREE: Final = Control()
 
 
 def to_paused(tenant: str | None) -> Callable[[Control], Control]:
-    """Hands out no more jobs, of the topic or of a tenant. Raises InvalidRequest."""
+    """The change that stops claims, of the whole topic or of one tenant's jobs. It raises InvalidRequest."""
 
     def change(before: Control) -> Control:
         if tenant is None:
@@ -67,7 +71,7 @@ def to_paused(tenant: str | None) -> Callable[[Control], Control]:
 
 
 def to_resumed(tenant: str | None) -> Callable[[Control], Control]:
-    """Is over with all of that, or with a tenant's pause."""
+    """The change that ends everything that holds a queue up, or one tenant's pause."""
 
     def change(before: Control) -> Control:
         if tenant is None:
@@ -80,12 +84,12 @@ def to_resumed(tenant: str | None) -> Callable[[Control], Control]:
 
 
 def to_drained(before: Control) -> Control:
-    """Takes in no more."""
+    """Take no new jobs."""
     return msgspec.structs.replace(before, draining=True)
 
 
 class Defaults(msgspec.Struct, frozen=True):
-    """What the service gives a topic that was left to it."""
+    """The service's defaults, for what was not chosen for a topic."""
 
     max_retries: int = 3
     dlq_threshold: int = 3
@@ -97,7 +101,7 @@ DEFAULTS: Final = Defaults()
 
 
 def defaults_of(settings: Settings) -> Defaults:
-    """Those that the operator has set."""
+    """The defaults that the operator has set."""
     return Defaults(
         settings.max_retries,
         settings.dlq_threshold,
@@ -107,7 +111,7 @@ def defaults_of(settings: Settings) -> Defaults:
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """What the engine needs to know of a topic: `config` is in effect, whoever chose it; `chosen` is what is stored."""
+    """What the engine needs to know of a topic. `config` is in effect; `chosen` is what is stored."""
 
     topic: Topic
     config: Config
@@ -118,19 +122,18 @@ class Policy(msgspec.Struct, frozen=True):
 
     @property
     def max_retries(self) -> int:
-        """How often a job of it is tried, in the words of the messages dialect; 0 is once, or without end where that
-        was chosen as max_deliveries."""
+        """Most deliveries of a job, in the messages dialect's words: 0 is one, or no limit if max_deliveries is 0."""
         config = self.config
         return config.max_deliveries if config.max_retries is None else config.max_retries
 
     @property
     def budget(self) -> Budget:
-        """How many deliveries its jobs get."""
+        """How many deliveries its jobs get, and whether that has an end."""
         return Budget(self.config.on_exhausted is not OnExhausted.REDELIVER, self.config.max_deliveries)
 
     @property
     def bounds(self) -> Bounds | None:
-        """What it may hold, if it is a queue; None: any number of jobs."""
+        """What a queue may hold; None: any number of jobs."""
         config = self.config
         if config.max_depth == config.cap_records == config.cap_bytes == 0:
             return None
@@ -145,7 +148,7 @@ class Policy(msgspec.Struct, frozen=True):
 
     @property
     def log_limits(self) -> Limits:
-        """What it may hold, if it is a log."""
+        """What a log may hold."""
         config = self.config
         return Limits(
             config.cap_records,
@@ -157,7 +160,7 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 def check_name(name: str) -> str:
-    """The name, if a topic can have it. Raises InvalidRequest."""
+    """Check that a topic can have a name, and return it. Raises InvalidRequest."""
     if NAME.match(name) is None:
         raise InvalidRequest(
             "A topic's name starts with a letter or digit and has up to 255 letters, digits, '.', '_', ':' and '-'.",
@@ -167,7 +170,7 @@ def check_name(name: str) -> str:
 
 
 def check_dead_letter(topic: str, dead_letter: str, remedy: str = "Name another dead_letter") -> None:
-    """Raises InvalidRequest, which says what to do, for what no dead-letter topic of this topic can be called."""
+    """Check that a topic's dead-letter topic can have a name. Raises InvalidRequest, which tells the `remedy`."""
     if NAME.match(dead_letter) is not None:
         return
     what = f"The name of the dead-letter topic, {dead_letter[:300]}, "
@@ -185,7 +188,7 @@ def check_dead_letter(topic: str, dead_letter: str, remedy: str = "Name another 
 
 
 def in_effect(name: str, chosen: Chosen, defaults: Defaults) -> Config:
-    """What counts for a topic. docs/semantics.md, section 2, has the rule for deliveries."""
+    """The configuration that counts for a topic. docs/semantics.md, section 2, has the rule for deliveries."""
     filled: dict[str, Any] = {field: getattr(chosen, field) for field in FIELDS}
     filled["lease_ms"] = defaults.lease_ms if chosen.lease_ms is None else chosen.lease_ms
     filled["ttl_ms"] = defaults.ttl_ms if chosen.ttl_ms is None else chosen.ttl_ms
@@ -237,14 +240,14 @@ def check_groups(name: str, batch: Batch) -> None:
 
 
 def about(description: str, default: Any = None, **schema: Any) -> Meta:
-    """What a setting means, and what it is if it is absent or null."""
+    """A setting's description, and its value if it is absent or null."""
     return Meta(
         description=description, extra_json_schema=schema if default is None else {"x-default": default, **schema}
     )
 
 
 def extend(of: type[T], fields: dict[str, tuple[Any, Any]]) -> type[T]:
-    """A struct with more fields: types and defaults by name. Those that it has itself stay."""
+    """Add fields to a struct: types and defaults by name. Its own fields stay."""
     more = [(name, *field) for name, field in fields.items() if name not in of.__annotations__]
     namespace = {"__doc__": of.__doc__}
     made: Any = msgspec.defstruct(
@@ -295,7 +298,7 @@ class AskedInFull(AskedSettings, frozen=True, kw_only=True):
 
 
 def check_leases(asked: AskedSettings) -> None:
-    """Refuse leases that end with the service, which there are not. Raises InvalidRequest."""
+    """Refuse leases_durable: false, since leases always survive a restart. Raises InvalidRequest."""
     if asked.leases_durable is False:
         raise InvalidRequest(
             "leases_durable can't be false: leases always survive a restart here. Leave it out, or send true.",
@@ -304,7 +307,7 @@ def check_leases(asked: AskedSettings) -> None:
 
 
 def value_in(body: AskedSettings, one: Declaration) -> Any:
-    """What a body says of a setting, by any of its names, as it is stored; None: nothing."""
+    """The value that a body has for a setting, under any of its names, as it is stored; None: no value."""
     setting, value = one.setting, getattr(body, one.name)
     if value is None and setting.seconds and (seconds := getattr(body, setting.seconds, None)) is not None:
         value = seconds * 1000
@@ -314,7 +317,7 @@ def value_in(body: AskedSettings, one: Declaration) -> Any:
 
 
 def resolve(topic: str, asked: AskedSettings) -> Config:
-    """Fill in defaults and clamp. Raises InvalidRequest for what can't be: a dead-letter topic, leases_durable."""
+    """Make a full configuration. Raises InvalidRequest for a dead-letter topic that can't be, or leases_durable."""
     check_leases(asked)
     given = {name: value_in(asked, one) for name, one in DECLARED.items() if one.setting.v0}
     settings = {name: value for name, value in given.items() if value is not None}

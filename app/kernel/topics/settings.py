@@ -28,10 +28,10 @@ FOURTEEN_DAYS_MS: Final = 1_209_600_000
 ONE_DAY_MS: Final = 86_400_000
 BIGINT_MAX: Final = 2**63 - 1
 MOST_DELIVERIES: Final = 10_000
-DEAD_LETTERS: Final = ".dlq"  # how the names of topics end that dead letters of the messages dialect go to
+DEAD_LETTERS: Final = ".dlq"  # ends the names of the messages dialect's topics for dead letters
 
 MAX_TENANT: Final = 128  # characters
-MOST_TENANTS: Final = 1_000  # that a topic's settings name
+MOST_TENANTS: Final = 1_000  # in one setting
 
 MOST_TYPES: Final = 32  # media types that /in takes for a topic
 MEDIA_TYPE: Final = "^[!#$&^_.+A-Za-z0-9-]{1,120}/[!#$&^_.+A-Za-z0-9-]{1,120}$"
@@ -48,7 +48,7 @@ class TopicType(Enum):
 
 
 class Durability(Enum):
-    """fsync: an answer comes after its commit is flushed. The other three don't wait, and are served alike."""
+    """With fsync an answer waits for the flush of its commit. The other three don't wait, and do the same."""
 
     EPHEMERAL = "ephemeral"
     MEMORY = "memory"
@@ -57,7 +57,7 @@ class Durability(Enum):
 
 
 class OnExhausted(Enum):
-    """Where a job goes that has had its last delivery."""
+    """What happens to a job after its last delivery."""
 
     REDELIVER = "redeliver"
     FAIL = "fail"
@@ -70,7 +70,7 @@ def media_types(asked: Sequence[str]) -> tuple[str, ...]:
 
 
 def tenants_of(least: int, most: int) -> Any:
-    """Numbers by tenant."""
+    """The type of a setting that has a number for each of some tenants."""
     return Annotated[dict[Tenant, Annotated[int, Meta(ge=least, le=most)]], Meta(max_length=MOST_TENANTS)]
 
 
@@ -81,11 +81,11 @@ COUNT: Final = (0, BIGINT_MAX)
 
 
 class Chosen(msgspec.Struct, frozen=True, kw_only=True):
-    """What was chosen for a topic.
+    """What was chosen for a topic, as its row has it.
 
-    None for max_deliveries: as max_retries and dlq_threshold say, and on_exhausted is not looked at. None for lease_ms,
-    ttl_ms, max_retries and dlq_threshold: the service's default. configured: somebody chose, rather than that the topic
-    came about by being used.
+    None for lease_ms, ttl_ms, max_retries and dlq_threshold is the service's default. With None for max_deliveries,
+    max_retries and dlq_threshold count and on_exhausted doesn't. configured: somebody configured the topic; else its
+    first message made it.
     """
 
     type: Annotated[TopicType, Setting("It stays what it was made as. Jobs need a queue.", Area.STORAGE)] = (
@@ -94,7 +94,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     durability: Annotated[
         Durability,
         Setting(
-            "fsync: answers come after the flush of their commit. The other three don't wait. Goes before durable.",
+            "With fsync, answers wait for the flush of their commit; else they don't. It overrides durable.",
             Area.STORAGE,
             logs=True,
             usual="from `durable`",
@@ -106,7 +106,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     lease_ms: Annotated[
         int | None,
         Setting(
-            "Length of a lease, where the claim names none.",
+            "How long a lease lasts, unless the claim says.",
             Area.DELIVERIES,
             clamp=LEASE,
             seconds="visibility_timeout_seconds",
@@ -119,7 +119,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     max_deliveries: Annotated[
         int | None,
         Setting(
-            "How often a job is delivered at most; 0: no limit. Needs an on_exhausted other than redeliver.",
+            "Most deliveries of a job; 0: no limit. Needs an on_exhausted other than redeliver.",
             Area.DELIVERIES,
             bounds=(0, MOST_DELIVERIES),
             see="section 2",
@@ -128,7 +128,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     max_retries: Annotated[
         int | None,
         Setting(
-            "How often a job is tried at most. 0: once, and it is no dead letter.",
+            "Most deliveries of a job. 0: one, and it does not become a dead letter.",
             Area.DELIVERIES,
             bounds=(0, MOST_DELIVERIES),
             v0=False,
@@ -138,7 +138,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     dlq_threshold: Annotated[
         int | None,
         Setting(
-            "After how many tries a job is a dead letter, if max_retries lets it come so far; 0: never. "
+            "After how many deliveries a job becomes a dead letter, if max_retries allows as many; 0: never. "
             "Absent: the topic's own max_retries, if it has one.",
             Area.DELIVERIES,
             usual="the topic's own `max_retries`",
@@ -150,7 +150,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     dead_letter: Annotated[
         str | None,
         Setting(
-            "Where jobs go whose deliveries are spent: another topic. A log gets records; one that is absent is made.",
+            "The topic for jobs with no deliveries left. In a log they become records. If it is absent, it is made.",
             Area.DELIVERIES,
             takes=Annotated[str, Meta(extra_json_schema={"pattern": PATTERN})],
             see="section 2",
@@ -159,7 +159,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     on_exhausted: Annotated[
         OnExhausted,
         Setting(
-            "What becomes of a job whose deliveries are spent. dead_letter if one is named, else redeliver.",
+            "What happens to a job with no deliveries left. dead_letter if one is named, else redeliver.",
             Area.DELIVERIES,
             usual="from `dead_letter`",
             see="section 2",
@@ -199,24 +199,22 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0
     discard: Annotated[
         Literal["old", "reject"],
-        Setting("What a full topic does: forget the oldest, or refuse.", Area.LIMITS, logs=True, see="section 11"),
+        Setting("What a full topic does: drop the oldest, or refuse.", Area.LIMITS, logs=True, see="section 11"),
     ] = "old"
     idempotency_window_ms: Annotated[
         int,
         Setting(
-            "How long a batch's key is remembered; 0: not at all.", Area.KEPT, bounds=WINDOW, logs=True, see="section 8"
+            "How long the key of a batch counts; 0: not at all.", Area.KEPT, bounds=WINDOW, logs=True, see="section 8"
         ),
     ] = 120_000
     dedupe_window_ms: Annotated[
         int,
-        Setting(
-            "How long a queue remembers a job's dedupe_id; 0: not at all.", Area.KEPT, bounds=WINDOW, see="section 8"
-        ),
+        Setting("How long a job's dedupe_id counts; 0: not at all.", Area.KEPT, bounds=WINDOW, see="section 8"),
     ] = 300_000
     priority: Annotated[
         int | None,
         Setting(
-            "Shown as effective_priority, clamped to ±1000. Claims don't look at it.",
+            "Shown as effective_priority, clamped to ±1000. It does not change claims.",
             bounds=(-(2**31), 2**31 - 1),
             logs=True,
         ),
@@ -232,7 +230,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     throughput_limit: Annotated[
         int,
         Setting(
-            "Most jobs a second that claims get; 0: no limit.",
+            "Most jobs that claims get a second; 0: no limit.",
             Area.LIMITS,
             bounds=(0, 2**31 - 1),
             see="section 11",
@@ -241,12 +239,12 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0
     priority_order: Annotated[
         Literal["highest_first", "lowest_first"],
-        Setting("Which of a queue's jobs come first: those of high or of low priority.", Area.ORDER, see="section 4"),
+        Setting("Which jobs come first: those of high or of low priority.", Area.ORDER, see="section 4"),
     ] = "highest_first"
     retry_order: Annotated[
         Literal["front", "back"],
         Setting(
-            "Where a job goes whose time has come: to the front or the back of its priority.",
+            "Where a job that is due again goes: to the front or the back of its priority.",
             Area.ORDER,
             see="section 4",
         ),
@@ -263,8 +261,8 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     wait_goal_ms: Annotated[
         int,
         Setting(
-            "How long a job may wait that could be claimed, or that is behind another one of its group, before "
-            "its queue is late; 0: it never is. Claims don't look at it.",
+            "How long a job may wait while it is ready, or blocked by its group, before its queue is late; 0: it never "
+            "is. It does not change claims.",
             Area.ORDER,
             bounds=TIME,
             see="[How topics are](admin.md#how-topics-are-in-one-answer)",
@@ -273,7 +271,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     tenant_weights: Annotated[
         dict[str, int],
         Setting(
-            "How much tenants get of claims that name none, beside 1 for those that are not listed.",
+            "How much each tenant gets of claims that name no tenant; 1 for those that are not listed.",
             Area.ORDER,
             takes=tenants_of(1, 1_000),
             see="section 5",
@@ -282,19 +280,19 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     tenant_limits: Annotated[
         dict[str, int],
         Setting(
-            "Most jobs in flight of tenants; those that are not listed have no limit.",
+            "Most jobs in flight of each tenant; those that are not listed have no limit.",
             Area.LIMITS,
             takes=tenants_of(1, 2**31 - 1),
             see="section 5",
         ),
     ] = {}
-    replayable: Annotated[
-        bool, Setting("Whether acknowledged jobs are kept for a replay.", Area.KEPT, replaced=True)
-    ] = False
+    replayable: Annotated[bool, Setting("Whether completed jobs are kept for a replay.", Area.KEPT, replaced=True)] = (
+        False
+    )
     replay_window_ms: Annotated[
         int,
         Setting(
-            "How long acknowledged jobs are kept for a replay; 0: for ever.",
+            "How long completed jobs are kept for a replay; 0: for ever.",
             Area.KEPT,
             clamp=TIME,
             seconds="replay_window_seconds",
@@ -309,12 +307,12 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     ] = ONE_DAY_MS
     event_ttl_ms: Annotated[
         int,
-        Setting("How long the events of its jobs are shown; 0: for ever.", Area.KEPT, bounds=TIME, see="section 20"),
+        Setting("How long the events of jobs are shown; 0: for ever.", Area.KEPT, bounds=TIME, see="section 20"),
     ] = SEVEN_DAYS_MS
     dead_ttl_ms: Annotated[
         int,
         Setting(
-            "How long dead letters in it, and its failed and expired jobs, are kept; 0: for ever.",
+            "How long dead letters, and failed and expired jobs, are kept; 0: for ever.",
             Area.KEPT,
             bounds=TIME,
             see="section 20",
@@ -323,7 +321,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     accepts: Annotated[
         tuple[str, ...],
         Setting(
-            "Which media types /in takes for it.",
+            "The media types that /in takes.",
             Area.INGESTION,
             takes=Annotated[list[MediaType], Meta(min_length=1, max_length=MOST_TYPES)],
             stores=media_types,
@@ -332,12 +330,12 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     ] = ACCEPTS  # lower case
     ingest: Annotated[
         Ingest,
-        Setting("Who may send to /in: who may write to it, or anybody.", Area.INGESTION, see="[ingest.md](ingest.md)"),
+        Setting("Who may send to /in: keys that may write, or anybody.", Area.INGESTION, see="[ingest.md](ingest.md)"),
     ] = "key"
     user_events: Annotated[
         bool,
         Setting(
-            "Whether users hear of the ends of their jobs: completed, failed, dead_lettered.",
+            "Whether users get events when their jobs end: completed, failed, dead_lettered.",
             Area.INGESTION,
             see="[user-events.md](user-events.md)",
         ),
@@ -345,7 +343,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     auto_create: Annotated[
         bool,
         Setting(
-            "In a config of an append: false makes no topic. Its `create` goes before it.", Area.INGESTION, logs=True
+            "In the config of an append: false makes no topic. Its `create` overrides it.", Area.INGESTION, logs=True
         ),
     ] = True
     dedupe_node: Annotated[bool, Setting("Whether a reader may leave out nodes.", Area.INGESTION, logs=True)] = True
@@ -356,7 +354,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     backoff: Annotated[
         Backoff | None,
         Setting(
-            "How long a job waits that was returned without a delay. Absent: not at all.",
+            "How long a job waits after it was returned without a delay. Absent: not at all.",
             Area.DELIVERIES,
             takes=AskedBackoff,
             see="[retries.md](retries.md#backoff)",
@@ -365,7 +363,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     webhook: Annotated[
         Webhook | None,
         Setting(
-            "Who is told over HTTP of jobs that end. Absent: nobody.",
+            "Where the ends of jobs are sent over HTTP. Absent: nowhere.",
             Area.INGESTION,
             takes=AskedWebhook,
             see="[webhooks.md](webhooks.md)",
@@ -383,8 +381,7 @@ FIELDS: Final = Chosen.__struct_fields__
 
 
 class Config(Chosen, frozen=True, kw_only=True):
-    """A configuration in full: every default filled in, every clamp applied. As what is chosen, it is v0's, which
-    leaves nothing to the service."""
+    """A full configuration: every default filled in, every clamp applied. Its defaults are v0's."""
 
     lease_ms: int = 30_000
     max_deliveries: int = 0

@@ -24,7 +24,7 @@ _SECRET = _SQL["webhook_secret"]
 
 DELIVERIES: Final = OWN + "webhooks"
 MAX_URL_BYTES: Final = 2048
-MASK: Final = "********"  # what a secret that is kept is shown as begins with
+MASK: Final = "********"  # how what is shown in place of a secret begins
 
 Event = Literal["completed", "failed", "dead_lettered"]
 EVENTS: Final[tuple[Event, ...]] = ("completed", "failed", "dead_lettered")
@@ -32,8 +32,8 @@ Secret = Annotated[str, Meta(min_length=8, max_length=256, description="Signs wh
 
 
 class Webhook(msgspec.Struct, frozen=True):
-    """Who is told of jobs that end. Without url, only what records name. secret signs what is sent; it is never shown
-    again: what stands for it, sent back, leaves it as it is."""
+    """Where the ends of jobs are sent. Without url, only records with a URL of their own send any. secret signs what is
+    sent and is never shown again: answers have a mask in its place, and sending the mask back keeps the secret."""
 
     url: (
         Annotated[
@@ -42,17 +42,17 @@ class Webhook(msgspec.Struct, frozen=True):
         ]
         | None
     ) = None
-    on: Annotated[tuple[Event, ...], Meta(min_length=1, max_length=3, description="Which ends are told.")] = EVENTS
+    on: Annotated[tuple[Event, ...], Meta(min_length=1, max_length=3, description="Which ends are sent.")] = EVENTS
     secret: Secret | None = None
 
 
 class AskedWebhook(Webhook, frozen=True, forbid_unknown_fields=True):
-    """Who is told of jobs that end. Without url, only what records name. secret signs what is sent; it is never shown
-    again: what stands for it, sent back, leaves it as it is."""
+    """Where the ends of jobs are sent. Without url, only records with a URL of their own send any. secret signs what is
+    sent and is never shown again: answers have a mask in its place, and sending the mask back keeps the secret."""
 
 
 def check_url(url: str, what: str) -> str:
-    """The URL, if it can be told. Raises InvalidRequest, which begins with `what`."""
+    """Check a webhook's URL, and return it. Raises InvalidRequest, whose message begins with `what`."""
     try:
         parts = urlsplit(url)
         fits = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -71,8 +71,10 @@ def is_own(topic: str) -> bool:
 
 
 def check_records(topic: str, hook: Webhook | None, *, signs: bool) -> None:
-    """Check that records with webhooks, the topic's `hook` or their own, can be put into a topic. `signs`: the service has
-    a secret. Raises Forbidden for the service's own topics, InvalidRequest where nothing could be signed."""
+    """Check that a topic takes records with webhooks, its own `hook` or theirs. `signs`: the service has a secret.
+
+    Raises Forbidden for the service's own topics, InvalidRequest where nothing could be signed.
+    """
     if is_own(topic):
         raise Forbidden("Nothing is put into the service's own topics.", {"topic": topic})
     if not signs and (hook is None or hook.secret is None):
@@ -80,14 +82,16 @@ def check_records(topic: str, hook: Webhook | None, *, signs: bool) -> None:
 
 
 def check_dead_letter(topic: str | None) -> None:
-    """Whether a topic's dead letters may go there: what is put into the service's own would be sent, and signed. Raises
-    InvalidRequest."""
+    """Check that dead letters can go to a topic: not to the service's own, whose jobs are signed and sent.
+
+    Raises InvalidRequest.
+    """
     if topic is not None and is_own(topic):
         raise InvalidRequest("The service's own topics take no dead letters.", {"dead_letter": topic})
 
 
 def check_setting(topic: str, hook: Webhook | None, *, signs: bool) -> None:
-    """Whether a topic can have this webhook. Raises InvalidRequest."""
+    """Check that a topic can have this webhook. Raises InvalidRequest."""
     if hook is not None and hook.url is not None:
         check_url(hook.url, "webhook.url")
         if not signs and hook.secret is None:
@@ -102,23 +106,23 @@ def _no_secret_error(topic: str) -> InvalidRequest:
 
 
 def conceal(hook: Webhook | None) -> tuple[Webhook | None, str | None]:
-    """A webhook as it was asked for, with a mask in the place of its secret, and the secret; None: it has none, or a
+    """Put a mask in the place of a webhook's secret. Returns the webhook and the secret: None if it has no secret, or a
     mask already."""
     if hook is None or hook.secret is None or hook.secret.startswith(MASK):
         return hook, None
-    # Another secret has another mask, so that the trail of changes tells of it.
+    # Another secret has another mask, so that the audit trail shows a change of it.
     return msgspec.structs.replace(hook, secret=MASK + secrets.token_hex(4)), hook.secret
 
 
 def check_mask(now: Webhook | None, before: Webhook | None) -> None:
-    """Whether the mask of a webhook, that came without a secret, stands for one that is kept. Raises InvalidRequest."""
+    """Check that a mask that came in place of a secret stands for the stored secret. Raises InvalidRequest."""
     if now is not None and now.secret is not None and (before is None or before.secret != now.secret):
         raise InvalidRequest("webhook.secret stands for a secret that is not kept here: give the secret itself.")
 
 
 async def keep(db: Connection, topic: str, secret: str | None) -> None:
-    """Keep a topic's secret, in the transaction that has stored its configuration; None: the one that there is, unless
-    the configuration has none."""
+    """Store a topic's secret, in the transaction that has stored its configuration. None keeps the stored secret, or
+    deletes it if the configuration has none."""
     await db.execute(_KEEP_SECRET, topic, secret)
 
 
