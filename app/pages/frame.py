@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.kernel.counts.levels import Looked
+from app.kernel.counts.triage import TopicLevels
 from app.pages.permissions import SEE, SEE_RIGHTS, SEE_SCHEDULES, SEE_SERVER, Permission, allows
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -32,7 +32,7 @@ class Link(msgspec.Struct, frozen=True):
     word: str
     go: str = ""
     here: bool = False
-    looked: Looked | None = None
+    looked: TopicLevels | None = None
 
 
 SIDE: Final[tuple[tuple[Link, Permission], ...]] = (
@@ -67,7 +67,7 @@ def side(request: Request) -> list[Link]:
     ]
 
 
-def tabs(request: Request, topic: str, *, is_log: bool = False, failed: Looked | None = None) -> list[Link]:
+def tabs(request: Request, topic: str, *, is_log: bool = False, failed: TopicLevels | None = None) -> list[Link]:
     """The pages of a topic that the caller may see; none where there is but one. `failed`: what the topic holds, for
     the number of failed jobs at their page."""
     path, base = request.url.path, f"/admin/topics/{topic}"

@@ -90,7 +90,7 @@ async def test_topics_are_shown_to_a_role_that_may_not_see_the_server(
     async def shown() -> Merged:
         await engine.core(Levels).refresh()
         merged = Merged()
-        engine.core(Levels).bring(merged, server=True)
+        engine.core(Levels).add_to(merged, server=True)
         return merged
 
     try:

@@ -257,7 +257,7 @@ async def test_of_many_groups_the_next_look_goes_on_where_the_last_one_ended(
     async def all_are_found() -> bool:
         await machine.engine.core(Levels).refresh()
         counts.extend(
-            seen.stuck.groups for one, seen in machine.engine.core(Levels).looked()[0] if one.topic == late.topic
+            seen.stuck.groups for one, seen in machine.engine.core(Levels).latest()[0] if one.topic == late.topic
         )
         return 5 in counts
 

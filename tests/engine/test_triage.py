@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import Any
+
 import pytest
 
 from app.kernel.counts.holders import Long, Stuck
-from app.kernel.counts.triage import UNTOLD_MS, Holds, Lately, Level, lateness, rank, troubles
+from app.kernel.counts.triage import UNTOLD_MS, Lately, Level, TopicLevels, lateness, rank, troubles
+from app.kernel.model import Topic
+from app.kernel.topics.policy import DEFAULTS, Control, Policy, in_effect
+from app.kernel.topics.settings import Chosen
 
 GOAL = 60_000
 LATE_MS, VERY_LATE_MS = GOAL, 10 * GOAL
-IDLE = Holds(0, 0, 0, 0, None, GOAL, False, False, 0)
 QUIET = Lately(0, 0, 0, 0)
 WORKS = Lately(100, 100, 0, 0)
 CLAIMS = Lately(1, 0, 0, 0)
 
 
-def holds(**changes: object) -> Holds:
-    return msgspec.structs.replace(IDLE, **changes)
+Held = tuple[TopicLevels, Policy]
+
+
+def holds(
+    goal_ms: int = GOAL,
+    throughput_limit: int = 0,
+    lease_ms: int = 30_000,
+    paused: bool = False,
+    draining: bool = False,
+    **levels: Any,
+) -> Held:
+    chosen = Chosen(wait_goal_ms=goal_ms, throughput_limit=throughput_limit, lease_ms=lease_ms)
+    config, control = in_effect("q", chosen, DEFAULTS), Control(paused=paused, draining=draining)
+    return TopicLevels(True, 0, 0, **levels), Policy(Topic("q", 1, 1), config, 1, chosen, control=control)
+
+
+IDLE = holds()
 
 
 @pytest.mark.parametrize(
@@ -76,31 +94,31 @@ def holds(**changes: object) -> Holds:
         (holds(paused=True), Lately(1, 0, 1, 1), ["dead_letters bad", "paused note"]),
     ],
 )
-def test_each_rule(held: Holds, lately: Lately | None, found: list[str]) -> None:
-    assert [f"{one.code} {one.level}" for one in troubles(held, lately)] == found
+def test_each_rule(held: Held, lately: Lately | None, found: list[str]) -> None:
+    assert [f"{one.code} {one.level}" for one in troubles(*held, lately)] == found
 
 
 def test_its_sentences() -> None:
-    assert [one.text for one in troubles(holds(ready=1, oldest_ms=LATE_MS, paused=True), Lately(2, 0, 2, 0))] == [
+    assert [one.text for one in troubles(*holds(ready=1, oldest_ms=LATE_MS, paused=True), Lately(2, 0, 2, 0))] == [
         "2 jobs failed for good within 10 min, all of those that ended.",
         "It is paused. 1 job can be had and waits.",
     ]
     for oldest_ms, last in ((78_000, "1 min 18 s"), (3_600_000, "10 min")):  # not longer than there were jobs
-        (idle,) = troubles(holds(ready=5, oldest_ms=oldest_ms), QUIET)
+        (idle,) = troubles(*holds(ready=5, oldest_ms=oldest_ms), QUIET)
         assert idle.text == f"5 jobs wait, and as far as is counted no worker claimed any in the last {last}."
-    (hung,) = troubles(holds(ready=5, oldest_ms=480_000, in_flight=1), QUIET)
+    (hung,) = troubles(*holds(ready=5, oldest_ms=480_000, in_flight=1), QUIET)
     claimed = "as far as is counted no worker claimed any in the last 8 min"
     assert hung.text == f"5 jobs wait, and {claimed}. 1 job is in flight since before."
-    (stuck,) = troubles(holds(blocked=9, in_flight=1, stuck=Stuck(1, 3, 3_026, 3_480_000)), WORKS)
+    (stuck,) = troubles(*holds(blocked=9, in_flight=1, stuck=Stuck(1, 3, 3_026, 3_480_000)), WORKS)
     many = "the first job of each has been leased or failing for up to 58 min"
     assert stuck.text == f"3 groups don't move: {many}, and 3,026 jobs wait behind."
-    (one,) = troubles(holds(blocked=1, in_flight=1, stuck=Stuck(1, 1, 1, 90_000)), WORKS)
+    (one,) = troubles(*holds(blocked=1, in_flight=1, stuck=Stuck(1, 1, 1, 90_000)), WORKS)
     its = "its first job has been leased or failing for 1 min 30 s"
     assert one.text == f"1 group doesn't move: {its}, and 1 job waits behind."
-    (long,) = troubles(holds(in_flight=1, long=Long(2, 7_200_000), lease_ms=30_000), WORKS)
+    (long,) = troubles(*holds(in_flight=1, long=Long(2, 7_200_000), lease_ms=30_000), WORKS)
     own = "where the topic's own length is 30 s. A worker that hangs keeps its jobs so long."
     assert long.text == f"2 leases last for up to 2 h more, {own}"
-    (late,) = troubles(holds(ready=1200, oldest_ms=LATE_MS, throughput_limit=5), WORKS)
+    (late,) = troubles(*holds(ready=1200, oldest_ms=LATE_MS, throughput_limit=5), WORKS)
     assert late.text == "1,200 jobs wait; throughput_limit lets 5 a second through."
 
 
@@ -121,8 +139,9 @@ def test_how_late_it_is_goes_by_its_goal(oldest_ms: int | None, goal_ms: int, le
     assert lateness(oldest_ms, goal_ms) is level
 
 
-def ranked(held: Holds) -> tuple[int, int, float, int]:
-    return rank(troubles(held, QUIET), held.oldest_ms, held.goal_ms)
+def ranked(held: Held) -> tuple[int, int, float, int]:
+    levels, policy = held
+    return rank(troubles(levels, policy, QUIET), levels.oldest_ms, policy.config.wait_goal_ms)
 
 
 def test_what_hurts_now_comes_first_and_then_what_waits_longest() -> None:

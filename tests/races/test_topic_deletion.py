@@ -14,7 +14,7 @@ from app.kernel import purges
 from app.kernel.audit import trail
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
-from app.kernel.counts import inspector, survey
+from app.kernel.counts import inspector
 from app.kernel.logs import log
 from app.kernel.model import Batch, Topic
 from app.kernel.purges import Purges
@@ -251,7 +251,7 @@ async def found_by(look: str, db: Session, topics: list[Topic]) -> set[str]:
     if look == "states":
         return set(await inspector.states(db, topics, 1))
     if look == "survey":
-        return set(await survey.survey(db, [(one, None) for one in topics]))
+        return set(await inspector.survey(db, [(one, None) for one in topics]))
     ids = await log.newest(db, [], topics)
     return {topic.name for topic in topics if topic.id in ids}
 

@@ -132,10 +132,10 @@ async def test_days_that_are_not_in_files_are_counted(
     levels = keeping.engine.core(Levels)
     await levels.refresh()
     merged = await keeping.engine.metrics.gather()
-    levels.bring(merged, server=False)
+    levels.add_to(merged, server=False)
     counted = merged.levels[catalogue.UNARCHIVED.name]
     assert counted == {("lease_events",): 0, ("results",): 0, ("archive",): 1}
     await machine.engine.core(Levels).refresh()
     silent = await machine.engine.metrics.gather()
-    machine.engine.core(Levels).bring(silent, server=False)
+    machine.engine.core(Levels).add_to(silent, server=False)
     assert catalogue.UNARCHIVED.name not in silent.levels

@@ -17,7 +17,8 @@ from app.features.explain.store import Pasts
 from app.http.context import Context, context_of
 from app.http.fields import whole
 from app.kernel import jobs, ledger
-from app.kernel.counts.levels import Levels, Looked
+from app.kernel.counts.levels import Levels
+from app.kernel.counts.triage import TopicLevels
 from app.kernel.jobs import Statuses
 from app.kernel.ledger import PAST_STATES, Past, PastJob
 from app.kernel.topics.policy import Policy, check_name
@@ -137,7 +138,7 @@ def _behind(request: Request) -> int:
     return behind
 
 
-def _comparison(past: Past, holding: Looked, statuses: Statuses) -> Comparison:
+def _comparison(past: Past, holding: TopicLevels, statuses: Statuses) -> Comparison:
     exact = holding.exact
     rows = [
         StateRow("ready", "Ready", "ready", past.ready, holding.ready, exact),

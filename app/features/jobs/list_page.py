@@ -27,7 +27,8 @@ from app.http.context import Context, context_of
 from app.http.fields import whole
 from app.http.sight import as_seen, must_see_what_it_asks
 from app.kernel import forms
-from app.kernel.counts.levels import Levels, Looked
+from app.kernel.counts.levels import Levels
+from app.kernel.counts.triage import TopicLevels
 from app.kernel.jobs import LOOKED_AT, Listed, Match, Shown, listed
 from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import BIGINT_MAX
@@ -217,7 +218,7 @@ def _row(asked: ListQuery, job: Shown) -> ListedJob:
     return ListedJob(job, now_ms - job.created_ms, left_ms, said, narrower)
 
 
-def _choices(asked: ListQuery, holding: Looked | None) -> list[StateChoice]:
+def _choices(asked: ListQuery, holding: TopicLevels | None) -> list[StateChoice]:
     counts = (
         {}
         if holding is None

@@ -17,12 +17,12 @@ from app.base.outages import TOO_SLOW, UNREACHABLE
 from app.features.stats import rows
 from app.kernel.counts import triage
 from app.kernel.counts.levels import Levels
-from app.kernel.counts.triage import RECENT, Holds, Lately, Trouble
+from app.kernel.counts.triage import RECENT, Lately, Trouble
 from app.kernel.engine import Core
 
 if TYPE_CHECKING:
     from app.features.stats.rows import Flow
-    from app.kernel.counts.levels import Looked
+    from app.kernel.counts.triage import TopicLevels
     from app.kernel.engine import Engine
     from app.kernel.model import Topic
     from app.kernel.topics.policy import Policy
@@ -51,7 +51,7 @@ class TopicOverview(msgspec.Struct, frozen=True):
     """A topic in a snapshot. `minutes` is None for a log, and where it is not known what became of the jobs."""
 
     policy: Policy
-    looked: Looked
+    looked: TopicLevels
     minutes: Minutes | None
     troubles: list[Trouble]
 
@@ -157,7 +157,7 @@ class Overview(Core):
 
     async def _make(self) -> None:
         try:
-            found, total, looked = self._levels.looked()
+            found, total, looked = self._levels.latest()
             queues = [policy.topic for policy, held in found if held.is_queue]
             flows = await self._flows.get(None, partial(self._read_flows, queues))
             # Not on the event loop: thousands of topics take their time.
@@ -181,32 +181,16 @@ class Overview(Core):
             return None
 
 
-def _overview_of(policy: Policy, looked: Looked, flows: _Flows | None) -> TopicOverview:
+def _overview_of(policy: Policy, looked: TopicLevels, flows: _Flows | None) -> TopicOverview:
     if not looked.is_queue:
         return TopicOverview(policy, looked, None, [])
     minutes = None if flows is None else _minutes(flows.by_topic.get(policy.topic.id))
-    control = policy.control
-    holds = Holds(
-        looked.ready,
-        looked.in_flight,
-        looked.scheduled,
-        looked.blocked,
-        looked.oldest_ms,
-        policy.config.wait_goal_ms,
-        control.paused,
-        control.draining,
-        policy.config.throughput_limit,
-        looked.takes_dead,
-        looked.stuck,
-        looked.long,
-        policy.config.lease_ms,
-    )
     lately = None
     if minutes is not None and flows is not None and flows.untold <= MOST_UNTOLD:
         told = slice(MINUTES - flows.untold - RECENT, MINUTES - flows.untold)
         counts = (minutes.claimed, minutes.completed, minutes.failed, minutes.dead_lettered)
         lately = Lately(*(sum(one[told]) for one in counts))
-    return TopicOverview(policy, looked, minutes, triage.troubles(holds, lately))
+    return TopicOverview(policy, looked, minutes, triage.troubles(looked, policy, lately))
 
 
 def _minutes(flow: Flow | None) -> Minutes:

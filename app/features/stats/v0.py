@@ -15,7 +15,8 @@ from app.http.bounds import about
 from app.http.fields import CURSOR, cursor_of, cursor_to, flag, foreign_cursor, page_size, prefix, prefix_in
 from app.http.openapi import query
 from app.http.route import Call
-from app.kernel.counts.levels import Levels, Looked
+from app.kernel.counts.levels import Levels
+from app.kernel.counts.triage import TopicLevels
 from app.kernel.tenants.census import Census
 from app.kernel.tenants.tenants import Stats
 
@@ -231,7 +232,7 @@ def _tenant_stats(one: Stats) -> TenantStats:
     )
 
 
-def _topic_stats(looked: Looked) -> TopicStats:
+def _topic_stats(looked: TopicLevels) -> TopicStats:
     return TopicStats(
         ready=looked.ready,
         scheduled=looked.scheduled,

@@ -13,7 +13,8 @@ from app.features.stats.overview import Overview
 from app.features.topics.page import SECONDS
 from app.http.context import context_of
 from app.kernel import jobs as shown
-from app.kernel.counts.levels import Levels, Looked
+from app.kernel.counts.levels import Levels
+from app.kernel.counts.triage import TopicLevels
 from app.kernel.topics import store
 from app.kernel.topics.webhooks import DELIVERIES
 from app.pages.render import page
@@ -33,7 +34,7 @@ async def show(request: Request) -> Response:
     """The page. Raises Unavailable."""
     context = context_of(request)
     policy = await store.get(context.pools.rest, DELIVERIES, context.policies.defaults)
-    holding: Looked | None = None
+    holding: TopicLevels | None = None
     failures: Failures | None = None
     given_up = 0
     if policy is not None:

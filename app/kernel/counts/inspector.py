@@ -26,6 +26,11 @@ _DEPTHS = _SQL["depths"]
 _DRAWERS = _SQL["drawers"]
 _TOTAL_BYTES = _SQL["total_bytes"]
 _READ_JOBS = sql.load(__package__, "read_jobs")
+_SURVEY = _SQL["survey"]
+_UNARCHIVED = _SQL["unarchived"]
+
+LIVE_LOOKED_AT: Final = 100  # jobs of a queue, for its first live one
+DEAD_LOOKED_AT: Final = 10_000  # dead letters of a queue
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -223,6 +228,47 @@ async def depths(db: Connection, queues: Sequence[tuple[Topic, Budget, Lows]], b
         *columns([reach for _, reach in marks]),
     )
     return {row["topic"]: Depth(**dict(row)) for row in rows}
+
+
+class Sight(msgspec.Struct, frozen=True):
+    """How far a queue goes, and its failed jobs.
+
+    earliest_seq: None if none of the first LIVE_LOOKED_AT jobs is live.
+    failed: those kept in the queue. letters: those in its dead-letter topic, counted up to DEAD_LOOKED_AT.
+    """
+
+    topic: str
+    head_seq: int
+    earliest_seq: int | None
+    failed: int
+    letters: int
+
+    @property
+    def dead(self) -> int:
+        """All its failed jobs."""
+        return self.failed + self.letters
+
+
+async def survey(db: Connection, queues: Sequence[tuple[Topic, str | None]]) -> dict[str, Sight]:
+    """Sights of queues by name; each queue is given with the name of its dead-letter topic. A topic that was deleted is
+    left out."""
+    topics = [topic for topic, _ in queues]
+    rows = await rows_of(
+        db,
+        _SURVEY,
+        [topic.name for topic in topics],
+        [topic.sequence for topic in topics],
+        [topic.id for topic in topics],
+        [dead_letter for _, dead_letter in queues],
+        LIVE_LOOKED_AT,
+        DEAD_LOOKED_AT,
+    )
+    return {row["topic"]: Sight(**dict(row)) for row in rows}
+
+
+async def count_unarchived(db: Connection) -> dict[str, int]:
+    """How many days of events, results and the archive are over and have no files yet, by table."""
+    return {row["of_table"]: row["days"] for row in await db.fetch(_UNARCHIVED)}
 
 
 def columns(reaches: Sequence[Reach]) -> tuple[list[str], list[int], list[int], list[int | None]]:

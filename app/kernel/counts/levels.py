@@ -17,8 +17,9 @@ from app.base.metrics import catalogue
 from app.base.metrics.catalogue import MetricType
 from app.base.outages import UNREACHABLE
 from app.errors import HoldfastError, TopicNotFound
-from app.kernel.counts import holders, inspector, survey, triage
+from app.kernel.counts import holders, inspector, triage
 from app.kernel.counts.holders import Long, Stuck
+from app.kernel.counts.triage import TopicLevels
 from app.kernel.engine import Core
 from app.kernel.logs import log as records
 from app.kernel.topics import store
@@ -28,8 +29,7 @@ from app.kernel.topics.settings import TopicType
 if TYPE_CHECKING:
     from app.base.db.health import Sample
     from app.base.metrics import Merged
-    from app.kernel.counts.inspector import Depth
-    from app.kernel.counts.survey import Sight
+    from app.kernel.counts.inspector import Depth, Sight
     from app.kernel.engine import Engine
     from app.kernel.logs.log import LogState
 
@@ -42,45 +42,6 @@ MOST_GROUPS: Final = 20_000  # of all topics, in which jobs wait, that a look is
 MOST_DEEP: Final = 50  # topics of a look whose jobs are counted beyond BOUND
 
 log = logging.getLogger(__name__)
-
-
-class Looked(msgspec.Struct, frozen=True):
-    """What a topic holds, as it was looked at. `count` is what is not finished, or a log's records.
-
-    `dead` is its failed jobs: those kept in it, and those in its dead-letter topic that came from it.
-    `exact`: all jobs that are due were counted. `dead_exact`: all failed jobs were.
-    `takes_dead`: dead letters of other topics come here.
-    """
-
-    is_queue: bool
-    count: int
-    bytes: int
-    ready: int = 0
-    in_flight: int = 0
-    scheduled: int = 0
-    blocked: int = 0
-    dead: int = 0
-    oldest_ms: int | None = None
-    exact: bool = True
-    dead_exact: bool = True
-    takes_dead: bool = False
-    stuck: Stuck = Stuck()
-    long: Long = Long()
-
-    @property
-    def waited_ms(self) -> int | None:
-        """For how long its oldest job has waited: one that could be had, or one behind its group's head."""
-        return triage.longest(self.oldest_ms, self.stuck.oldest_ms)
-
-    @property
-    def parts(self) -> list[tuple[str, int]]:
-        """What is not finished, by state."""
-        return [
-            ("ready", self.ready),
-            ("in-flight", self.in_flight),
-            ("scheduled", self.scheduled),
-            ("blocked", self.blocked),
-        ]
 
 
 class Levels(Core):
@@ -134,7 +95,7 @@ class Levels(Core):
         """Whether the database answered when it was asked last."""
         return self._up
 
-    def looked(self) -> tuple[list[tuple[Policy, Looked]], int, float | None]:
+    def latest(self) -> tuple[list[tuple[Policy, TopicLevels]], int, float | None]:
         """The topics that were looked at, by name; how many there are in all; and when that was, on the monotonic
         clock, None for never."""
         found = []
@@ -142,9 +103,9 @@ class Levels(Core):
             name = policy.topic.name
             depth, state = self._depths.get(name), self._logs.get(name)
             if depth is not None:
-                found.append((policy, self._held(depth, self._sights.get(name))))
+                found.append((policy, self._levels_of(depth, self._sights.get(name))))
             elif state is not None:
-                found.append((policy, Looked(False, state.count, state.bytes)))
+                found.append((policy, TopicLevels(False, state.count, state.bytes)))
         found.sort(key=lambda one: one[0].topic.name)
         return found, sum(self._census.values()), self._looked or None
 
@@ -152,20 +113,20 @@ class Levels(Core):
         """Whether a queue that was looked at names this one for its dead letters."""
         return topic in self._takers
 
-    async def look_at(self, queue: Policy) -> Looked:
+    async def look_at(self, queue: Policy) -> TopicLevels:
         """What a queue holds now. Raises TopicNotFound, and what asyncpg raises."""
         depths = await self.depths([queue])
-        sights = await survey.survey(self._pools.rest, [(queue.topic, queue.config.dead_letter)])
+        sights = await inspector.survey(self._pools.rest, [(queue.topic, queue.config.dead_letter)])
         if queue.topic.name not in sights:
             raise TopicNotFound(queue.topic.name)
         depth, stuck = depths[queue.topic.name], Stuck()
         if depth.blocked:
             goals = [(queue.topic, queue.config.wait_goal_ms)]
             stuck = (await holders.stuck_groups(self._pools.rest, goals, {}))[queue.topic.name]
-        return msgspec.structs.replace(self._held(depth, sights[queue.topic.name]), stuck=stuck)
+        return msgspec.structs.replace(self._levels_of(depth, sights[queue.topic.name]), stuck=stuck)
 
-    def _held(self, depth: Depth, sight: Sight | None) -> Looked:
-        return Looked(
+    def _levels_of(self, depth: Depth, sight: Sight | None) -> TopicLevels:
+        return TopicLevels(
             True,
             _live(depth),
             depth.bytes,
@@ -176,7 +137,7 @@ class Levels(Core):
             0 if sight is None else sight.dead,
             depth.oldest_ms,
             depth.looked < BOUND,
-            sight is None or sight.letters < survey.LETTERS,
+            sight is None or sight.letters < inspector.DEAD_LOOKED_AT,
             self.takes_dead(depth.topic),
             self._stuck.get(depth.topic, Stuck()),
             self._long.get(depth.topic, Long()),
@@ -200,7 +161,7 @@ class Levels(Core):
             depth.ready, depth.in_flight, depth.scheduled = counts.ready, counts.in_flight, counts.scheduled
         return depths
 
-    def bring(self, merged: Merged, *, server: bool) -> None:
+    def add_to(self, merged: Merged, *, server: bool) -> None:
         """Add what is known of the database to what processes say; `server`: of PostgreSQL too."""
         merged.level(catalogue.DATABASE_UP, (), int(self._up))
         for labels, topics in self._census.items():
@@ -260,7 +221,7 @@ class Levels(Core):
         counted = self._metrics.topics()
         self._census = await store.census(self._pools.rest)
         if self._to_files:
-            self._unarchived = await survey.unarchived(self._pools.rest)
+            self._unarchived = await inspector.count_unarchived(self._pools.rest)
         self._policies = await store.some_of(self._pools.rest, counted, self._most_topics, self._defaults)
         there = {policy.topic.name for policy in self._policies}
         # Only those that were known before: a topic that was made meanwhile is not gone.
@@ -306,7 +267,7 @@ class Levels(Core):
     async def _read_depths(self) -> None:
         queues = [policy for policy in self._policies if policy.config.type is TopicType.QUEUE]
         self._depths, self._looked = await self.depths(queues), time.monotonic()
-        sights = await survey.survey(self._pools.rest, [(queue.topic, queue.config.dead_letter) for queue in queues])
+        sights = await inspector.survey(self._pools.rest, [(queue.topic, queue.config.dead_letter) for queue in queues])
         self._takers = frozenset(queue.config.dead_letter for queue in queues)
         self._goals = {queue.topic.name: queue.config.wait_goal_ms for queue in queues}
         self._sights = sights

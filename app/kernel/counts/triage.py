@@ -1,18 +1,21 @@
 """What is wrong with a queue, by what it holds and what became of its jobs lately. docs/admin.md has the rules.
 
-Pure: levels and flows in, troubles out. Texts are whole sentences, for pages and the API alike.
+Pure: what a queue holds and does in, troubles out. Texts are whole sentences, for pages and the API alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from app.base.times import duration
 from app.kernel.counts.holders import Long, Stuck
+
+if TYPE_CHECKING:
+    from app.kernel.topics.policy import Policy
 
 VERY_LATE: Final = 10  # times a topic's goal
 RECENT: Final = 10  # minutes that count as lately
@@ -56,32 +59,49 @@ class Trouble(msgspec.Struct, frozen=True):
         return self.code in _LATE or (self.code is Code.PAUSED and self.level is not Level.NOTE)
 
 
-class Holds(msgspec.Struct, frozen=True):
-    """What a queue holds, how long its jobs may wait, and how it is held up. `takes_dead`: other topics' dead letters
-    come here, to wait. `lease_ms`: the length of a lease where a claim names none."""
+class TopicLevels(msgspec.Struct, frozen=True):
+    """What a topic held when it was looked at.
 
-    ready: int
-    in_flight: int
-    scheduled: int
-    blocked: int
-    oldest_ms: int | None
-    goal_ms: int  # 0: none
-    paused: bool
-    draining: bool
-    throughput_limit: int
+    count: jobs that are not finished, or a log's records.
+    dead: failed jobs: those kept in the topic, and those in its dead-letter topic that came from it.
+    oldest_ms: how long the oldest job that can be claimed has waited; None: there is none.
+    exact: all jobs that are due were counted. dead_exact: all failed jobs were.
+    takes_dead: other topics' dead letters come here.
+    """
+
+    is_queue: bool
+    count: int
+    bytes: int
+    ready: int = 0
+    in_flight: int = 0
+    scheduled: int = 0
+    blocked: int = 0
+    dead: int = 0
+    oldest_ms: int | None = None
+    exact: bool = True
+    dead_exact: bool = True
     takes_dead: bool = False
     stuck: Stuck = Stuck()
     long: Long = Long()
-    lease_ms: int = 0
 
     @property
     def waited_ms(self) -> int | None:
-        """For how long its oldest job has waited: one that could be had, or one behind its group's head."""
+        """How long its oldest job has waited: one that can be claimed, or one behind the head of its group."""
         return longest(self.oldest_ms, self.stuck.oldest_ms)
+
+    @property
+    def parts(self) -> list[tuple[str, int]]:
+        """Jobs that are not finished, by state."""
+        return [
+            ("ready", self.ready),
+            ("in-flight", self.in_flight),
+            ("scheduled", self.scheduled),
+            ("blocked", self.blocked),
+        ]
 
 
 class Lately(msgspec.Struct, frozen=True):
-    """What became of its jobs within the RECENT minutes that were told last; None of it all: not known."""
+    """What became of its jobs within the last RECENT minutes that are counted."""
 
     claimed: int
     completed: int
@@ -93,47 +113,48 @@ _LATE: Final = {Code.NOBODY_CLAIMS, Code.WAITING, Code.THROTTLED}
 _WEIGHT: Final = {Level.BAD: 2, Level.WATCH: 1, Level.NOTE: 0}
 
 
-def troubles(holds: Holds, lately: Lately | None) -> list[Trouble]:
-    """What is wrong, the worst first; none for a queue that is well."""
+def troubles(levels: TopicLevels, policy: Policy, lately: Lately | None) -> list[Trouble]:
+    """What is wrong with a queue, the worst first; an empty list if it is well."""
+    config, control = policy.config, policy.control
+    goal_ms, stuck, long = config.wait_goal_ms, levels.stuck, levels.long
     found: list[Trouble] = []
-    late = None if holds.takes_dead else lateness(holds.oldest_ms, holds.goal_ms)
-    behind = lateness(holds.stuck.oldest_ms, holds.goal_ms)
-    if holds.paused:
-        rest = f"{_jobs(holds.ready)} can be had and {_wait(holds.ready)}." if holds.ready else "Nothing waits."
+    blocked = f"{_jobs(levels.blocked)} {_wait(levels.blocked)}"
+    late = None if levels.takes_dead else lateness(levels.oldest_ms, goal_ms)
+    behind = lateness(stuck.oldest_ms, goal_ms)
+    if control.paused:
+        rest = f"{_jobs(levels.ready)} can be had and {_wait(levels.ready)}." if levels.ready else "Nothing waits."
         found.append(Trouble(Code.PAUSED, Level.WATCH if late or behind else Level.NOTE, f"It is paused. {rest}"))
-    if holds.draining:
+    if control.draining:
         found.append(Trouble(Code.DRAINING, Level.NOTE, "It is drained: nothing is taken in."))
     happened = lately is not None and lately.claimed + lately.completed + lately.failed > 0
-    moves = holds.in_flight > 0 or happened
-    if holds.ready and late and not holds.paused:
-        waiting = f"{_jobs(holds.ready)} {_wait(holds.ready)}"
-        waited_ms = holds.oldest_ms or 0
-        if lately is not None and not happened and (not holds.in_flight or waited_ms >= UNTOLD_MS):
+    moves = levels.in_flight > 0 or happened
+    if levels.ready and late and not control.paused:
+        waiting = f"{_jobs(levels.ready)} {_wait(levels.ready)}"
+        waited_ms = levels.oldest_ms or 0
+        if lately is not None and not happened and (not levels.in_flight or waited_ms >= UNTOLD_MS):
             since = duration(min(waited_ms, RECENT * 60_000))
             text = f"{waiting}, and as far as is counted no worker claimed any in the last {since}."
-            if holds.in_flight:
-                text += f" {_jobs(holds.in_flight)} {'is' if holds.in_flight == 1 else 'are'} in flight since before."
-            found.append(Trouble(Code.NOBODY_CLAIMS, late if holds.in_flight else Level.BAD, text))
-        elif holds.throughput_limit:
-            text = f"{waiting}; throughput_limit lets {holds.throughput_limit:,} a second through."
+            if levels.in_flight:
+                text += f" {_jobs(levels.in_flight)} {'is' if levels.in_flight == 1 else 'are'} in flight since before."
+            found.append(Trouble(Code.NOBODY_CLAIMS, late if levels.in_flight else Level.BAD, text))
+        elif config.throughput_limit:
+            text = f"{waiting}; throughput_limit lets {config.throughput_limit:,} a second through."
             found.append(Trouble(Code.THROTTLED, late, text))
         else:
             found.append(Trouble(Code.WAITING, late, f"{waiting}: more come than workers take."))
-    if holds.stuck.groups:
-        level = Level.WATCH if _times(holds.stuck.ms, holds.goal_ms) < VERY_LATE else Level.BAD
-        found.append(Trouble(Code.STUCK_GROUPS, level, stuck_sentence(holds.stuck)))
-    elif behind and not holds.paused and not (late and holds.ready) and moves:
-        text = f"{_jobs(holds.blocked)} {_wait(holds.blocked)} behind the first of their groups, which run one by one."
+    if stuck.groups:
+        level = Level.WATCH if _times(stuck.ms, goal_ms) < VERY_LATE else Level.BAD
+        found.append(Trouble(Code.STUCK_GROUPS, level, stuck_sentence(stuck)))
+    elif behind and not control.paused and not (late and levels.ready) and moves:
+        text = f"{blocked} behind the first of their groups, which run one by one."
         found.append(Trouble(Code.WAITING, behind, text))
-    elif holds.blocked and not holds.ready and not holds.scheduled and not moves and lately is not None:
-        text = (
-            f"{_jobs(holds.blocked)} {_wait(holds.blocked)} behind the first of their groups, and none of these runs."
-        )
+    elif levels.blocked and not levels.ready and not levels.scheduled and not moves and lately is not None:
+        text = f"{blocked} behind the first of their groups, and none of these runs."
         found.append(Trouble(Code.STUCK_GROUPS, Level.BAD, text))
-    if holds.long.leases:
+    if long.leases:
         text = (
-            f"{_leases(holds.long.leases)} for up to {duration(holds.long.ends_ms)} more, where the topic's own length "
-            f"is {duration(holds.lease_ms)}. A worker that hangs keeps its jobs so long."
+            f"{_leases(long.leases)} for up to {duration(long.ends_ms)} more, where the topic's own length "
+            f"is {duration(config.lease_ms)}. A worker that hangs keeps its jobs so long."
         )
         found.append(Trouble(Code.LONG_LEASES, Level.WATCH, text))
     if lately is not None:
