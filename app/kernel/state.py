@@ -66,7 +66,7 @@ class EngineState:
     def note_move(self, topic: Topic, *, ready: int = 0, in_flight: int = 0) -> None:
         """This process has moved jobs of a topic, and so changed its counts."""
         self.marks.note_move(topic)
-        self.counters.moved(topic.id, ready=ready, in_flight=in_flight)
+        self.counters.add(topic.id, ready=ready, in_flight=in_flight)
 
     def make_room(self, policy: Policy, jobs: int, tenants: Iterable[str] = ()) -> None:
         """So many jobs of a topic, of these tenants as far as that is known, are not under lease any more: a tenant

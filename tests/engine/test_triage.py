@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.kernel.counts.holders import Long, Stuck
+from app.kernel.counts.holders import LongLeases, StuckGroups
 from app.kernel.counts.triage import UNTOLD_MS, Lately, Level, TopicLevels, lateness, rank, troubles
 from app.kernel.model import Topic
 from app.kernel.topics.policy import DEFAULTS, Control, Policy, in_effect
@@ -79,15 +79,15 @@ IDLE = holds()
         (holds(blocked=3), WORKS, []),
         (holds(blocked=3), CLAIMS, []),
         (holds(blocked=3), None, []),
-        (holds(blocked=3, in_flight=1, stuck=Stuck(LATE_MS, 1, 3, LATE_MS)), WORKS, ["stuck_groups watch"]),
-        (holds(blocked=3, in_flight=1, stuck=Stuck(LATE_MS, 1, 3, VERY_LATE_MS)), WORKS, ["stuck_groups bad"]),
-        (holds(blocked=3, stuck=Stuck(LATE_MS, 1, 3, LATE_MS)), QUIET, ["stuck_groups watch"]),
-        (holds(blocked=3, in_flight=1, stuck=Stuck(LATE_MS - 1)), WORKS, []),
-        (holds(blocked=3, in_flight=1, stuck=Stuck(LATE_MS)), WORKS, ["waiting watch"]),
-        (holds(blocked=3, in_flight=1, stuck=Stuck(VERY_LATE_MS)), WORKS, ["waiting bad"]),
-        (holds(blocked=3, in_flight=1, stuck=Stuck(LATE_MS), paused=True), WORKS, ["paused watch"]),
-        (holds(blocked=3, ready=1, oldest_ms=LATE_MS, stuck=Stuck(LATE_MS)), WORKS, ["waiting watch"]),
-        (holds(in_flight=1, long=Long(1, 3_600_000)), WORKS, ["long_leases watch"]),
+        (holds(blocked=3, in_flight=1, stuck=StuckGroups(LATE_MS, 1, 3, LATE_MS)), WORKS, ["stuck_groups watch"]),
+        (holds(blocked=3, in_flight=1, stuck=StuckGroups(LATE_MS, 1, 3, VERY_LATE_MS)), WORKS, ["stuck_groups bad"]),
+        (holds(blocked=3, stuck=StuckGroups(LATE_MS, 1, 3, LATE_MS)), QUIET, ["stuck_groups watch"]),
+        (holds(blocked=3, in_flight=1, stuck=StuckGroups(LATE_MS - 1)), WORKS, []),
+        (holds(blocked=3, in_flight=1, stuck=StuckGroups(LATE_MS)), WORKS, ["waiting watch"]),
+        (holds(blocked=3, in_flight=1, stuck=StuckGroups(VERY_LATE_MS)), WORKS, ["waiting bad"]),
+        (holds(blocked=3, in_flight=1, stuck=StuckGroups(LATE_MS), paused=True), WORKS, ["paused watch"]),
+        (holds(blocked=3, ready=1, oldest_ms=LATE_MS, stuck=StuckGroups(LATE_MS)), WORKS, ["waiting watch"]),
+        (holds(in_flight=1, long=LongLeases(1, 3_600_000)), WORKS, ["long_leases watch"]),
         (IDLE, Lately(100, 99, 1, 0), ["failing watch"]),
         (IDLE, Lately(100, 90, 10, 0), ["failing bad"]),
         (IDLE, Lately(100, 90, 10, 9), ["dead_letters bad"]),
@@ -109,13 +109,13 @@ def test_its_sentences() -> None:
     (hung,) = troubles(*holds(ready=5, oldest_ms=480_000, in_flight=1), QUIET)
     claimed = "as far as is counted no worker claimed any in the last 8 min"
     assert hung.text == f"5 jobs wait, and {claimed}. 1 job is in flight since before."
-    (stuck,) = troubles(*holds(blocked=9, in_flight=1, stuck=Stuck(1, 3, 3_026, 3_480_000)), WORKS)
+    (stuck,) = troubles(*holds(blocked=9, in_flight=1, stuck=StuckGroups(1, 3, 3_026, 3_480_000)), WORKS)
     many = "the first job of each has been leased or failing for up to 58 min"
     assert stuck.text == f"3 groups don't move: {many}, and 3,026 jobs wait behind."
-    (one,) = troubles(*holds(blocked=1, in_flight=1, stuck=Stuck(1, 1, 1, 90_000)), WORKS)
+    (one,) = troubles(*holds(blocked=1, in_flight=1, stuck=StuckGroups(1, 1, 1, 90_000)), WORKS)
     its = "its first job has been leased or failing for 1 min 30 s"
     assert one.text == f"1 group doesn't move: {its}, and 1 job waits behind."
-    (long,) = troubles(*holds(in_flight=1, long=Long(2, 7_200_000), lease_ms=30_000), WORKS)
+    (long,) = troubles(*holds(in_flight=1, long=LongLeases(2, 7_200_000), lease_ms=30_000), WORKS)
     own = "where the topic's own length is 30 s. A worker that hangs keeps its jobs so long."
     assert long.text == f"2 leases last for up to 2 h more, {own}"
     (late,) = troubles(*holds(ready=1200, oldest_ms=LATE_MS, throughput_limit=5), WORKS)

@@ -307,7 +307,7 @@ class QueueMachine(RuleBasedStateMachine):
     def table_and_counts_are_the_models(self) -> None:
         policy = self.policy_now()
 
-        async def look() -> tuple[inspector.Counts, inspector.State]:
+        async def look() -> tuple[inspector.Counts, inspector.QueueState]:
             states = await inspector.states(self.world.pools.rest, [policy.topic], 10_000)
             return await self.world.engine.counters.read(policy), states[self.name]
 

@@ -136,7 +136,7 @@ async def test_groups_that_dont_move(new_database: Callable[[], Awaitable[str]])
         await producer.add_lanes(db, policy.topic, list(made.lanes()))
         await producer.upsert(db, policy.topic, policy.budget, made, ttl_ms=0)
 
-        async def stuck(goal_ms: int, most: int = 100) -> list[holders.Stuck]:
+        async def stuck(goal_ms: int, most: int = 100) -> list[holders.StuckGroups]:
             found, behind = [], dict[str, tuple[str, str]]()
             while True:
                 one = (await holders.stuck_groups(db, [(policy.topic, goal_ms)], behind, most))[policy.topic.name]
@@ -165,7 +165,7 @@ async def test_groups_that_dont_move(new_database: Callable[[], Awaitable[str]])
         assert (hour.groups, none.groups) == (0, 0)
         parts = await stuck(200, most=2)
         assert [part.groups for part in parts] == [1, 1, 0, 0][: len(parts)]
-        assert parts[0].also(parts[1]).behind == 4
+        assert parts[0].plus(parts[1]).behind == 4
         assert await holders.long_leases(db, [(policy.topic, 120_000)]) == {}
         assert (await holders.long_leases(db, [(policy.topic, 30_000)]))[policy.topic.name].leases == 1
     finally:
@@ -185,7 +185,7 @@ async def test_a_busy_head_has_not_waited_for_as_long_as_the_jobs_behind_it(
         await producer.upsert(db, policy.topic, policy.budget, later, ttl_ms=0)
         await _an_hour_passes(db)
         seen = (await holders.stuck_groups(db, [(policy.topic, 60_000)], {}))[policy.topic.name]
-        assert seen == holders.NONE_STUCK, "a delay that was asked for is no wait"
+        assert seen == holders.NOT_STUCK, "a delay that was asked for is no wait"
         await producer.upsert(db, policy.topic, policy.budget, Batch(payloads=[b"x"] * 5, groups=["g"] * 5), ttl_ms=0)
         await _an_hour_passes(db)
         for _ in range(2):
@@ -212,7 +212,7 @@ async def test_a_head_that_fails_for_longer_than_the_goal_holds_up_its_group(
         groups = await holders.waiting_groups(db, policy.topic, 9, 500)
         assert [group.grp for group in groups] == ["later", "g"], "that in which most jobs wait comes first"
 
-        async def tried(goal_ms: int, refunds: int | None = 0) -> holders.Stuck:
+        async def tried(goal_ms: int, refunds: int | None = 0) -> holders.StuckGroups:
             [job] = await take(db, policy)
             await consumer.nack(db, policy.topic, policy.budget, [held(job)], [Return(refunds=refunds)])
             return (await holders.stuck_groups(db, [(policy.topic, goal_ms)], {}))[policy.topic.name]

@@ -12,7 +12,7 @@ import asyncpg
 import msgspec
 import pytest
 
-from app.kernel.counts.inspector import Counts, Probe, State
+from app.kernel.counts.inspector import Counts, Probe, QueueState
 from app.kernel.enqueue.producer import Placed
 from app.kernel.model import Batch, Job, Lane
 from app.kernel.topics.settings import FIELDS
@@ -73,7 +73,7 @@ async def test_a_claim_answers_what_a_job_is_made_of(connect: Callable[[], Await
 
 
 async def test_a_state_is_what_its_statement_answers(connect: Callable[[], Awaitable[Session]]) -> None:
-    assert set(await _columns(await connect(), "state")) == set(_fields(State))
+    assert set(await _columns(await connect(), "state")) == set(_fields(QueueState))
 
 
 async def test_counts_are_what_their_statement_answers(connect: Callable[[], Awaitable[Session]]) -> None:

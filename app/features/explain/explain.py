@@ -19,7 +19,7 @@ from app.kernel import jobs, ledger
 from app.kernel.claim import limits, ordering
 from app.kernel.claim.ordering import OVERTAKE_SHARE
 from app.kernel.counts import holders, inspector
-from app.kernel.counts.holders import Stuck
+from app.kernel.counts.holders import StuckGroups
 from app.kernel.counts.inspector import Lows
 from app.kernel.engine import Core
 from app.kernel.ledger import Event, Recent
@@ -69,7 +69,7 @@ class Explain(Core):
         lows = self._engine.marks.lows(topic.id)
         counts = await inspector.count(db, topic, policy.budget, COUNTED, lows)
         waiting = Waiting(counts.ready, counts.looked >= COUNTED, counts.scheduled, counts.blocked, counts.in_flight)
-        stuck = Stuck()
+        stuck = StuckGroups()
         if counts.blocked:
             stuck = (await holders.stuck_groups(db, [(topic, policy.config.wait_goal_ms)], {}))[topic.name]
         return waiting, reasons.of_topic(waiting, policy.control, await self._pace(policy), stuck)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from app.base.times import duration, rfc3339
 from app.features.explain.store import GroupHead, JobNow
-from app.kernel.counts.holders import NONE_STUCK, Stuck
+from app.kernel.counts.holders import NOT_STUCK, StuckGroups
 from app.kernel.counts.triage import stuck_sentence
 from app.kernel.ledger import Recent
 from app.kernel.topics.policy import Control
@@ -167,7 +167,7 @@ def of_group(head: GroupHead, verdict: Verdict | None) -> Verdict:
     return Verdict([*_group_reasons(replace(head, before=0))], None)
 
 
-def of_topic(waiting: Waiting, control: Control, pace: ClaimPace, stuck: Stuck = NONE_STUCK) -> Verdict:
+def of_topic(waiting: Waiting, control: Control, pace: ClaimPace, stuck: StuckGroups = NOT_STUCK) -> Verdict:
     """Why a topic's jobs are not running; the wait is that of a job that came now."""
     reasons = [*_pause_reasons(None, control)]
     if control.paused_tenants:

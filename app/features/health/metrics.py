@@ -68,7 +68,7 @@ async def _scrape(call: Call) -> Scrape:
     merged = await context.engine.metrics.gather()
     # Names of standbys and the like are nothing for who may see some topics.
     whole = reads and (key is None or not key.prefixes)
-    await asyncio.to_thread(levels.bring, merged, server=whole)
+    await asyncio.to_thread(levels.add_to, merged, server=whole)
     names = levels.names() if reads else frozenset()
     return Scrape(merged, names if key is None else frozenset(filter(key.covers, names)))
 

@@ -21,7 +21,7 @@ from app.features.stats import overview
 from app.features.stats.overview import Overview, Snapshot, Sort, TopicOverview
 from app.http.context import Context, context_of
 from app.kernel.counts.levels import Levels
-from app.kernel.counts.triage import Code, Level
+from app.kernel.counts.triage import Level, TroubleCode
 from app.pages.permissions import SEE, SEE_SERVER, allows, must_be_allowed
 from app.pages.render import page
 
@@ -29,7 +29,7 @@ MOST: Final = 50  # topics that are listed
 EXPLAINED: Final = 3  # of them, those whose commonest error is looked for
 OLD_SECONDS: Final = 120.0  # what was seen longer ago says nothing of now
 PATIENCE_SECONDS: Final = 1.0  # for each of these
-_FAILS: Final = {Code.DEAD_LETTERS, Code.FAILING}
+_FAILS: Final = {TroubleCode.DEAD_LETTERS, TroubleCode.FAILING}
 
 
 class Hurt(msgspec.Struct, frozen=True):

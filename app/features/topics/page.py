@@ -27,7 +27,7 @@ from app.features.topics.changes import hold
 from app.http.context import Context, context_of
 from app.kernel.audit.trail import Action
 from app.kernel.counts import holders, triage
-from app.kernel.counts.holders import LOOKED_AT, Holder, WaitingGroup
+from app.kernel.counts.holders import LOOKED_AT, WaitingGroup, WorkerLeases
 from app.kernel.counts.levels import Levels
 from app.kernel.logs import log
 from app.kernel.model import Connection
@@ -53,7 +53,7 @@ class Around(msgspec.Struct, frozen=True):
     """None where something can't be had in time, empty lists where there is none. `waiting`: calls of this process that
     wait for a job; `idle`: whose they are, by name, and `idle_more` how many more there are."""
 
-    workers: list[Holder] | None
+    workers: list[WorkerLeases] | None
     waiting: int
     idle: list[str]
     idle_more: int

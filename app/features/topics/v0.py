@@ -18,7 +18,7 @@ from app.http.openapi import query
 from app.http.route import Call
 from app.kernel.audit.trail import Action
 from app.kernel.counts import inspector
-from app.kernel.counts.inspector import State
+from app.kernel.counts.inspector import QueueState
 from app.kernel.logs import log
 from app.kernel.logs.log import LogState
 from app.kernel.purges import Purges
@@ -279,7 +279,7 @@ async def extent_of(context: Context, policy: Policy) -> tuple[dict[str, int], d
     return extent, {"count": counts.count, "queue": queue, "last_write_ts": state.last_write_ms}
 
 
-def _extent(state: State) -> dict[str, int]:
+def _extent(state: QueueState) -> dict[str, int]:
     return {
         "head_seq": state.head_seq,
         "earliest_seq": state.head_seq + 1 if state.earliest_seq is None else state.earliest_seq,

@@ -25,7 +25,7 @@ import msgspec
 
 from app.kernel.claim.consumer import ClaimResult, LaneEnd
 from app.kernel.claim.ordering import Ages
-from app.kernel.counts.inspector import Draw, Head, Lows
+from app.kernel.counts.inspector import Draw, LaneHead, Lows
 from app.kernel.model import Lane, Reach, Share, Topic
 
 LOOK_SECONDS: Final = 0.01  # how often the due parts of busy lanes are looked at, as long as they are empty
@@ -169,7 +169,7 @@ class Cursor(msgspec.Struct):
         """All that was drawn by then, and all whose time had come, can be seen by now. A little behind, as marks."""
         self.proven = max(self.proven[0], seen.drawn), max(self.proven[1], seen.at - CLOCK_US)
 
-    def raise_low(self, lane: Lane, seen: Draw, head: Head) -> None:
+    def raise_low(self, lane: Lane, seen: Draw, head: LaneHead) -> None:
         """A lane's first jobs are these, as of a moment when all that was `seen` could be read."""
         mark = self.marks.get(lane)
         if mark is None:

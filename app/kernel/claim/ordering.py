@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from app.base.db import sql
 from app.base.fresh import Fresh
 from app.kernel.counts import inspector
-from app.kernel.counts.inspector import Head
+from app.kernel.counts.inspector import LaneHead
 from app.kernel.enqueue import producer
 from app.kernel.model import Batch, Connection, Job, Lane, Reach, Seq, Topic
 from app.kernel.topics.policy import FREE, Control, Policy
@@ -180,7 +180,7 @@ async def look_at_ages(
     return ages.overtaking
 
 
-def overtaking_lanes(config: Config, lanes: Sequence[tuple[Reach, Head]]) -> list[Reach]:
+def overtaking_lanes(config: Config, lanes: Sequence[tuple[Reach, LaneHead]]) -> list[Reach]:
     """Those lanes of one tenant whose first jobs count as much as the best ones, by now: where each begins."""
     sign = 1 if config.priority_order == "highest_first" else -1
     begun = [
@@ -192,7 +192,7 @@ def overtaking_lanes(config: Config, lanes: Sequence[tuple[Reach, Head]]) -> lis
     return [reach for rank, steps, reach in begun if rank < best <= rank + steps]
 
 
-def _just_before(head: Head, reach: Reach) -> Reach:
+def _just_before(head: LaneHead, reach: Reach) -> Reach:
     after = reach.after if head.ready is None else head.ready - 1
     due = reach.due if head.due is None else head.due - BEFORE_US
     return Reach(reach.lane, after, due)

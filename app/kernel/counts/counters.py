@@ -1,8 +1,8 @@
-"""How many jobs are ready and in flight. docs/semantics.md, section 14.
+"""How many jobs are ready and in flight, as answers to workers say. docs/semantics.md, section 14.
 
-Counted for the answer, after what it answers: the tallies' sums, and what time alone has changed since. Where more than
-BOUND jobs wait whose time has come, or passed, or there are more than MOST_LANES lanes, these are counted at most every
-FRESH_SECONDS, and less often where that takes long; in between, what this process does itself is added.
+An answer's counts are read after the change that it answers: the tallies' sums, and what time alone has changed since.
+A topic with more than BOUND due jobs or MOST_LANES lanes is counted every FRESH_SECONDS at most, and less often if that
+takes long. In between, this process adds its own changes.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from app.kernel.claim.marks import Marks
 
 BOUND: Final = 10_001
-MOST_LANES: Final = 1_000  # that are looked at for every answer
+MOST_LANES: Final = 1_000  # are looked at for every answer
 FRESH_SECONDS: Final = 0.8
-SHARE: Final = 5  # a count that takes s seconds is repeated no sooner than SHARE * s later
-PATIENCE_SECONDS: Final = 0.02  # an answer waits so long for a count that is due
+SHARE: Final = 5  # a count that took s seconds is repeated SHARE * s later at the earliest
+PATIENCE_SECONDS: Final = 0.02  # for which an answer waits for a count that is due
 
 log = logging.getLogger(__name__)
 
@@ -45,21 +45,21 @@ class _Deep(msgspec.Struct):
     in_flight: int = 0
 
     def counts(self) -> Counts:
-        """As far as they are known."""
+        """The last count and what this process has added."""
         ready, in_flight = max(self.last.ready + self.ready, 0), max(self.last.in_flight + self.in_flight, 0)
         more = ready - self.last.ready + in_flight - self.last.in_flight
         return replace(self.last, ready=ready, in_flight=in_flight, count=self.last.count + more)
 
 
 class Counters:
-    """Counts by topic. Callers that ask at the same time share a count that starts after they asked."""
+    """Counts by topic. Concurrent callers share a count that starts after they called."""
 
     def __init__(self, pools: Pools, marks: Marks) -> None:
         self._pools = pools
         self._marks = marks
         self._deep: dict[int, _Deep] = {}
         self._whole: Fresh[int, None] = Fresh(FRESH_SECONDS, share=SHARE, retry=FRESH_SECONDS)
-        # Not bounded: most who ask have done something before, and must not hear now that nothing was done.
+        # Not bounded: most callers have just changed something, and an error now would say that they have not.
         self._group: GroupCommit[Policy, Counts] = GroupCommit(self._count, max_waiting=sys.maxsize, most=sys.maxsize)
 
     async def read(self, policy: Policy) -> Counts:
@@ -68,18 +68,18 @@ class Counters:
         deep = self._deep.get(topic_id)
         if deep is None:
             return await self._group.submit(topic_id, policy)
-        await self._recounted(policy, deep, PATIENCE_SECONDS)
+        await self._recount_within(policy, deep, PATIENCE_SECONDS)
         return deep.counts()
 
-    def moved(self, topic_id: int, *, ready: int = 0, in_flight: int = 0) -> None:
-        """This process has changed the counts by so much."""
+    def add(self, topic_id: int, *, ready: int = 0, in_flight: int = 0) -> None:
+        """Add what this process has changed."""
         deep = self._deep.get(topic_id)
         if deep is not None:
             deep.ready += ready
             deep.in_flight += in_flight
 
     def drop(self, topic_id: int) -> None:
-        """The topic is gone."""
+        """Forget a topic that was deleted."""
         self._deep.pop(topic_id, None)
         self._whole.forget(topic_id)
 
@@ -89,13 +89,13 @@ class Counters:
         counts = await inspector.count(self._pools.hot, policy.topic, policy.budget, BOUND, lows)
         if counts.looked >= BOUND or lows.known > MOST_LANES:
             deep = self._deep[policy.topic.id] = _Deep(counts)
-            # The first answer waits a little longer for a count of the whole.
-            await self._recounted(policy, deep, FRESH_SECONDS)
+            # The first answer waits longer for a whole count.
+            await self._recount_within(policy, deep, FRESH_SECONDS)
             counts = deep.counts()
         return [counts] * len(policies)
 
-    async def _recounted(self, policy: Policy, deep: _Deep, patience: float) -> None:
-        with contextlib.suppress(*UNREACHABLE):  # it is in the log
+    async def _recount_within(self, policy: Policy, deep: _Deep, patience: float) -> None:
+        with contextlib.suppress(*UNREACHABLE):  # _recount has logged it
             await self._whole.within(policy.topic.id, partial(self._recount, policy, deep), patience)
 
     async def _recount(self, policy: Policy, deep: _Deep) -> None:
@@ -107,4 +107,4 @@ class Counters:
             raise
         deep.ready = deep.in_flight = 0
         if deep.last.looked < BOUND and lows.known <= MOST_LANES:
-            self.drop(policy.topic.id)  # shallow again: count exactly
+            self.drop(policy.topic.id)  # few enough to count for every answer again

@@ -1,4 +1,4 @@
-"""Who is at a topic's jobs, and who waits for whom, as people look at it. Reads only, and bounded."""
+"""Who holds a topic's jobs, and which groups wait. Bounded reads for pages, metrics and explanations."""
 
 from __future__ import annotations
 
@@ -22,22 +22,24 @@ _LONG_LEASES = _SQL["long_leases"]
 _LEASE_OF_GROUP = _SQL["lease_of_group"]
 _LEASES_OF_NODE = _SQL["leases_of_node"]
 
-LOOKED_AT: Final = 2_000  # jobs of a topic that are held, and of each lane entries that are looked at
-GROUPS: Final = 200  # that are looked at
-COUNTED: Final = 1_000  # jobs that wait in a group
-STUCK: Final = 1_000  # groups of a topic that are looked at, of those in which jobs wait
-FAILING: Final = 5  # heads of a topic's groups, of those that fail again and again, that the ledger is asked about
-MOST_FAILING: Final = 20  # of all topics together
-FAILING_SECONDS: Final = 0.5  # for which the ledger is asked
+LOOKED_AT: Final = 2_000  # leased jobs of a topic, and entries of each lane, that are read
+GROUPS: Final = 200  # of a topic that are read
+COUNTED: Final = 1_000  # waiting jobs of a group
+STUCK: Final = 1_000  # groups with waiting jobs of a topic that are read
+FAILING: Final = 5  # group heads of a topic that keep failing, whose events are read in the ledger
+MOST_FAILING: Final = 20  # such heads of all topics together
+FAILING_SECONDS: Final = 0.5  # that reading the ledger may take
 TRIES: Final = 10_000  # events of such a head that are read
-LANES: Final = 100  # that are looked at together
+LANES: Final = 100  # of one statement
 _HEAD: Final = ("tenants", "grps", "seqs", "since", "till")
-NEVER: Final = datetime.fromtimestamp(0, UTC)  # behind which every deadline is
+NEVER: Final = datetime.fromtimestamp(0, UTC)  # before every deadline
 
 
-class Holder(msgspec.Struct, frozen=True):
-    """A worker, by the node that it says it is: how many jobs it holds, since when the oldest, and until when the first
-    of their leases is good, in ms since 1970."""
+class WorkerLeases(msgspec.Struct, frozen=True):
+    """The jobs that a worker holds, by its node's name. Times are in ms since 1970.
+
+    leased_ms: when the oldest lease began. until_ms: when the first lease ends.
+    """
 
     node: str
     held: int
@@ -46,7 +48,7 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class WaitingGroup(msgspec.Struct, frozen=True):
-    """A group: how many jobs wait, and the one that is out; see explained.Head."""
+    """A group, how many jobs wait in it, and the job in front of them."""
 
     tenant: str
     grp: str
@@ -58,26 +60,25 @@ class WaitingGroup(msgspec.Struct, frozen=True):
 
     @property
     def at_least(self) -> bool:
-        """Whether there may be more of them than were counted."""
+        """Whether more jobs may wait than were counted."""
         return self.behind >= COUNTED
 
 
-async def holders(db: Connection, topic: Topic, limit: int) -> list[Holder]:
-    """Up to `limit` of those who hold jobs, by how many; LOOKED_AT jobs are counted, those whose leases end first."""
+async def holders(db: Connection, topic: Topic, limit: int) -> list[WorkerLeases]:
+    """Up to `limit` workers with leases, those with the most first. Counts the LOOKED_AT leases that end first."""
     rows = await db.fetch(_HOLDERS, topic.name, LOOKED_AT, LOOKED_AT, limit)
-    return [Holder(**dict(row)) for row in rows]
+    return [WorkerLeases(**dict(row)) for row in rows]
 
 
 async def waiting_groups(db: Connection, topic: Topic, limit: int, goal_ms: int = 0) -> list[WaitingGroup]:
-    """Up to `limit` groups in which jobs wait, first those that don't move, by how long their jobs may wait; then those
-    whose first job failed twice or more; then those with the most jobs. Among the first GROUPS by tenant and name;
-    COUNTED of each are counted."""
+    """Up to `limit` groups in which jobs wait, of the first GROUPS by tenant and name. First those that don't move for
+    `goal_ms`, then those whose first job failed twice or more, then those with the most jobs."""
     rows = await db.fetch(_WAITING_GROUPS, topic.name, GROUPS, limit, COUNTED, goal_ms)
     return [WaitingGroup(**dict(row)) for row in rows]
 
 
 async def lease_of_group(db: Connection, topic: Topic, tenant: str, group: str) -> Held | None:
-    """The lease under which a group's job is out; None where it is not leased."""
+    """The lease of a group's first job; None if it is not leased."""
     row = await db.fetchrow(_LEASE_OF_GROUP, topic.name, tenant, group)
     return None if row is None else Held(row["seq"], row["lease_id"], row["node"])
 
@@ -85,8 +86,7 @@ async def lease_of_group(db: Connection, topic: Topic, tenant: str, group: str) 
 async def leases_of_node(
     db: Connection, topic: Topic, lanes: Sequence[Lane], node: str, most: int = LOOKED_AT
 ) -> AsyncIterator[list[Held]]:
-    """The leases that a node has at this moment, in batches. Each look is at LANES lanes, and at `most` leases and
-    delays of each."""
+    """The leases of a node as of now, in batches. Each statement reads LANES lanes, and `most` entries of each."""
     at: datetime | None = None
     for first in range(0, len(lanes), LANES):
         behind = dict.fromkeys(lanes[first : first + LANES], NEVER)
@@ -103,10 +103,13 @@ async def leases_of_node(
                 yield held
 
 
-class Stuck(msgspec.Struct, frozen=True):
-    """Groups of a queue in which jobs wait: for how long the oldest one has, None where none has. And of groups that
-    don't move: how many, how many jobs wait in them, and for how many ms at most. `last`: behind which tenant and group
-    the next look begins; None: all were looked at."""
+class StuckGroups(msgspec.Struct, frozen=True):
+    """Groups of a queue in which jobs wait, and those of them that don't move.
+
+    oldest_ms: how long the oldest job of any group has waited; None: none waits.
+    groups, behind, ms: groups that don't move, jobs waiting in them, and for how long at most.
+    last: the tenant and group behind which the next look begins; None: all groups were looked at.
+    """
 
     oldest_ms: int | None = None
     groups: int = 0
@@ -114,18 +117,18 @@ class Stuck(msgspec.Struct, frozen=True):
     ms: int = 0
     last: tuple[str, str] | None = None
 
-    def also(self, other: Stuck) -> Stuck:
-        """Both together, of different groups; the next look begins where the other one ended."""
+    def plus(self, other: StuckGroups) -> StuckGroups:
+        """Both together, for different groups. The next look begins where the other one ended."""
         oldest_ms = max(self.oldest_ms or 0, other.oldest_ms or 0) or None
         ms = max(self.ms, other.ms)
-        return Stuck(oldest_ms, self.groups + other.groups, self.behind + other.behind, ms, other.last)
+        return StuckGroups(oldest_ms, self.groups + other.groups, self.behind + other.behind, ms, other.last)
 
 
-NONE_STUCK: Final = Stuck()
+NOT_STUCK: Final = StuckGroups()
 
 
-class Long(msgspec.Struct, frozen=True):
-    """Leases of a queue that end far later than its own would: how many, and in how many ms the last one ends."""
+class LongLeases(msgspec.Struct, frozen=True):
+    """Leases of a queue that are far longer than its own `lease_ms`: how many, and in how many ms the last one ends."""
 
     leases: int = 0
     ends_ms: int = 0
@@ -133,9 +136,9 @@ class Long(msgspec.Struct, frozen=True):
 
 async def stuck_groups(
     db: Connection, queues: Sequence[tuple[Topic, int]], behind: Mapping[str, tuple[str, str]], most: int = STUCK
-) -> dict[str, Stuck]:
-    """Groups of queues that don't move, by topic, for queues and how long their jobs may wait in ms; `most` groups of
-    each are looked at, behind these."""
+) -> dict[str, StuckGroups]:
+    """The stuck groups of queues by topic; each queue is given with how long its jobs may wait, in ms. Looks at `most`
+    groups of each, from `behind` on."""
     names = [topic.name for topic, _ in queues]
     starts = [behind.get(name, ("", "")) for name in names]
     rows = await db.fetch(
@@ -148,20 +151,19 @@ async def stuck_groups(
         COUNTED,
         FAILING,
     )
-    found, heads, known = dict[str, Stuck](), [], {topic.name: (topic, goal_ms) for topic, goal_ms in queues}
+    found, heads, known = dict[str, StuckGroups](), [], {topic.name: (topic, goal_ms) for topic, goal_ms in queues}
     for row in rows:
         last = (row["tenant"], row["grp"]) if row["looked"] >= most else None
-        found[row["topic"]] = Stuck(row["oldest_ms"], row["stuck"], row["behind"], row["stuck_ms"], last)
+        found[row["topic"]] = StuckGroups(row["oldest_ms"], row["stuck"], row["behind"], row["stuck_ms"], last)
         named = zip(*(row[column] or () for column in _HEAD), strict=True)
         heads += [(place, *known[row["topic"]], *head) for place, head in enumerate(named)]
     for name, failing in await _failing(db, sorted(heads, key=lambda head: head[0])[:MOST_FAILING]):
-        found[name] = failing.also(found[name])
+        found[name] = failing.plus(found[name])
     return found
 
 
-async def _failing(db: Connection, heads: Sequence[tuple[Any, ...]]) -> list[tuple[str, Stuck]]:
-    """Those of these heads that have failed for longer than the goal, each with its topic. None, where the ledger does
-    not answer in time."""
+async def _failing(db: Connection, heads: Sequence[tuple[Any, ...]]) -> list[tuple[str, StuckGroups]]:
+    """The heads that have failed for longer than the goal, each with its topic. Empty if the ledger is too slow."""
     if not heads:
         return []
     _, topics, *columns = zip(*heads, strict=True)
@@ -171,11 +173,11 @@ async def _failing(db: Connection, heads: Sequence[tuple[Any, ...]]) -> list[tup
             rows = await db.fetch(_FAILING_HEADS, *of_topics, *columns, TRIES, COUNTED)
     except (asyncpg.QueryCanceledError, TimeoutError):
         return []
-    return [(row["topic"], Stuck(None, 1, row["behind"], row["failing_ms"])) for row in rows]
+    return [(row["topic"], StuckGroups(None, 1, row["behind"], row["failing_ms"])) for row in rows]
 
 
-async def long_leases(db: Connection, queues: Sequence[tuple[Topic, int]]) -> dict[str, Long]:
-    """Leases that end later than so many ms from now, by topic; topics without any are left out."""
+async def long_leases(db: Connection, queues: Sequence[tuple[Topic, int]]) -> dict[str, LongLeases]:
+    """Leases that end later than the given ms from now, by topic. Topics without any are left out."""
     names = [topic.name for topic, _ in queues]
     rows = await db.fetch(_LONG_LEASES, names, [long_ms for _, long_ms in queues], LOOKED_AT, LOOKED_AT)
-    return {row["topic"]: Long(row["leases"], row["ends_ms"]) for row in rows}
+    return {row["topic"]: LongLeases(row["leases"], row["ends_ms"]) for row in rows}

@@ -1,4 +1,4 @@
-"""Looking at a queue without touching it."""
+"""Reads of what queues hold, and the upkeep of their tallies."""
 
 from __future__ import annotations
 
@@ -34,8 +34,11 @@ DEAD_LOOKED_AT: Final = 10_000  # dead letters of a queue
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """Jobs of one snapshot, by what a caller may expect of them now. `count` has all that are not finished. `looked` is
-    the most entries of one index that were looked at: a bound that it reaches has cut the count."""
+    """Jobs of one snapshot by state.
+
+    count: all that are not finished. looked: the most entries of one index that were read. If that is the bound, there
+    may be more jobs than were counted.
+    """
 
     ready: int
     in_flight: int
@@ -46,8 +49,11 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class Lows(msgspec.Struct, frozen=True):
-    """Where a topic's rows begin: its lanes, and its tallies. Nothing below counts any more. `floor`: a position and a
-    time in µs since 1970, for lanes that are not listed; `known`: how many there are in all, where that was counted."""
+    """Where a topic's lanes and tallies begin: no row below these counts any more.
+
+    floor: a position and a time in µs since 1970, for lanes that are not listed.
+    known: how many lanes there are in all, if that was counted.
+    """
 
     lanes: Sequence[Reach] = ()
     tally: int = 0
@@ -56,7 +62,7 @@ class Lows(msgspec.Struct, frozen=True):
 
 
 async def count(db: Connection, topic: Topic, budget: Budget, bound: int | None, lows: Lows | None = None) -> Counts:
-    """Count a topic's jobs, looking at no more than `bound` of those whose time has come or passed."""
+    """Count a topic's jobs, up to `bound` of those that are due."""
     lows = lows or Lows()
     tenants, priorities, _, times = columns(lows.lanes)
     row = await db.fetchrow(
@@ -76,14 +82,15 @@ async def count(db: Connection, topic: Topic, budget: Budget, bound: int | None,
 
 
 async def fold(db: Connection, lows: Sequence[tuple[Topic, int]], upto: int) -> None:
-    """Fold each topic's tallies above its low mark, and up to an id, into one row."""
+    """Fold each topic's tallies from above its low mark up to an id into one row."""
     await db.execute(_FOLD, [topic.id for topic, _ in lows], [low for _, low in lows], upto)
 
 
 async def reconcile(db: Connection, topic: Topic) -> int:
-    """Count a topic's jobs one by one and set its tallies right: by how many jobs they were off.
+    """Count a topic's jobs one by one and set its tallies right. Returns by how many jobs they were off; 0 if another
+    process is doing it.
 
-    Needs a transaction: the lock that it takes first must last until its end. Somebody else's being at it counts as 0.
+    Needs a transaction, which holds the lock until its end.
     """
     if not await db.fetchval(_RECONCILE_LOCK, topic.id):
         return 0
@@ -92,8 +99,10 @@ async def reconcile(db: Connection, topic: Topic) -> int:
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """Whether a topic has something to claim; in how many ms the next delay or lease ends, None for not within a
-    second; and when that was seen, in µs since 1970."""
+    """Whether a topic has a job to claim.
+
+    wait_ms: until the next delay or lease ends; None: not within a second. at: the time of the look, in µs since 1970.
+    """
 
     claimable: bool
     wait_ms: int | None
@@ -101,8 +110,7 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 async def probe(db: Connection, topics: Mapping[str, Lows]) -> dict[str, Probe]:
-    """Look at topics, for all of them at once: topic → what was found. One that never had a job is left out. Nothing
-    below their marks is looked at."""
+    """Look at topics, all at once, above their marks. A topic that never had a job is left out."""
     marks = [(topic, reach) for topic, lows in topics.items() for reach in lows.lanes]
     floors = zip(*(lows.floor for lows in topics.values()), strict=True)
     rows = await db.fetch(
@@ -111,8 +119,8 @@ async def probe(db: Connection, topics: Mapping[str, Lows]) -> dict[str, Probe]:
     return {row["topic"]: Probe(row["claimable"], row["wait_ms"], row["at"]) for row in rows}
 
 
-class State(msgspec.Struct, frozen=True):
-    """What a topic holds: what is not finished."""
+class QueueState(msgspec.Struct, frozen=True):
+    """What a topic holds that is not finished."""
 
     topic: str
     head_seq: int
@@ -125,22 +133,22 @@ class State(msgspec.Struct, frozen=True):
     cap_lost_to: int
 
 
-async def states(db: Connection, topics: Sequence[Topic], bound: int) -> dict[str, State]:
-    """Topics' states by name, looking at no more than `bound` jobs of each that have outlived their time. One that was
+async def states(db: Connection, topics: Sequence[Topic], bound: int) -> dict[str, QueueState]:
+    """Topics' states by name, counting up to `bound` jobs of each that are past their time to live. A topic that was
     deleted is left out."""
     names, ids = [topic.name for topic in topics], [topic.id for topic in topics]
     rows = await rows_of(db, _STATE, names, ids, [topic.sequence for topic in topics], bound)
-    return {row["topic"]: State(**dict(row)) for row in rows}
+    return {row["topic"]: QueueState(**dict(row)) for row in rows}
 
 
 async def total_bytes(db: Connection) -> int:
-    """Bytes of all that topics hold and that is not finished."""
+    """Bytes of all jobs and records that are not finished."""
     held: int = await db.fetchval(_TOTAL_BYTES)
     return held
 
 
 class Draw(msgspec.Struct, frozen=True):
-    """How far a topic's sequence was drawn, and the tallies', and when that was looked at, in µs since 1970."""
+    """How far a topic's sequence and the tallies' were drawn, and the time of the look, in µs since 1970."""
 
     drawn: int
     tally: int
@@ -148,24 +156,24 @@ class Draw(msgspec.Struct, frozen=True):
 
 
 async def draws(db: Connection, topics: Sequence[Topic]) -> dict[int, Draw]:
-    """By topic id; a topic that was deleted is left out."""
+    """How far sequences were drawn, by topic id. A topic that was deleted is left out."""
     rows = await rows_of(db, _DRAWS, [topic.id for topic in topics], [topic.sequence for topic in topics])
     return {row["topic_id"]: Draw(row["drawn"], row["tally"], row["at"]) for row in rows}
 
 
 async def writers(db: Connection, topics: Sequence[Topic]) -> set[str]:
-    """The transactions that may still commit jobs of these topics, by their virtual ids."""
+    """The virtual ids of transactions that may still commit jobs of these topics."""
     return set(await db.fetchval(_WRITERS, [topic.sequence for topic in topics]))
 
 
 async def drawers(db: Connection, topic: Topic) -> set[str]:
-    """The transactions that may still commit a job of this topic with a seq drawn before, by their virtual ids."""
+    """The virtual ids of transactions that may still commit a job of this topic with a seq that was drawn before."""
     return set(await db.fetchval(_DRAWERS, topic.sequence))
 
 
 async def read(db: Connection, topic: Topic, ask: Ask, upto: int) -> tuple[int, Records]:
-    """Read a queue's live jobs behind a cursor, without claiming, up to a seq that nothing can turn up below; before
-    them, the last seq passed over of a job that has outlived its time and is not marked yet, 0 for none."""
+    """Read a queue's live jobs behind a cursor, without claiming, up to a seq below which no more can be committed.
+    Returns with them the last seq passed over whose job is past its time to live and not marked yet, 0 for none."""
     row = await db.fetchrow(
         _READ_JOBS,
         topic.name,
@@ -184,24 +192,26 @@ async def read(db: Connection, topic: Topic, ask: Ask, upto: int) -> tuple[int, 
     return expired_to, records_of(shown)
 
 
-class Head(msgspec.Struct, frozen=True):
-    """Where a lane begins: the first ready job's position, the first due job's time in µs, and for how long the earlier
-    of them could have been claimed; None for none."""
+class LaneHead(msgspec.Struct, frozen=True):
+    """Where a lane begins: the first ready job's position, the first delayed job's time in µs, and how long the earlier
+    one has waited. None for none."""
 
     ready: int | None
     due: int | None
     waited_ms: int | None
 
 
-async def heads(db: Connection, lanes: Sequence[tuple[str, Reach]]) -> list[Head]:
-    """For each (topic, reach): what comes first behind it."""
+async def heads(db: Connection, lanes: Sequence[tuple[str, Reach]]) -> list[LaneHead]:
+    """The head of each lane of a topic, behind its reach."""
     rows = await db.fetch(_HEADS, [topic for topic, _ in lanes], *columns([reach for _, reach in lanes]))
-    return [Head(row["ready"], row["due"], row["waited_ms"]) for row in rows]
+    return [LaneHead(row["ready"], row["due"], row["waited_ms"]) for row in rows]
 
 
 class Depth(msgspec.Struct):
-    """What a queue holds. `looked` is as in Counts; `bytes` are of payloads; `oldest_ms` is for how long its oldest
-    claimable job could have been claimed, None for none."""
+    """What a queue holds.
+
+    bytes: of payloads. looked: as in Counts. oldest_ms: how long the oldest job that can be claimed has waited.
+    """
 
     topic: str
     ready: int
@@ -214,7 +224,7 @@ class Depth(msgspec.Struct):
 
 
 async def depths(db: Connection, queues: Sequence[tuple[Topic, Budget, Lows]], bound: int) -> dict[str, Depth]:
-    """What queues hold, by name, looking at no more than `bound` jobs of each whose time has come or passed."""
+    """What queues hold, by name, counting up to `bound` due jobs of each."""
     marks = [(topic.name, reach) for topic, _, lows in queues for reach in lows.lanes]
     rows = await db.fetch(
         _DEPTHS,

@@ -1,4 +1,4 @@
-"""What is the case in a process, and what topics hold by the database: what a scrape asks for."""
+"""What topics hold, as scrapes and pages show it: looked at for all callers together, every few seconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from app.base.metrics.catalogue import MetricType
 from app.base.outages import UNREACHABLE
 from app.errors import HoldfastError, TopicNotFound
 from app.kernel.counts import holders, inspector, triage
-from app.kernel.counts.holders import Long, Stuck
+from app.kernel.counts.holders import LongLeases, StuckGroups
 from app.kernel.counts.triage import TopicLevels
 from app.kernel.engine import Core
 from app.kernel.logs import log as records
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from app.kernel.engine import Engine
     from app.kernel.logs.log import LogState
 
-BOUND: Final = 10_001  # jobs of a topic that are looked at, of those whose time has come or passed
+BOUND: Final = 10_001  # due jobs of a topic that are counted
 FRESH_SECONDS: Final = 5.0
-SHARE: Final = 20  # a look that takes s seconds is repeated no sooner than SHARE * s later
-PATIENCE_SECONDS: Final = 2.0  # a scrape waits so long for a look
+SHARE: Final = 20  # a look that took s seconds is repeated SHARE * s later at the earliest
+PATIENCE_SECONDS: Final = 2.0  # for which a scrape waits for a look
 RETRY_SECONDS: Final = 1.0
-MOST_GROUPS: Final = 20_000  # of all topics, in which jobs wait, that a look is at
-MOST_DEEP: Final = 50  # topics of a look whose jobs are counted beyond BOUND
+MOST_GROUPS: Final = 20_000  # with waiting jobs, of all topics together, that are looked at
+MOST_DEEP: Final = 50  # topics whose jobs are counted beyond BOUND
 
 log = logging.getLogger(__name__)
 
 
 class Levels(Core):
-    """Topics' depths, as they were last looked at. Scrapes that come together share a look."""
+    """What topics hold, as of the last look. Concurrent callers share a look."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -64,9 +64,11 @@ class Levels(Core):
         self._sights: dict[str, Sight] = {}
         self._takers: frozenset[str | None] = frozenset()
         self._goals: dict[str, int] = {}  # of the queues, in ms
-        self._stuck: dict[str, Stuck] = {}
-        self._rounds: dict[str, Stuck] = {}  # of topics with more groups than a look is at: what was found so far
-        self._long: dict[str, Long] = {}
+        self._stuck: dict[str, StuckGroups] = {}
+        self._rounds: dict[
+            str, StuckGroups
+        ] = {}  # of topics with more groups than one look reads: what was found so far
+        self._long: dict[str, LongLeases] = {}
         self._logs: dict[str, LogState] = {}
         self._looked = 0.0  # when the depths were read; 0: never
         self.looks = 0  # that have ended, well or not
@@ -75,11 +77,11 @@ class Levels(Core):
         self._look: Fresh[None, float] = Fresh(FRESH_SECONDS, until=lambda until: until)
 
     async def refresh(self) -> None:
-        """Look again if it is time, for PATIENCE_SECONDS at most. Raises nothing: what is known stays."""
+        """Look again if it is time. Waits PATIENCE_SECONDS at most. Raises nothing: what is known stays."""
         await self._look.within(None, self._refresh, PATIENCE_SECONDS)
 
     def forget(self) -> None:
-        """Look again for the next who asks."""
+        """Look again for the next caller."""
         self._look.forget(None)
 
     async def drain(self) -> None:
@@ -87,17 +89,17 @@ class Levels(Core):
         await self._look.stop()
 
     def names(self) -> frozenset[str]:
-        """The topics that are shown one by one: those of the last look, and those met since."""
+        """The topics that metrics name one by one: those of the last look, and those used since."""
         return frozenset([policy.topic.name for policy in self._policies] + self._metrics.topics())
 
     @property
     def up(self) -> bool:
-        """Whether the database answered when it was asked last."""
+        """Whether the database answered at the last look."""
         return self._up
 
     def latest(self) -> tuple[list[tuple[Policy, TopicLevels]], int, float | None]:
-        """The topics that were looked at, by name; how many there are in all; and when that was, on the monotonic
-        clock, None for never."""
+        """The topics of the last look by name, how many there are in all, and when the look was, on the monotonic clock
+        (None: never)."""
         found = []
         for policy in self._policies:
             name = policy.topic.name
@@ -110,7 +112,7 @@ class Levels(Core):
         return found, sum(self._census.values()), self._looked or None
 
     def takes_dead(self, topic: str) -> bool:
-        """Whether a queue that was looked at names this one for its dead letters."""
+        """Whether any queue of the last look has this one as its dead-letter topic."""
         return topic in self._takers
 
     async def look_at(self, queue: Policy) -> TopicLevels:
@@ -119,7 +121,7 @@ class Levels(Core):
         sights = await inspector.survey(self._pools.rest, [(queue.topic, queue.config.dead_letter)])
         if queue.topic.name not in sights:
             raise TopicNotFound(queue.topic.name)
-        depth, stuck = depths[queue.topic.name], Stuck()
+        depth, stuck = depths[queue.topic.name], StuckGroups()
         if depth.blocked:
             goals = [(queue.topic, queue.config.wait_goal_ms)]
             stuck = (await holders.stuck_groups(self._pools.rest, goals, {}))[queue.topic.name]
@@ -139,8 +141,8 @@ class Levels(Core):
             depth.looked < BOUND,
             sight is None or sight.letters < inspector.DEAD_LOOKED_AT,
             self.takes_dead(depth.topic),
-            self._stuck.get(depth.topic, Stuck()),
-            self._long.get(depth.topic, Long()),
+            self._stuck.get(depth.topic, StuckGroups()),
+            self._long.get(depth.topic, LongLeases()),
         )
 
     async def depths(self, queues: Sequence[Policy]) -> dict[str, Depth]:
@@ -152,7 +154,7 @@ class Levels(Core):
         )
         deep = [queue for queue in queues if depths[queue.topic.name].looked >= BOUND][:MOST_DEEP]
         for queue in deep:
-            # Counted for answers anyhow, at a pace of their own.
+            # Answers to workers have these counts, at a pace of their own.
             try:
                 counts = await self._counters.read(queue)
             except HoldfastError:
@@ -162,7 +164,7 @@ class Levels(Core):
         return depths
 
     def add_to(self, merged: Merged, *, server: bool) -> None:
-        """Add what is known of the database to what processes say; `server`: of PostgreSQL too."""
+        """Add the last look's metrics to those of the processes. `server`: PostgreSQL's own as well."""
         merged.level(catalogue.DATABASE_UP, (), int(self._up))
         for labels, topics in self._census.items():
             merged.level(catalogue.TOPICS, labels, topics)
@@ -181,7 +183,7 @@ class Levels(Core):
             merged.level(catalogue.TOPIC_BLOCKED, (name,), depth.blocked)
             merged.level(catalogue.TOPIC_BYTES, (name,), depth.bytes)
             merged.level(catalogue.TOPIC_OLDEST, (name,), max(depth.oldest_ms or 0, 0) / 1000)
-            merged.level(catalogue.TOPIC_STUCK, (name,), self._stuck.get(name, Stuck()).groups)
+            merged.level(catalogue.TOPIC_STUCK, (name,), self._stuck.get(name, StuckGroups()).groups)
         for name, goal_ms in self._goals.items():
             merged.level(catalogue.TOPIC_WAIT_GOAL, (name,), goal_ms / 1000)
         for name, sight in self._sights.items():
@@ -224,19 +226,19 @@ class Levels(Core):
             self._unarchived = await inspector.count_unarchived(self._pools.rest)
         self._policies = await store.some_of(self._pools.rest, counted, self._most_topics, self._defaults)
         there = {policy.topic.name for policy in self._policies}
-        # Only those that were known before: a topic that was made meanwhile is not gone.
+        # Only of those that were known before the look: a topic that was made meanwhile is not gone.
         self._metrics.forget(name for name in counted if name not in there)
 
     async def _read_server(self) -> None:
         try:
             self._server = await asyncio.wait_for(health.read_samples(self._pools.rest), PATIENCE_SECONDS)
         except (asyncpg.PostgresError, TimeoutError) as error:
-            # It is slow, or the role may not call a function. Topics are looked at all the same.
+            # It is slow, or the role may not call a function. Topics are looked at nevertheless.
             log.warning("can't look at PostgreSQL: %r", error)
             self._server = []
 
     async def _read_held_up(self) -> None:
-        """Groups that don't move and leases that are too long: what can't be had in time stays as it was."""
+        """Read stuck groups and long leases. What can't be read in time stays as it was."""
         queues = [policy for policy in self._policies if policy.topic.name in self._depths]
         blocked = [(one.topic, one.config.wait_goal_ms) for one in queues if self._depths[one.topic.name].blocked > 0]
         held = [
@@ -255,7 +257,7 @@ class Levels(Core):
             return
         before, self._stuck, rounds = self._stuck, {}, {}
         for name, part in found.items():
-            so_far = self._rounds[name].also(part) if name in self._rounds else part
+            so_far = self._rounds[name].plus(part) if name in self._rounds else part
             if part.last is not None:
                 rounds[name] = so_far
             known = before.get(name)

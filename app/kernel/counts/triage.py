@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from app.base.times import duration
-from app.kernel.counts.holders import Long, Stuck
+from app.kernel.counts.holders import LongLeases, StuckGroups
 
 if TYPE_CHECKING:
     from app.kernel.topics.policy import Policy
@@ -32,7 +32,7 @@ class Level(StrEnum):
     NOTE = "note"
 
 
-class Code(StrEnum):
+class TroubleCode(StrEnum):
     """What kind of trouble."""
 
     NOBODY_CLAIMS = "nobody_claims"
@@ -49,14 +49,14 @@ class Code(StrEnum):
 class Trouble(msgspec.Struct, frozen=True):
     """One thing that is wrong. `text` is a sentence."""
 
-    code: Code
+    code: TroubleCode
     level: Level
     text: str
 
     @property
     def is_late(self) -> bool:
         """Whether it says that jobs have waited for as long as the topic's goal, or longer."""
-        return self.code in _LATE or (self.code is Code.PAUSED and self.level is not Level.NOTE)
+        return self.code in _LATE or (self.code is TroubleCode.PAUSED and self.level is not Level.NOTE)
 
 
 class TopicLevels(msgspec.Struct, frozen=True):
@@ -81,8 +81,8 @@ class TopicLevels(msgspec.Struct, frozen=True):
     exact: bool = True
     dead_exact: bool = True
     takes_dead: bool = False
-    stuck: Stuck = Stuck()
-    long: Long = Long()
+    stuck: StuckGroups = StuckGroups()
+    long: LongLeases = LongLeases()
 
     @property
     def waited_ms(self) -> int | None:
@@ -109,7 +109,7 @@ class Lately(msgspec.Struct, frozen=True):
     dead_lettered: int
 
 
-_LATE: Final = {Code.NOBODY_CLAIMS, Code.WAITING, Code.THROTTLED}
+_LATE: Final = {TroubleCode.NOBODY_CLAIMS, TroubleCode.WAITING, TroubleCode.THROTTLED}
 _WEIGHT: Final = {Level.BAD: 2, Level.WATCH: 1, Level.NOTE: 0}
 
 
@@ -123,9 +123,10 @@ def troubles(levels: TopicLevels, policy: Policy, lately: Lately | None) -> list
     behind = lateness(stuck.oldest_ms, goal_ms)
     if control.paused:
         rest = f"{_jobs(levels.ready)} can be had and {_wait(levels.ready)}." if levels.ready else "Nothing waits."
-        found.append(Trouble(Code.PAUSED, Level.WATCH if late or behind else Level.NOTE, f"It is paused. {rest}"))
+        level = Level.WATCH if late or behind else Level.NOTE
+        found.append(Trouble(TroubleCode.PAUSED, level, f"It is paused. {rest}"))
     if control.draining:
-        found.append(Trouble(Code.DRAINING, Level.NOTE, "It is drained: nothing is taken in."))
+        found.append(Trouble(TroubleCode.DRAINING, Level.NOTE, "It is drained: nothing is taken in."))
     happened = lately is not None and lately.claimed + lately.completed + lately.failed > 0
     moves = levels.in_flight > 0 or happened
     if levels.ready and late and not control.paused:
@@ -136,27 +137,27 @@ def troubles(levels: TopicLevels, policy: Policy, lately: Lately | None) -> list
             text = f"{waiting}, and as far as is counted no worker claimed any in the last {since}."
             if levels.in_flight:
                 text += f" {_jobs(levels.in_flight)} {'is' if levels.in_flight == 1 else 'are'} in flight since before."
-            found.append(Trouble(Code.NOBODY_CLAIMS, late if levels.in_flight else Level.BAD, text))
+            found.append(Trouble(TroubleCode.NOBODY_CLAIMS, late if levels.in_flight else Level.BAD, text))
         elif config.throughput_limit:
             text = f"{waiting}; throughput_limit lets {config.throughput_limit:,} a second through."
-            found.append(Trouble(Code.THROTTLED, late, text))
+            found.append(Trouble(TroubleCode.THROTTLED, late, text))
         else:
-            found.append(Trouble(Code.WAITING, late, f"{waiting}: more come than workers take."))
+            found.append(Trouble(TroubleCode.WAITING, late, f"{waiting}: more come than workers take."))
     if stuck.groups:
         level = Level.WATCH if _times(stuck.ms, goal_ms) < VERY_LATE else Level.BAD
-        found.append(Trouble(Code.STUCK_GROUPS, level, stuck_sentence(stuck)))
+        found.append(Trouble(TroubleCode.STUCK_GROUPS, level, stuck_sentence(stuck)))
     elif behind and not control.paused and not (late and levels.ready) and moves:
         text = f"{blocked} behind the first of their groups, which run one by one."
-        found.append(Trouble(Code.WAITING, behind, text))
+        found.append(Trouble(TroubleCode.WAITING, behind, text))
     elif levels.blocked and not levels.ready and not levels.scheduled and not moves and lately is not None:
         text = f"{blocked} behind the first of their groups, and none of these runs."
-        found.append(Trouble(Code.STUCK_GROUPS, Level.BAD, text))
+        found.append(Trouble(TroubleCode.STUCK_GROUPS, Level.BAD, text))
     if long.leases:
         text = (
             f"{_leases(long.leases)} for up to {duration(long.ends_ms)} more, where the topic's own length "
             f"is {duration(config.lease_ms)}. A worker that hangs keeps its jobs so long."
         )
-        found.append(Trouble(Code.LONG_LEASES, Level.WATCH, text))
+        found.append(Trouble(TroubleCode.LONG_LEASES, Level.WATCH, text))
     if lately is not None:
         found += _failures(lately)
     return sorted(found, key=lambda one: -_WEIGHT[one.level])
@@ -178,7 +179,7 @@ def longest(*waits_ms: int | None) -> int | None:
     return max((one for one in waits_ms if one is not None), default=None)
 
 
-def stuck_sentence(stuck: Stuck) -> str:
+def stuck_sentence(stuck: StuckGroups) -> str:
     """What is wrong with groups that don't move."""
     many = "1 group doesn't" if stuck.groups == 1 else f"{stuck.groups:,} groups don't"
     first = "its first job has" if stuck.groups == 1 else "the first job of each has"
@@ -206,9 +207,9 @@ def _failures(lately: Lately) -> list[Trouble]:
     share = lately.failed / ended
     level = Level.BAD if share >= MANY_FAIL else Level.WATCH
     if lately.dead_lettered:
-        code, became = Code.DEAD_LETTERS, f"{_jobs(lately.dead_lettered)} became dead letters"
+        code, became = TroubleCode.DEAD_LETTERS, f"{_jobs(lately.dead_lettered)} became dead letters"
     else:
-        code, became = Code.FAILING, f"{_jobs(lately.failed)} failed for good"
+        code, became = TroubleCode.FAILING, f"{_jobs(lately.failed)} failed for good"
     return [Trouble(code, level, f"{became} within {RECENT} min, {_share(share)} of those that ended.")]
 
 

@@ -119,7 +119,7 @@ class Groups:
             freed += done.freed
             if done.ready:
                 self._marks.note_move(topic)
-                self._counters.moved(topic.id, ready=done.ready)
+                self._counters.add(topic.id, ready=done.ready)
                 self._waiters.announce(topic.id, done.ready)
             if done.freed < BATCH:
                 break
