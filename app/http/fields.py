@@ -72,9 +72,8 @@ def known_parameters(request: HTTPConnection, names: Collection[str]) -> None:
     """Refuse a parameter of the query that the route doesn't have. Raises InvalidRequest."""
     for name in request.query_params:
         if name not in names:
-            raise InvalidRequest(
-                f"{name[:80]!r} is no parameter of this route; those are {', '.join(sorted(names)) or 'none'}."
-            )
+            known = ", ".join(sorted(names)) or "none"
+            raise InvalidRequest(f"This route has no parameter {name[:80]!r}; it takes {known}.")
 
 
 def flag(request: Request, name: str, *, default: bool) -> bool:
