@@ -40,7 +40,7 @@ SERVER = "_server"  # the command that `serve` starts; nobody types it
 def main(argv: Sequence[str]) -> int:
     """The exit code: 0, 1 for a failure that was explained, 2 for a configuration that can't work, 130 for Ctrl+C."""
     if argv[:1] == [SERVER]:
-        return _explained(lambda settings: _server(settings, *map(int, argv[1:])), os.environ, worker.REFUSED)
+        return _explain_faults(lambda settings: _server(settings, *map(int, argv[1:])), os.environ, worker.REFUSED)
     if argv[:1] in (["keys"], ["users"]):
         return _on_sign_in(argv[0], argv[1:])
     parser = _parser()
@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
     environ = dict(os.environ)
     if getattr(args, "workers", None) is not None:
         environ[f"{PREFIX}WORKERS"] = args.workers
-    return _explained(lambda settings: _command(settings, args, rest, environ), environ, REFUSED)
+    return _explain_faults(lambda settings: _command(settings, args, rest, environ), environ, REFUSED)
 
 
 def _on_sign_in(command: str, argv: Sequence[str]) -> int:
@@ -64,10 +64,10 @@ def _on_sign_in(command: str, argv: Sequence[str]) -> int:
 
         return asyncio.run(_on_database(settings, run))
 
-    return _explained(on, os.environ, REFUSED)
+    return _explain_faults(on, os.environ, REFUSED)
 
 
-def _explained(command: Callable[[Settings], int], environ: Mapping[str, str], refused: int) -> int:
+def _explain_faults(command: Callable[[Settings], int], environ: Mapping[str, str], refused: int) -> int:
     """Run a command with the settings of `environ`; a configuration that can't work is one line on stderr."""
     try:
         settings = Settings.from_env(environ)
@@ -119,7 +119,7 @@ async def _database(settings: Settings) -> AsyncIterator[str]:
 
 async def _migrate(settings: Settings, down: str | None) -> int:
     async with _database(settings) as url:
-        before = await schema.arrived(url, settings.start_wait_seconds)
+        before = await schema.wait_for_facts(url, settings.start_wait_seconds)
         outdated = schema.judge(before)
         if down is not None:
             print(f"holdfast: going back to {down} drops tables with all that is in them", file=sys.stderr)

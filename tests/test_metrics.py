@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.base.metrics import Merged, Metrics, Numbers, catalogue
+from app.base.metrics import MergedNumbers, Metrics, Numbers, catalogue
 from app.base.metrics.catalogue import FAMILIES, MetricType
 from app.base.metrics.exposition import ORIGINAL, Scrape
 
@@ -22,7 +22,7 @@ ROW = re.compile(r"^\| `([a-z_]+)` \| (counter|gauge|histogram) \| ([^|]*) \| (\
 Sample = tuple[str, frozenset[tuple[str, str]]]
 
 
-def shown(merged: Merged, *topics: str) -> dict[Sample, float]:
+def shown(merged: MergedNumbers, *topics: str) -> dict[Sample, float]:
     text = Scrape(merged, frozenset(topics)).text("")[0].decode()
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
@@ -132,7 +132,7 @@ async def test_what_changed_is_written_within_a_second(tmp_path: Path) -> None:
     assert of(samples, "processes") == 1
 
 
-def of_acks(merged: Merged) -> float:
+def of_acks(merged: MergedNumbers) -> float:
     return merged.counters.get("calls", {}).get(("v0", "ack", "ok"), 0)
 
 

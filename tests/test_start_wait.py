@@ -109,7 +109,7 @@ async def test_what_no_wait_helps_is_said_at_once(new_database: Callable[[], Awa
         (url._replace(path="/none"), '"none" does not exist'),
     ):
         with pytest.raises(ConfigurationError, match=why) as error:
-            await asyncio.wait_for(schema.arrived(urlunsplit(wrong), 3600), 30)
+            await asyncio.wait_for(schema.wait_for_facts(urlunsplit(wrong), 3600), 30)
         assert not isinstance(error.value, connect.Away)
 
 

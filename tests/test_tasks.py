@@ -9,7 +9,7 @@ from redis.asyncio import Redis as Client
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from app.base import tasks
+from app.base.loops import CANCEL_AGAIN_SECONDS, end_tasks
 from tests.topics.test_bus import Redis, redis
 
 __all__ = ["redis"]
@@ -33,7 +33,7 @@ async def test_one_that_is_cancelled_while_it_connects_to_redis_ends(redis: Redi
         task = asyncio.create_task(connected())
         for _ in range(turns):
             await asyncio.sleep(0)
-        connecting.append(asyncio.create_task(tasks.end(task)))
+        connecting.append(asyncio.create_task(end_tasks(task)))
     async with asyncio.timeout(5):
         await asyncio.gather(*connecting)
 
@@ -48,9 +48,9 @@ async def test_one_that_takes_no_notice_is_told_again() -> None:
     task = asyncio.create_task(deaf())
     await asyncio.sleep(0)
     began = time.monotonic()
-    await tasks.end(task)
+    await end_tasks(task)
     assert task.cancelled()
-    assert time.monotonic() - began < 2 * tasks.AGAIN_SECONDS
+    assert time.monotonic() - began < 2 * CANCEL_AGAIN_SECONDS
 
 
 async def test_what_it_raises_is_dropped() -> None:
@@ -62,9 +62,9 @@ async def test_what_it_raises_is_dropped() -> None:
 
     task = asyncio.create_task(failing())
     await asyncio.sleep(0)
-    await tasks.end(task)
+    await end_tasks(task)
     assert task.done()
 
 
 async def test_none_is_no_wait() -> None:
-    await tasks.end()
+    await end_tasks()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final, Generic, TypeVar
 
-from app.base import tasks
+from app.base.loops import end_tasks
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -47,7 +47,7 @@ class Fresh(Generic[Key, Value]):
         self._under_way: dict[Key, asyncio.Task[Value]] = {}
         self._left: set[asyncio.Task[Value]] = set()  # forgotten while they read
 
-    def known(self, key: Key) -> Value | None:
+    def peek(self, key: Key) -> Value | None:
         """The value, where it is still good; asks for nothing."""
         good = self._good(key)
         return None if good is None else good[0]
@@ -74,7 +74,7 @@ class Fresh(Generic[Key, Value]):
         done, _ = await asyncio.wait([task], timeout=patience)
         return task.result() if done else None
 
-    def still_wanted(self, key: Key) -> bool:
+    def may_keep(self, key: Key) -> bool:
         """For a reading that asks itself: whether what it reads is to be kept, as nobody has forgotten it meanwhile."""
         return self._under_way.get(key) is asyncio.current_task()
 
@@ -93,7 +93,7 @@ class Fresh(Generic[Key, Value]):
 
     async def stop(self) -> None:
         """Stop reading."""
-        await tasks.end(*self._under_way.values(), *self._left)
+        await end_tasks(*self._under_way.values(), *self._left)
 
     def _good(self, key: Key) -> tuple[Value, float] | None:
         kept = self._kept.get(key)
@@ -103,7 +103,7 @@ class Fresh(Generic[Key, Value]):
         task = self._under_way.get(key)
         if task is None:
             task = self._under_way[key] = asyncio.create_task(self._read(key, read))
-            task.add_done_callback(lambda done: self._landed(key, done))
+            task.add_done_callback(lambda done: self._finish(key, done))
         return task
 
     async def _read(self, key: Key, read: Callable[[], Awaitable[Value]]) -> Value:
@@ -117,11 +117,11 @@ class Fresh(Generic[Key, Value]):
         try:
             value = await read()
         except BaseException:
-            if self.still_wanted(key) and self._retry:
+            if self.may_keep(key) and self._retry:
                 now = time.monotonic()
                 self._failed[key] = now + max(self._retry, self._share * (now - began))
             raise
-        if self.still_wanted(key):
+        if self.may_keep(key):
             now = time.monotonic()
             until = max(began + self.ttl, now + self._share * (now - began))
             self._keep(key, value, until if self._until is None else self._until(value))
@@ -136,7 +136,7 @@ class Fresh(Generic[Key, Value]):
             del self._kept[next(iter(self._kept))]  # the one that was read longest ago
         self._kept[key] = (value, until)
 
-    def _landed(self, key: Key, task: asyncio.Task[Value]) -> None:
+    def _finish(self, key: Key, task: asyncio.Task[Value]) -> None:
         if self._under_way.get(key) is task:
             del self._under_way[key]
         self._left.discard(task)

@@ -65,7 +65,7 @@ class Key:
     hides_payloads: bool = field(default=False, kw_only=True)
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """How the audit trail and the log name it: by its id; one of the environment by the start of its digest."""
         return self.id or f"environment key {self.digest.hex()[:6]}"
 

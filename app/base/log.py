@@ -151,7 +151,7 @@ def _request() -> dict[str, Any]:
     trace = next((_TRACE.fullmatch(value) for name, value in scope["headers"] if name == b"traceparent"), None)
     known = {
         "request_id": scope[ID].decode(),
-        "key_id": None if key is None else key.shown,
+        "key_id": None if key is None else key.label,
         "topic": topic if _TOPIC(topic) else None,
         "route": route_of(scope) or None,
         "method": scope["method"],

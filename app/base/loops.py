@@ -9,13 +9,13 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
-from app.base import tasks
 from app.base.outages import TOO_SLOW, UNREACHABLE
 from app.errors import HoldfastError
 
 RETRY_SECONDS: Final = 5.0
+CANCEL_AGAIN_SECONDS: Final = 1.0
 REST: Final = math.inf  # from a pass: there is nothing to come back for, until somebody wakes the loop
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class Loop:
         """Cancel it for good, and wait until it has ended."""
         self._stopped = True
         if self._task is not None:
-            await tasks.end(self._task)
+            await end_tasks(self._task)
 
     async def _run(self) -> None:
         while True:
@@ -121,3 +121,17 @@ class Loop:
         if fault != self._fault:
             self._fault = fault
             log.warning(fault, self._name, error)
+
+
+async def end_tasks(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks, and wait until they have ended; what they raise is dropped.
+
+    One that goes on is cancelled again each second: a cancellation can be lost on its way, by redis-py while it
+    connects and by Python 3.11's asyncio.wait_for when it meets the result.
+    """
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        done, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_SECONDS)
+        await asyncio.gather(*done, return_exceptions=True)

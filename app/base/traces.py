@@ -131,7 +131,7 @@ def _parent(headers: Headers) -> Context:
             parents.append(value.decode("latin-1"))
         elif name == b"tracestate":
             states.append(value.decode("latin-1"))
-    return _extracted(parents[0], ",".join(states)) if len(parents) == 1 else _NOBODY
+    return _extract(parents[0], ",".join(states)) if len(parents) == 1 else _NOBODY
 
 
 def _producers(metadata: Iterable[str | None]) -> list[SpanContext]:
@@ -154,11 +154,11 @@ def _producer(text: str) -> SpanContext | None:
     if not isinstance(carrier.traceparent, str):
         return None
     state = carrier.tracestate if isinstance(carrier.tracestate, str) else ""
-    found = get_current_span(_extracted(carrier.traceparent, state)).get_span_context()
+    found = get_current_span(_extract(carrier.traceparent, state)).get_span_context()
     return found if found.is_valid else None
 
 
-def _extracted(parent: str, state: str) -> Context:
+def _extract(parent: str, state: str) -> Context:
     if len(parent) > MAX_PARENT:
         return _NOBODY
     carrier = {"traceparent": parent}

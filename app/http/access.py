@@ -166,7 +166,7 @@ class Access:
         """
         key = self.check(request, Scope(0), confines=True)
         if not self.still_good(key) or time.monotonic() >= request.scope.get(_UNTIL, math.inf):
-            raise _ended(key)
+            raise _end_of(key)
         if key is None:
             return None
         user = self.directory.user(key.id) if isinstance(key, UserKey) else None
@@ -183,7 +183,7 @@ class Access:
                 del self._watched[key]
 
         if not self.still_good(key):
-            end(_ended(key))
+            end(_end_of(key))
         return call_off
 
     async def knows_by_now(self, request: Request) -> bool:
@@ -283,7 +283,7 @@ class Access:
             if self.still_good(key):
                 continue
             for end in list(watchers):
-                end(_ended(key))
+                end(_end_of(key))
 
 
 def must_cover(key: Key | None, topic: str) -> None:
@@ -300,10 +300,10 @@ def _actor(key: Key | None, address: str | None) -> Actor:
     """Whoever showed this key, as the audit trail names them."""
     if key is None:
         return Actor(trail.OPEN, None, address)
-    return Actor(key.shown, key.name or None, address)
+    return Actor(key.label, key.name or None, address)
 
 
-def _ended(key: Key | None) -> Unauthorized:
+def _end_of(key: Key | None) -> Unauthorized:
     if key is None:
         return Unauthorized(_NEEDED)
     what = "This user may do this no more, or must sign in again." if isinstance(key, UserKey) else _REVOKED

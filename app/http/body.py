@@ -48,7 +48,7 @@ class Few(Generic[T]):
 async def read_json(
     request: Request, decoder: BodyDecoder[T], limit: int, *, empty: bytes = b"", nul: bool = False
 ) -> T:
-    """The decoded body; `empty` stands in for none. With `nul` it may have U+0000, and the route sees to where.
+    """The decode_json body; `empty` stands in for none. With `nul` it may have U+0000, and the route sees to where.
 
     Raises UnsupportedMediaType (for compressed ones, too), PayloadTooLarge (without keeping more than `limit` bytes),
     Throttled (too many bytes of bodies are held by all requests together) and InvalidRequest.
@@ -60,7 +60,7 @@ async def read_json(
     if kind != "application/json" and kind.partition(";")[0].strip().lower() != "application/json":
         raise UnsupportedMediaType("The body must be JSON: content-type: application/json.")
     try:
-        return decoded(body, decoder, "The body", nul=nul)
+        return decode_json(body, decoder, "The body", nul=nul)
     except InvalidRequest:
         must_be_plain(request)  # looked at last: what is compressed is no JSON
         raise
@@ -73,8 +73,8 @@ def must_be_plain(request: Request) -> None:
         raise UnsupportedMediaType(f"The body is compressed (content-encoding: {encoding[:80]}). Send it as it is.")
 
 
-def decoded(body: bytes, decoder: BodyDecoder[T], what: str, *, nul: bool = False) -> T:
-    """JSON, decoded. Raises InvalidRequest, which begins with `what`; with `nul`, not for U+0000."""
+def decode_json(body: bytes, decoder: BodyDecoder[T], what: str, *, nul: bool = False) -> T:
+    """JSON, decode_json. Raises InvalidRequest, which begins with `what`; with `nul`, not for U+0000."""
     if not body:
         raise InvalidRequest(f"{what} is empty.")
     try:

@@ -43,7 +43,7 @@ def check_type(content_type: str) -> str:
     return content_type
 
 
-def kept(payload: bytes, content_type: str) -> str | None:
+def stored_type(payload: bytes, content_type: str) -> str | None:
     """A content type as a job has it: None for JSON's. Raises InvalidRequest where the bytes are no such thing: they
     could not be shown."""
     match form_of(content_type):

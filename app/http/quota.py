@@ -55,24 +55,24 @@ class Quota:
 
     def take_request(self, scope: AsgiScope, key: Key) -> None:
         """Count a request to its key, once. Raises Throttled."""
-        held = _held(scope)
+        held = _holdings(scope)
         if held.request_of is not None or held.stream:
             return
         who = _who(key)
         if self._requests[who] >= self.requests_per_key:
-            raise _throttled("This key has too many requests under way", "requests_per_key", self.requests_per_key)
+            raise _refusal("This key has too many requests under way", "requests_per_key", self.requests_per_key)
         self._requests[who] += 1
         held.request_of = who
 
     def take_stream(self, scope: AsgiScope, key: Key | None) -> None:
         """Count a request as an open stream from now on, and no more as a request. Raises Throttled."""
-        held = _held(scope)
+        held = _holdings(scope)
         if self.streams >= self._max_streams:
-            raise _throttled("Too many streams are open", "streams", self._max_streams)
+            raise _refusal("Too many streams are open", "streams", self._max_streams)
         if key is not None:
             who = _who(key)
             if self._streams_per_key and self._streams_of[who] >= self._streams_per_key:
-                raise _throttled("This key has too many streams open", "streams_per_key", self._streams_per_key)
+                raise _refusal("This key has too many streams open", "streams_per_key", self._streams_per_key)
             self._streams_of[who] += 1
             held.stream_of = who
         self.streams += 1
@@ -84,7 +84,7 @@ class Quota:
     def must_have_room(self, size: int) -> None:
         """Refuse a body of so many bytes that would not fit now. Raises Throttled."""
         if self.body_bytes + size > self._max_bytes:
-            raise _throttled("Too many bytes of bodies are held", "buffered_bytes", self._max_bytes)
+            raise _refusal("Too many bytes of bodies are held", "buffered_bytes", self._max_bytes)
 
     def take_bytes(self, scope: AsgiScope, size: int) -> None:
         """Count so many more bytes of a request's body, until its end. Raises Throttled."""
@@ -94,7 +94,7 @@ class Quota:
     def add_bytes(self, scope: AsgiScope, size: int) -> None:
         """Count so many more bytes of a request's body or answer, until its end, whether they fit or not."""
         self.body_bytes += size
-        _held(scope).body_bytes += size
+        _holdings(scope).body_bytes += size
 
     def give_back(self, held: HeldBytes) -> None:
         """A request has ended."""
@@ -121,7 +121,7 @@ class Gate:
                 self._quota.give_back(scope[HELD])
 
 
-def _held(scope: AsgiScope) -> HeldBytes:
+def _holdings(scope: AsgiScope) -> HeldBytes:
     held: HeldBytes | None = scope.get(HELD)
     if held is None:
         held = scope[HELD] = HeldBytes()
@@ -140,5 +140,5 @@ def _less(counts: Counter[Who], who: Who) -> None:
         counts[who] -= 1
 
 
-def _throttled(what: str, limit: str, most: int) -> Throttled:
+def _refusal(what: str, limit: str, most: int) -> Throttled:
     return Throttled(f"{what}; {most} are the most.", {"limit": limit, "max": most})

@@ -18,17 +18,17 @@ Number = TypeVar("Number", int, float)
 _MS: Final = re.compile(r"[0-9]{1,15}\Z")
 
 
-class Form(msgspec.Struct, frozen=True):
+class TypedForm(msgspec.Struct, frozen=True):
     """What was typed, by field, and what is wrong with it; of the form as a whole, under ""."""
 
     typed: Mapping[str, str] = {}
     faults: Mapping[str, str] = {}
 
 
-def refused(typed: Mapping[str, str], error: HoldfastError) -> Form:
+def form_with_fault(typed: Mapping[str, str], error: HoldfastError) -> TypedForm:
     """The form to be shown again. An error that names its `field` stands beside that."""
     field = (error.detail or {}).get("field", "")
-    return Form(typed, {str(field): error.message})
+    return TypedForm(typed, {str(field): error.message})
 
 
 def number(

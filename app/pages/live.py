@@ -56,7 +56,7 @@ async def stream(request: Request, handler: Handler) -> Response:
         functools.partial(_look, request, handler),
         functools.partial(_check, context, request, rights),
     )
-    moved = await _moved(context, request)
+    moved = await _change_counter(context, request)
     screens = context.core(Screens)
     await screens.open((request.url.path, request.url.query, rights), watcher, moved)
     request.scope["endpoint"] = stream  # counted as what it is, and not timed as a page
@@ -130,7 +130,7 @@ def _check(context: Context, request: Request, rights: Hashable) -> None:
         raise Unauthorized("What you may see and do has changed: load the page again.")
 
 
-async def _moved(context: Context, request: Request) -> Callable[[], Hashable]:
+async def _change_counter(context: Context, request: Request) -> Callable[[], Hashable]:
     """What says that something has moved on the page: of one about a topic, its jobs; else nothing does."""
     name = request.path_params.get("topic")
     policy = None if name is None else await context.policies.for_anybody(name)

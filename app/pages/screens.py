@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING, Final
 
-from app.base import tasks
+from app.base.loops import end_tasks
 from app.base.metrics import catalogue
 from app.base.outages import as_unavailable
 from app.errors import HoldfastError, ShuttingDown, Throttled
@@ -173,7 +173,7 @@ class Screens(Core):
 
     async def drain(self) -> None:
         """Stop looking."""
-        await tasks.end(*self._tasks)
+        await end_tasks(*self._tasks)
 
     async def _run(self, key: Hashable, screen: Screen) -> None:
         pause, before = LEAST_SECONDS, 0.0

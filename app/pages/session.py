@@ -63,7 +63,7 @@ async def fields_of(request: Request) -> dict[str, str]:
     known: dict[str, str] | None = request.scope.get(_FIELDS)
     if known is not None:
         return known
-    fields = await _parsed(request)
+    fields = await _parse_form(request)
     expected = permissions.visitor_of(request).proof
     # Who shows a key in a header has nothing that a browser would send by itself.
     if expected and not hmac.compare_digest(fields.pop(PROOF, "").encode(), expected.encode()):
@@ -81,7 +81,7 @@ async def ask(request: Request) -> Response:
 
 async def sign_in(request: Request) -> Response:
     """Open a session, and go where its owner wanted to."""
-    fields = await _parsed(request)
+    fields = await _parse_form(request)
     access = context_of(request).access
     if not access.directory.guarded:
         return RedirectResponse(HOME, 303)
@@ -114,7 +114,7 @@ def _back(fields: dict[str, str]) -> str:
     return back if fine and "\\" not in back and not back.startswith(f"{HOME}/sign-") else HOME
 
 
-async def _parsed(request: Request) -> dict[str, str]:
+async def _parse_form(request: Request) -> dict[str, str]:
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
         raise InvalidRequest("This takes a form.")
     body = b""

@@ -133,7 +133,7 @@ class Supervisor:
             self._postgres = EmbeddedPostgres(settings.data_dir, settings.pg_bindir, connections=connections)
             # A stop that comes meanwhile does not end the thread: stop() makes it give the start up.
             url = await asyncio.to_thread(self._postgres.start)
-        found = await self._arrived(url)
+        found = await self._wait_for_database(url)
         self._version = found.version
         if schema.judge(found):
             log.info("Migrating the schema from %s to %s", found.revision or "nothing", schema.KNOWN[-1])
@@ -155,11 +155,11 @@ class Supervisor:
         for worker in self._workers:
             worker.use(url)
 
-    async def _arrived(self, url: str) -> schema.DatabaseFacts:
+    async def _wait_for_database(self, url: str) -> schema.DatabaseFacts:
         """The facts of the database, once it is there; who calls meanwhile is answered 503."""
         room = listener.WaitingRoom(self._bound)
         try:
-            return await schema.arrived(url, self._settings.start_wait_seconds, room.open)
+            return await schema.wait_for_facts(url, self._settings.start_wait_seconds, room.open)
         finally:
             room.close()
 

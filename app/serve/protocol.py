@@ -179,7 +179,7 @@ class BoundedProtocol(HttpToolsProtocol):
             # The application learns that nobody waits for its answer any more.
             cycle.disconnected = True
             cycle.message_event.set()
-        transport.write(_shown(error, self.url, request_id(self.headers or ())))
+        transport.write(_render(error, self.url, request_id(self.headers or ())))
         transport.write_eof()
         self.flow.resume_reading()
         self._unset_keepalive_if_required()
@@ -263,7 +263,7 @@ def watch(connections: set[BoundedProtocol], limits: Settings) -> Loop:
     return Loop("look at connections", once, tick, first=tick)
 
 
-def _shown(error: HoldfastError, target: bytes, named: bytes) -> bytes:
+def _render(error: HoldfastError, target: bytes, named: bytes) -> bytes:
     """The whole answer, in the envelope of the dialect that was asked, as far as the request's target has come."""
     path = target.partition(b"?")[0].decode("latin-1")
     body = ERRORS.dialect(path).write_error(error)

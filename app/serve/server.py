@@ -156,7 +156,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         # Nobody writes to the pipe: it becomes readable when the kernel closes the supervisor's end.
-        asyncio.get_running_loop().add_reader(self._lifeline, self._orphaned)
+        asyncio.get_running_loop().add_reader(self._lifeline, self._stop_orphan)
         # What is alive now stays. Collections that walk it, every 700 objects, took a third of an enqueue's time;
         # a request leaves no cycles behind.
         gc.collect()
@@ -204,7 +204,7 @@ class Server(uvicorn.Server):
         )
         return protocol
 
-    def _orphaned(self) -> None:
+    def _stop_orphan(self) -> None:
         asyncio.get_running_loop().remove_reader(self._lifeline)
         logging.getLogger(__name__).warning("The supervisor is gone: stopping")
         self.should_exit = True

@@ -53,14 +53,14 @@ async def test_who_asks_at_once_or_soon_after_shares_a_reading() -> None:
     await asyncio.sleep(0)
     reading.may_end.set()
     assert await asyncio.gather(*asked) == [1] * 5
-    assert (await fresh.get("a", reading), await fresh.within("a", reading, LONG), fresh.known("a")) == (1, 1, 1)
+    assert (await fresh.get("a", reading), await fresh.within("a", reading, LONG), fresh.peek("a")) == (1, 1, 1)
     assert await fresh.get("b", reading) == 2
 
 
 async def test_one_that_is_too_old_is_read_again() -> None:
     fresh, reading = Fresh[str, int](0.0), at_once()
     assert [await fresh.get("a", reading) for _ in range(2)] == [1, 2]
-    assert fresh.known("a") is None
+    assert fresh.peek("a") is None
 
 
 async def test_one_that_took_long_is_good_for_longer() -> None:
@@ -157,9 +157,9 @@ async def test_what_was_forgotten_while_it_was_read_is_not_kept() -> None:
     assert await fresh.get("a", late) == 11
     early.may_end.set()
     assert await asked == 1
-    assert fresh.known("a") == 11
+    assert fresh.peek("a") == 11
     fresh.forget_all()
-    assert fresh.known("a") is None
+    assert fresh.peek("a") is None
 
 
 async def test_it_stops_what_it_reads_and_waits_for_it() -> None:

@@ -11,7 +11,7 @@ import asyncpg
 
 from app.base.db import health
 from app.base.db.pool import Pools, open_pools
-from app.base.metrics import Merged
+from app.base.metrics import MergedNumbers
 from app.kernel.counts.levels import Levels
 from app.kernel.engine import Engine
 from app.kernel.topics.cache import Policies
@@ -87,9 +87,9 @@ async def test_topics_are_shown_to_a_role_that_may_not_see_the_server(
     pools = await open_pools(own, hot=2, rest=2, prepared_statements=True)
     engine = Engine(pools, Policies(pools.rest), max_waiting=10)
 
-    async def shown() -> Merged:
+    async def shown() -> MergedNumbers:
         await engine.core(Levels).refresh()
-        merged = Merged()
+        merged = MergedNumbers()
         engine.core(Levels).add_to(merged, server=True)
         return merged
 

@@ -16,10 +16,10 @@ from app.base.db.health import (
     DEAD_ROWS,
     OLD_SECONDS,
     OLD_TRANSACTIONS,
-    Holder,
     HolderKind,
     Horizon,
     HorizonFacts,
+    HorizonHolder,
     HorizonLevel,
     Table,
 )
@@ -39,7 +39,7 @@ async def visitor(database_url: str) -> AsyncIterator[Session]:
     connection.terminate()
 
 
-def holder_of(found: Horizon, pid: int) -> Holder | None:
+def holder_of(found: Horizon, pid: int) -> HorizonHolder | None:
     return next((holder for holder in found.holders if holder.pid == pid), None)
 
 
@@ -203,7 +203,7 @@ async def test_a_role_without_the_grant_is_told_what_it_does_not_see(
         await pools.rest.execute(f"DROP ROLE {quoted}")
 
 
-HOLDER = Holder(
+HOLDER = HorizonHolder(
     kind=HolderKind.SESSION, pid=4711, application="psql", user="analyst", database="d", client="local", state="active",
     wait=None, query="SELECT 1", since=1_000, age_s=720.5, xmin="99", xmin_age=5, name=None, own=False,
 )  # fmt: skip
@@ -244,7 +244,7 @@ JOBS = Table("jobs", 0, live_rows=10, dead_rows=1_203_000, last_vacuum=500, last
         (SLOT, {"dead_rows": DEAD_ROWS}, HorizonLevel.OK, "for long, as far as can be seen."),
     ],
 )
-def test_what_the_facts_mean(holder: Holder, table: dict[str, int], level: HorizonLevel, verdict: str) -> None:
+def test_what_the_facts_mean(holder: HorizonHolder, table: dict[str, int], level: HorizonLevel, verdict: str) -> None:
     jobs = msgspec.structs.replace(JOBS, **table)
     found = health.judge(HorizonFacts(at=0, role="r", limited=False, holders=[holder], tables=[jobs]))
     assert (found.level, found.healthy) == (level, level is not HorizonLevel.BAD)

@@ -15,7 +15,7 @@ import pytest
 
 from app.base.db import health
 from app.base.db.embedded import EmbeddedPostgres
-from app.base.db.health import Holder, HolderKind
+from app.base.db.health import HolderKind, HorizonHolder
 from app.base.db.programs import Launcher, system_account
 from tests.queue.calls import Session, until
 
@@ -83,11 +83,11 @@ async def db(primary: EmbeddedPostgres) -> AsyncIterator[Session]:
     await connection.close()
 
 
-async def holders(db: Session, kind: HolderKind) -> list[Holder]:
+async def holders(db: Session, kind: HolderKind) -> list[HorizonHolder]:
     return [holder for holder in (await health.read_horizon(db)).holders if holder.kind is kind]
 
 
-async def until_behind(db: Session, kind: HolderKind) -> Holder:
+async def until_behind(db: Session, kind: HolderKind) -> HorizonHolder:
     """Wait until the one holder of this kind has stood still over ten transactions."""
 
     async def behind() -> bool:

@@ -25,7 +25,7 @@ from app.features.jobs import job_parts
 from app.features.jobs.filters import match_of
 from app.features.logs.v0_watch import _last_event_id
 from app.http import payloads
-from app.http.body import Few, decoded
+from app.http.body import Few, decode_json
 from app.http.credentials import basic, bearer, from_another_site, names_this_machine, query_token, session_cookie
 from app.http.fields import cursor_of, cursor_to, lease_of
 from app.http.messages.ids import job_of
@@ -146,7 +146,7 @@ def key_lists(data: bytes) -> None:
 def bodies(data: bytes) -> None:
     """A body of records: as the plain decoder reads it, or refused."""
     try:
-        body = decoded(data, _few, "The body")
+        body = decode_json(data, _few, "The body")
     except HoldfastError:
         return
     assert body == msgspec.json.decode(data, type=AppendBody)

@@ -57,7 +57,7 @@ class HorizonLevel(StrEnum):
     BAD = "bad"
 
 
-class Holder(msgspec.Struct, frozen=True):
+class HorizonHolder(msgspec.Struct, frozen=True):
     """Something that holds the horizon. What the service's role may not see is null; `own` is a session of a service.
 
     `since` (ms since 1970) is when its transaction began, and `age_s` how long ago: a slot and a standby have none.
@@ -129,7 +129,7 @@ class HorizonFacts(msgspec.Struct, frozen=True):
     at: int
     role: str
     limited: bool
-    holders: list[Holder]
+    holders: list[HorizonHolder]
     tables: list[Table]
 
 
@@ -149,7 +149,7 @@ class Horizon(msgspec.Struct, frozen=True):
     level: HorizonLevel
     verdict: str
     position: Position | None
-    holders: list[Holder]
+    holders: list[HorizonHolder]
     tables: list[Table]
     limited: bool
     hint: str | None
@@ -163,9 +163,9 @@ async def read_horizon(db: Pool | asyncpg.Connection[asyncpg.Record]) -> Horizon
 
 def judge(found: HorizonFacts) -> Horizon:
     """What the facts mean."""
-    holders = [_advised(holder) for holder in found.holders]
+    holders = [_with_advice(holder) for holder in found.holders]
     first = holders[0] if holders else None
-    tables = [msgspec.structs.replace(table, kept_rows=_kept(table, first)) for table in found.tables]
+    tables = [msgspec.structs.replace(table, kept_rows=_kept_rows(table, first)) for table in found.tables]
     level, verdict = _verdict(holders, tables)
     return Horizon(
         at=found.at,
@@ -180,7 +180,7 @@ def judge(found: HorizonFacts) -> Horizon:
     )
 
 
-def advise(holder: Holder) -> tuple[str, str | None]:
+def advise(holder: HorizonHolder) -> tuple[str, str | None]:
     """What ends this holder, in words and as SQL."""
     match holder.kind:
         case HolderKind.SESSION:
@@ -199,7 +199,7 @@ def advise(holder: Holder) -> tuple[str, str | None]:
             assert_never(holder.kind)
 
 
-def _advise_session(holder: Holder) -> tuple[str, str | None]:
+def _advise_session(holder: HorizonHolder) -> tuple[str, str | None]:
     if holder.own:
         return "A session of the service: its own timeouts end it.", None
     end = f"SELECT pg_terminate_backend({holder.pid});"
@@ -210,7 +210,7 @@ def _advise_session(holder: Holder) -> tuple[str, str | None]:
     return "Let its statement finish, or end the session.", end
 
 
-def _verdict(holders: list[Holder], tables: list[Table]) -> tuple[HorizonLevel, str]:
+def _verdict(holders: list[HorizonHolder], tables: list[Table]) -> tuple[HorizonLevel, str]:
     holder = next((holder for holder in holders if holder.old), None)
     dead = sum(table.dead_rows for table in tables)
     if holder is None:
@@ -233,12 +233,12 @@ def _verdict(holders: list[Holder], tables: list[Table]) -> tuple[HorizonLevel, 
     return HorizonLevel.BAD, f"{holder.title} has held the horizon for {age}: {kept:,} dead rows can't be removed."
 
 
-def _advised(holder: Holder) -> Holder:
+def _with_advice(holder: HorizonHolder) -> HorizonHolder:
     advice, command = advise(holder)
     return msgspec.structs.replace(holder, advice=advice, command=command)
 
 
-def _kept(table: Table, first: Holder | None) -> int | None:
+def _kept_rows(table: Table, first: HorizonHolder | None) -> int | None:
     if first is None or table.dead_rows == 0:
         return 0
     vacuumed = max(table.last_vacuum or 0, table.last_autovacuum or 0)

@@ -144,7 +144,7 @@ async def check(url: str) -> bool:
     return judge(await facts(url))
 
 
-async def arrived(url: str, seconds: float, away: Callable[[], Awaitable[None]] | None = None) -> DatabaseFacts:
+async def wait_for_facts(url: str, seconds: float, away: Callable[[], Awaitable[None]] | None = None) -> DatabaseFacts:
     """`facts`, of a database that may not be there yet: it is waited for, up to `seconds`, which is logged at once and
     every TOLD_SECONDS. `away` is called before the first wait. Raises as `facts` does; at once where no wait helps."""
     clock = asyncio.get_running_loop().time

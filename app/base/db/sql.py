@@ -20,14 +20,14 @@ def load(package: str, name: str, **parts: str) -> str:
     text = files(package).joinpath("sql", f"{name}.sql").read_text("utf-8")
     for part, value in parts.items():
         text = text.replace(f"{{{part}}}", value)
-    return _named(package, name, text)
+    return _register_name(package, name, text)
 
 
 def load_all(package: str) -> Mapping[str, str]:
     """The statements of `<package>/statements.sql` by name, each with its comment; `-- name: …` is above each. As
     `load`, called at import."""
     return {
-        name: _named(package, name, text)
+        name: _register_name(package, name, text)
         for name, text in split(files(package).joinpath("statements.sql").read_text("utf-8"))
     }
 
@@ -48,6 +48,6 @@ def text_of(name: str) -> str | None:
     return next((text for text, loaded in _NAMES.items() if loaded == name), None)
 
 
-def _named(package: str, name: str, text: str) -> str:
+def _register_name(package: str, name: str, text: str) -> str:
     _NAMES[text] = f"{package.rpartition('.')[2]}/{name}"
     return text

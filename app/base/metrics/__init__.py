@@ -82,7 +82,7 @@ class Verb:
         self._jobs = numbers.histogram(catalogue.GROUP_JOBS, verb)
         self._jobs_of_call = numbers.histogram(catalogue.CALL_JOBS, verb)
 
-    def shared(self, sizes: list[int]) -> None:
+    def count_statement(self, sizes: list[int]) -> None:
         """A statement did the work of calls with so many jobs each."""
         self._calls.observe(len(sizes))
         self._jobs.observe(sum(sizes))
@@ -185,7 +185,7 @@ class _Snapshot(msgspec.Struct):
 _decoder = msgspec.msgpack.Decoder(_Snapshot)
 
 
-class Merged(msgspec.Struct):
+class MergedNumbers(msgspec.Struct):
     """What all processes have counted, and what is the case in those that live. By metric and labels."""
 
     counters: dict[str, dict[Labels, float]] = msgspec.field(default_factory=dict)
@@ -236,7 +236,7 @@ class Metrics(Numbers):
         with contextlib.suppress(OSError):
             await self._write(ended=True)
 
-    async def gather(self) -> Merged:
+    async def gather(self) -> MergedNumbers:
         """This process's numbers as they are, and the others' as they last wrote them."""
         try:
             await self._write()
@@ -279,7 +279,7 @@ class Metrics(Numbers):
             yield catalogue.RESIDENT, (self._slot,), pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def _merge_with_others(content: bytes, folder: Path | None, slot: str) -> Merged:
+def _merge_with_others(content: bytes, folder: Path | None, slot: str) -> MergedNumbers:
     others = []
     try:
         others = [] if folder is None else _others(folder, slot)
@@ -288,8 +288,8 @@ def _merge_with_others(content: bytes, folder: Path | None, slot: str) -> Merged
     return _merge([_decoder.decode(content), *others])
 
 
-def _merge(parts: list[_Snapshot]) -> Merged:
-    merged = Merged()
+def _merge(parts: list[_Snapshot]) -> MergedNumbers:
+    merged = MergedNumbers()
     processes = 0
     for i, part in enumerate(parts):
         for name, counters in part.counters.items():

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
-from app.base.metrics import Histogram, Labels, Merged, catalogue
+from app.base.metrics import Histogram, Labels, MergedNumbers, catalogue
 from app.base.metrics.catalogue import FAMILIES, PREFIX, Family, MetricType
 
 # Of the original server: gauges by name, with what they mean here.
@@ -49,7 +49,7 @@ _CLASSES: Final = ("ephemeral", "memory", "disk", "fsync")
 class Scrape(Collector):
     """What is shown: the numbers, and the topics whose own ones may be seen."""
 
-    merged: Merged
+    merged: MergedNumbers
     topics: frozenset[str]
 
     def collect(self) -> Iterator[Metric]:

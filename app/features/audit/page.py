@@ -19,7 +19,7 @@ from app.http.context import context_of
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Action, Entry
 from app.kernel.topics.settings import BIGINT_MAX
-from app.pages.forms import Form, instant_of, ms, refused
+from app.pages.forms import TypedForm, form_with_fault, instant_of, ms
 from app.pages.render import page
 
 MOST: Final = 50
@@ -69,11 +69,11 @@ async def show(request: Request) -> Response:
     before = request.query_params.get("before", "")
     if before and _ID.match(before) is None:
         raise InvalidRequest("before is none that this list has named.")
-    status, form, found = 200, Form(given), None
+    status, form, found = 200, TypedForm(given), None
     try:
         found = await _read(request, given, int(before) if before else BIGINT_MAX)
     except InvalidRequest as error:
-        status, form = error.status, refused(given, error)
+        status, form = error.status, form_with_fault(given, error)
     entries = found or []
     return page(
         request,

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.base.db import health
-from app.base.db.health import OLD_SECONDS, Holder, HolderKind, Horizon, Table
+from app.base.db.health import OLD_SECONDS, HolderKind, Horizon, HorizonHolder, Table
 from app.base.times import duration
 from app.http.context import context_of
 from app.http.route import Call
@@ -83,7 +83,7 @@ def _age(current: Horizon) -> str:
     return "unknown" if current.position.age_s is None else duration(current.position.age_s * 1000)
 
 
-def _holder(holder: Holder) -> HolderRow:
+def _holder(holder: HorizonHolder) -> HolderRow:
     title = holder.name if holder.name is not None else holder.application or "no application name"
     place = " from ".join(filter(None, (holder.user, holder.client)))
     return HolderRow(

@@ -12,7 +12,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from app.errors import InvalidRequest, UnsupportedMediaType
 from app.http.fields import encode
-from app.http.payloads import JSON, TEXT, check_type, kept, to_base64
+from app.http.payloads import JSON, TEXT, check_type, stored_type, to_base64
 
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
@@ -64,9 +64,9 @@ def payload_of(body: bytes, media: MediaType) -> tuple[bytes, str | None]:
         case "multipart/form-data":
             return _json_of(_read_multipart(body, media.boundary))
         case "application/json" | "text/plain":
-            return body, kept(body, media.name)
+            return body, stored_type(body, media.name)
         case _:
-            return body, kept(body, check_type(media.whole))
+            return body, stored_type(body, check_type(media.whole))
 
 
 class Fields:

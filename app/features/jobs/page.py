@@ -25,7 +25,7 @@ from app.features.jobs.requests import Leases, release, requeue_one
 from app.features.results.outcomes import Outcome, Outcomes
 from app.http.context import Context, context_of
 from app.http.fields import seq_in
-from app.http.payloads import JSON, kept
+from app.http.payloads import JSON, stored_type
 from app.http.sight import WHY, as_seen
 from app.kernel import jobs, ledger
 from app.kernel.enqueue.producer import Placed
@@ -316,7 +316,7 @@ async def _payload_of(job: Target, fields: Mapping[str, str]) -> Payload | None:
         return None
     content_type = (await job.context.core(Changes).show(job.policy, job.seq)).content_type
     payload = text.encode()
-    return Payload(payload, kept(payload, content_type or JSON))
+    return Payload(payload, stored_type(payload, content_type or JSON))
 
 
 async def _run(

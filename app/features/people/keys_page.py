@@ -15,7 +15,7 @@ from app.features.people import rights
 from app.http.context import context_of
 from app.http.signin import api_keys
 from app.http.signin.api_keys import KeyState, NewKey, StoredKey
-from app.pages.forms import FAULTS, Form, ms, ms_or_none, refused
+from app.pages.forms import FAULTS, TypedForm, form_with_fault, ms, ms_or_none
 from app.pages.permissions import CHANGE_KEYS, allows
 from app.pages.render import page
 from app.pages.session import fields_of
@@ -79,7 +79,7 @@ async def one(request: Request) -> Response:
 
 async def ask(request: Request) -> Response:
     """The form for a new key."""
-    return _form(request, Form())
+    return _form(request, TypedForm())
 
 
 async def make(request: Request) -> Response:
@@ -88,7 +88,7 @@ async def make(request: Request) -> Response:
     try:
         kept, secret = await rights.make_key(context, _key_in(fields), by)
     except FAULTS as error:
-        return _form(request, refused(fields, error), error.status)
+        return _form(request, form_with_fault(fields, error), error.status)
     return _with_secret(request, kept, secret, "Made")
 
 
@@ -109,7 +109,7 @@ async def revoke(request: Request) -> Response:
     return RedirectResponse(f"/admin/keys/{kept.id}", 303)
 
 
-def _form(request: Request, form: Form, status: int = 200) -> Response:
+def _form(request: Request, form: TypedForm, status: int = 200) -> Response:
     return page(request, "key_new.html", status, title="A new key", form=form, scopes=WORDS, most_days=MOST_DAYS)
 
 

@@ -15,13 +15,13 @@ from app.http.context import context_of
 from app.http.signin import users
 from app.http.signin.people import Right
 from app.http.signin.users import Account
-from app.pages.forms import FAULTS, Form, ms, refused
+from app.pages.forms import FAULTS, TypedForm, form_with_fault, ms
 from app.pages.permissions import CHANGE_USERS, allows
 from app.pages.render import page
 from app.pages.session import fields_of
 
 MOST: Final = 50
-BLANK: Final = Form()
+BLANK: Final = TypedForm()
 
 
 class UserRow(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ async def make(request: Request) -> Response:
     try:
         account = await rights.make_user(context, name, password, by, is_admin="is_admin" in fields)
     except FAULTS as error:
-        return page(request, "user_new.html", error.status, title="A new user", form=refused(fields, error))
+        return page(request, "user_new.html", error.status, title="A new user", form=form_with_fault(fields, error))
     return RedirectResponse(f"/admin/users/{account.id}", 303)
 
 
@@ -86,7 +86,7 @@ async def change(request: Request) -> Response:
             is_admin=is_admin if is_admin != ("was_admin" in fields) else None,
         )
     except FAULTS as error:
-        return await _page(request, error.status, changing=refused(fields, error))
+        return await _page(request, error.status, changing=form_with_fault(fields, error))
     return RedirectResponse(f"/admin/users/{account.id}", 303)
 
 
@@ -96,7 +96,7 @@ async def delete(request: Request) -> Response:
     try:
         await rights.delete_user(context_of(request), request.path_params["id"], by)
     except FAULTS as error:
-        return await _page(request, error.status, changing=refused({}, error))
+        return await _page(request, error.status, changing=form_with_fault({}, error))
     return RedirectResponse("/admin/users", 303)
 
 
@@ -109,7 +109,7 @@ async def grant(request: Request) -> Response:
         pattern, hides = fields.get("topic_pattern", "").strip(), "hides_payloads" in fields
         await rights.grant(context, user_id, right, pattern, by, hides_payloads=hides)
     except FAULTS as error:
-        return await _page(request, error.status, granting=refused(fields, error))
+        return await _page(request, error.status, granting=form_with_fault(fields, error))
     return RedirectResponse(f"/admin/users/{user_id}", 303)
 
 
@@ -121,7 +121,9 @@ async def take_back(request: Request) -> Response:
     return RedirectResponse(f"/admin/users/{user_id}", 303)
 
 
-async def _page(request: Request, status: int = 200, *, changing: Form = BLANK, granting: Form = BLANK) -> Response:
+async def _page(
+    request: Request, status: int = 200, *, changing: TypedForm = BLANK, granting: TypedForm = BLANK
+) -> Response:
     db, user_id = context_of(request).pools.rest, request.path_params["id"]
     account = await users.get(db, user_id)
     return page(

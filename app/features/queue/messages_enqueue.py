@@ -21,7 +21,7 @@ from app.http.body import Few, read_json
 from app.http.bounds import MAX_META_BYTES, MAX_RECORD_BYTES, MAX_RECORDS
 from app.http.context import Context
 from app.http.fields import encode
-from app.http.payloads import BYTES, check_type, has_nul, kept, of_base64, type_of
+from app.http.payloads import BYTES, check_type, has_nul, of_base64, stored_type, type_of
 from app.http.route import Call
 from app.http.traced import sends, sent
 from app.http.users import USER_KEY
@@ -153,9 +153,9 @@ def _payload(message: MessageFields) -> tuple[bytes, str | None]:
     asked = None if message.content_type is None else check_type(message.content_type)
     if message.encoding is not None:
         payload = of_base64(message.payload)
-        return payload, kept(payload, asked or BYTES)
+        return payload, stored_type(payload, asked or BYTES)
     payload = message.payload.encode()
-    return payload, kept(payload, asked or type_of(message.payload))
+    return payload, stored_type(payload, asked or type_of(message.payload))
 
 
 def _metadata(metadata: dict[str, str] | None, user_id: str | None) -> str | None:

@@ -14,7 +14,7 @@ from app.features.upkeep.reapers import Reapers, SweepState
 from app.features.upkeep.runs import MOST_KEPT, LastRun
 from app.features.upkeep.sweeps import DELETE
 from app.http.context import context_of
-from app.pages.forms import Form, ms, ms_or_none
+from app.pages.forms import TypedForm, ms, ms_or_none
 from app.pages.permissions import REAP, allows
 from app.pages.render import page
 from app.pages.session import fields_of
@@ -57,7 +57,7 @@ async def reschedule(request: Request) -> Response:
     try:
         await context.core(Reapers).deletion.set(fields.get("schedule", ""), context.access.actor(request))
     except InvalidSchedule as error:
-        return await _page(request, error.status, Form(fields, {"schedule": error.message}))
+        return await _page(request, error.status, TypedForm(fields, {"schedule": error.message}))
     return RedirectResponse("/admin/reapers", 303)
 
 
@@ -70,7 +70,7 @@ async def earlier(request: Request) -> Response:
     return page(request, "reaper.html", title=name, name=name, moves=sweep.moves, rows=rows, most=MOST_KEPT)
 
 
-async def _page(request: Request, status: int = 200, form: Form | None = None) -> Response:
+async def _page(request: Request, status: int = 200, form: TypedForm | None = None) -> Response:
     reapers = context_of(request).core(Reapers)
     schedule = await reapers.deletion.get()
     return page(
@@ -79,7 +79,7 @@ async def _page(request: Request, status: int = 200, form: Form | None = None) -
         status,
         title="Reapers",
         rows=[_row(state, schedule) for state in await reapers.states()],
-        form=form or Form({"schedule": schedule}),
+        form=form or TypedForm({"schedule": schedule}),
         may_reap=allows(request, REAP),
     )
 

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from app.base import tasks
+from app.base.loops import end_tasks
 from app.base.metrics import catalogue
 from app.base.outages import UNREACHABLE
 from app.base.pace import Pace
@@ -109,7 +109,7 @@ class Runner:
 
     async def stop(self) -> None:
         """Leave the runs that are under way to other processes. A statement under way is rolled back."""
-        await tasks.end(*(task for task, _ in self._under_way.values()))
+        await end_tasks(*(task for task, _ in self._under_way.values()))
 
     def _start(
         self, sweep: Sweep, own: UUID | None = None, moved: int = 0

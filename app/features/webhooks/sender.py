@@ -17,8 +17,7 @@ import msgspec
 from asyncpg.pgproto.pgproto import UUID
 
 from app import __version__
-from app.base import tasks
-from app.base.loops import Loop
+from app.base.loops import Loop, end_tasks
 from app.base.metrics import catalogue
 from app.base.outages import UNREACHABLE
 from app.errors import HoldfastError, InvalidRequest, NotAQueue, TopicNotFound
@@ -137,7 +136,7 @@ class Sender:
     async def stop(self) -> None:
         """Send no more. Deliveries under way go back at once, though they may have arrived."""
         await self._loop.stop()
-        await tasks.end(*self._sending)
+        await end_tasks(*self._sending)
 
     async def _look(self) -> float | None:
         with contextlib.suppress(TopicNotFound, NotAQueue):

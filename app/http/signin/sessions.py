@@ -193,7 +193,7 @@ class Sessions:
 
     def by_password(self, name: str, password: str) -> User | None:
         """The user, if the password was found to be right a moment ago."""
-        verified = self._right.known(self._digest(name, password))
+        verified = self._right.peek(self._digest(name, password))
         if verified is None:
             return None
         user = self._directory.user(verified.user_id)
@@ -205,7 +205,7 @@ class Sessions:
         Raises TooManyTries, Unavailable.
         """
         digest = self._digest(name, password)
-        if self._right.known(digest) is not None:
+        if self._right.peek(digest) is not None:
             self._right.forget(digest)  # of a user who was changed since
         verified = await self._right.get(digest, partial(self._try, name, password, address))
         return verified is not None and await self._user(verified, name) is not None

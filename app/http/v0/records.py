@@ -15,7 +15,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from app.errors import InvalidRequest, RecordTooLarge
 from app.http import options
-from app.http.body import decoded
+from app.http.body import decode_json
 from app.http.bounds import (
     MAX_META_BYTES,
     MAX_META_KEYS,
@@ -32,7 +32,7 @@ from app.http.bounds import (
     about,
 )
 from app.http.fields import check_text
-from app.http.payloads import BYTES, JSON, MAX_TYPE_BYTES, TYPE_PATTERN, check_json, check_type, kept, of_base64
+from app.http.payloads import BYTES, JSON, MAX_TYPE_BYTES, TYPE_PATTERN, check_json, check_type, of_base64, stored_type
 from app.http.users import UserId, with_user
 from app.kernel.forms import PayloadForm, form_of
 from app.kernel.model import MAX_TAG_BYTES, Batch
@@ -198,7 +198,7 @@ def check_priority(priority: int | None, order: str, where: str = "") -> None:
 
 def record_of(text: bytes) -> Batch:
     """One record in JSON as a batch. Raises as columns_of."""
-    batch, _ = columns_of(AppendBody(records=[decoded(text, _record, "The record")]))
+    batch, _ = columns_of(AppendBody(records=[decode_json(text, _record, "The record")]))
     return batch
 
 
@@ -240,13 +240,13 @@ def _bytes_of(data: bytes, content_type: str | None) -> tuple[bytes, str | None]
             pass  # an object with other fields is what it looks like
         else:
             payload = of_base64(shown.text)
-            return payload, kept(payload, content_type or BYTES)
+            return payload, stored_type(payload, content_type or BYTES)
     form = form_of(content_type)
     if form is PayloadForm.TEXT and data[:1] == b'"':
         return _text.decode(data).encode(), content_type
     if form is not PayloadForm.JSON:
         raise InvalidRequest(f'data of type {content_type} is a text, if that is text/…, or {{"$base64": "…"}}.')
-    return data, kept(data, content_type or JSON)
+    return data, stored_type(data, content_type or JSON)
 
 
 def _of_jobs(body: AppendBody) -> dict[str, list[Any]]:

@@ -219,7 +219,7 @@ class Claims:
         lanes: Sequence[Lane] = await self._state.lanes.of(self._state.verbs(policy), policy.topic)
         lanes = self._state.lanes.running(policy, lanes)
         if not lanes:
-            walks.numbers.shared([0] * len(cohort))
+            walks.numbers.count_statement([0] * len(cohort))
             return list(shares)
         if policy.config.throughput_limit:
             outcome = await self._spend(walks, policy, cohort, shares, lanes)
@@ -243,7 +243,7 @@ class Claims:
             if tokens:
                 outcome = await Walk(walks, policy, cohort, shares, lanes, most=tokens).run()
             else:
-                walks.numbers.shared([0] * len(cohort))
+                walks.numbers.count_statement([0] * len(cohort))
         finally:
             claimed = sum(map(len, shares))
             await self._state.throttle.put_back(policy, tokens - claimed)

@@ -50,7 +50,7 @@ class Lanes:
 
     async def of(self, db: Connection, topic: Topic) -> Sequence[Lane]:
         """The topic's lanes, in claim order: the same list for as long as there are no others."""
-        known = self._fresh.known(topic.id)
+        known = self._fresh.peek(topic.id)
         if known:
             return known
         lanes = await self._fresh.get(topic.id, partial(self._read, db, topic))

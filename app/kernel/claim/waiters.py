@@ -14,9 +14,8 @@ from collections import deque
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from app.base import tasks
 from app.base.db.pool import Pools
-from app.base.loops import REST, Loop
+from app.base.loops import REST, Loop, end_tasks
 from app.base.outages import UNREACHABLE
 from app.base.signals import Signal
 from app.kernel.claim.marks import Marks
@@ -216,7 +215,7 @@ class Waiters:
 
     async def close(self) -> None:
         """Stop looking."""
-        await asyncio.gather(self._loop.stop(), tasks.end(*self._looks))
+        await asyncio.gather(self._loop.stop(), end_tasks(*self._looks))
         for waited in self._topics.values():
             if waited.timer is not None:
                 waited.timer.cancel()

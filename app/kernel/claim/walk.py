@@ -147,7 +147,7 @@ class Walk:
             best = 1 if config.priority_order == "lowest_first" else -1
             for share in self._shares:
                 share.sort(key=lambda job: best * job.priority)
-        self._walks.numbers.shared([len(share) for share in self._shares])
+        self._walks.numbers.count_statement([len(share) for share in self._shares])
         if any(self._shares):
             soonest = min(claimer.lease_ms for claimer in self._cohort)
             self._state.waiters.due_in(self._topic.id, soonest / 1000)

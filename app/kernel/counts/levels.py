@@ -28,7 +28,7 @@ from app.kernel.topics.settings import TopicType
 
 if TYPE_CHECKING:
     from app.base.db.health import Sample
-    from app.base.metrics import Merged
+    from app.base.metrics import MergedNumbers
     from app.kernel.counts.inspector import Depth, Sight
     from app.kernel.engine import Engine
     from app.kernel.logs.log import LogState
@@ -163,7 +163,7 @@ class Levels(Core):
             depth.ready, depth.in_flight, depth.scheduled = counts.ready, counts.in_flight, counts.scheduled
         return depths
 
-    def add_to(self, merged: Merged, *, server: bool) -> None:
+    def add_to(self, merged: MergedNumbers, *, server: bool) -> None:
         """Add the last look's metrics to those of the processes. `server`: PostgreSQL's own as well."""
         merged.level(catalogue.DATABASE_UP, (), int(self._up))
         for labels, topics in self._census.items():

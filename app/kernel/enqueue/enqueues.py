@@ -163,7 +163,7 @@ class Enqueues:
         if policy.bounds is not None:
             return await self._commit_within(policy, policy.bounds, calls)
         seqs = await producer.enqueue(db, topic, batch, ttl_ms=policy.config.ttl_ms)
-        self._numbers.shared([len(call.batch) for call in calls])
+        self._numbers.count_statement([len(call.batch) for call in calls])
         self._added(policy, batch, len(batch), batch.undelayed)
         shares: list[list[Seq] | BaseException] = []
         start = 0
@@ -179,7 +179,7 @@ class Enqueues:
             shares = await self._within(db, policy, limits, [call.batch for call in calls])
         taken = [call.batch for call, share in zip(calls, shares, strict=True) if isinstance(share, list)]
         if taken:
-            self._numbers.shared([len(batch) for batch in taken])
+            self._numbers.count_statement([len(batch) for batch in taken])
             added = merge(taken)
             self._added(policy, added, len(added), added.undelayed)
         return shares
@@ -218,7 +218,7 @@ class Enqueues:
         else:
             async with pool.acquire() as db, db.transaction():
                 placed = await self._upserts.place(db, policy, writes)
-        self._numbers.shared([len(write.batch) for write in writes])
+        self._numbers.count_statement([len(write.batch) for write in writes])
         self._upserts.announce(policy, placed, began)
         return placed.shares
 

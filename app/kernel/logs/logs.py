@@ -136,7 +136,7 @@ class Logs:
         written = sum(
             part.records for part, share in zip(parts, shares, strict=True) if share.outcome is Outcome.WRITTEN
         )
-        self._numbers.shared([part.records for part in parts])
+        self._numbers.count_statement([part.records for part in parts])
         if written:
             self._state.metrics.topic(policy.topic.name).appended.add(written)
             self._state.readers.appended(policy.topic.id, written)

@@ -158,7 +158,7 @@ class Settlements:
         keep = Keep(policy.config.result_ttl_ms, policy.config.replayable, policy.hears_of_all_jobs)
         done = await consumer.ack(db, policy.topic, held, ended, results=results, keep=keep)
         again = await self._completed_before(policy, held, results, done) if results else set()
-        self._acked.shared([len(call.held) for call in calls])
+        self._acked.count_statement([len(call.held) for call in calls])
         topic = self._state.metrics.topic(policy.topic.name)
         topic.acked.add(len(done))
         topic.deliveries.observe_all(ended.deliveries)
@@ -201,7 +201,7 @@ class Settlements:
         if more.ended:
             await self._state.groups.let_next_through(policy)
         self._settled(policy, entries, done)
-        self._nacked.shared([len(call.held) for call in calls])
+        self._nacked.count_statement([len(call.held) for call in calls])
         refunded, delays = result.refunded | more.refunded, result.delays_ms + more.delays_ms
         topic = self._state.metrics.topic(policy.topic.name)
         topic.nacked.add(len(done))
@@ -261,7 +261,7 @@ class Settlements:
         leases = await consumer.leases(self._state.verbs(policy), policy.topic, held)
         done, error = await self._retire(policy, entries, returns, leases)
         self._settled(policy, entries, done)
-        self._failed.shared([len(call.held) for call in calls])
+        self._failed.count_statement([len(call.held) for call in calls])
         shares = _shares(calls, entries, done)
         if error is not None:
             for i in leases.keys() - done:
@@ -297,7 +297,7 @@ class Settlements:
         done = await consumer.extend(db, policy.topic, held, leases_ms, cancelled, progress=progress)
         for i in cancelled:
             calls[entries[i].call].cancelled.add(entries[i].place)
-        self._extended.shared([len(call.held) for call in calls])
+        self._extended.count_statement([len(call.held) for call in calls])
         self._state.metrics.topic(policy.topic.name).extended.add(len(done))
         shares: list[dict[int, int] | BaseException] = []
         parts: list[dict[int, int]] = [{} for _ in calls]

@@ -16,7 +16,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from app.base import tasks
+from app.base.loops import end_tasks
 from app.kernel.claim.limits import TokenGrant
 
 TIMEOUT_SECONDS: Final = 0.25  # what a claim waits at most, once, when Redis hangs
@@ -107,7 +107,7 @@ class RedisBuckets:
     async def stop(self) -> None:
         """Disconnect."""
         if self._looking is not None:
-            await tasks.end(self._looking)
+            await end_tasks(self._looking)
         with contextlib.suppress(RedisError, OSError, TimeoutError):
             await asyncio.wait_for(self._redis.aclose(), TIMEOUT_SECONDS)
 

@@ -85,7 +85,7 @@ class Policies:
 
     async def get(self, name: str) -> Policy:
         """The topic's policy. Raises TopicNotFound, and asyncpg's errors."""
-        known = self._fresh.known(name)
+        known = self._fresh.peek(name)
         if known is not None and known.policy is not None:
             self._hits.add()
             return known.policy
@@ -98,7 +98,7 @@ class Policies:
     async def for_anybody(self, name: str) -> Policy | None:
         """The topic's policy for somebody who has not shown yet that they may ask; None if there is no such topic. All
         of them together look at PostgreSQL STRANGERS_AT_ONCE at a time, so that guesses don't keep others from it."""
-        if self._fresh.known(name) is not None:
+        if self._fresh.peek(name) is not None:
             return await self.get(name)
         async with self._strangers:
             try:
@@ -193,7 +193,7 @@ class Policies:
         (self._absent if policy is None else self._loaded).add()
         if policy is None:
             return NOTHING
-        if second is not None and found.lease is not None and self._fresh.still_wanted(name):
+        if second is not None and found.lease is not None and self._fresh.may_keep(name):
             second.store(name, found.lease, policy)
         return CachedPolicy(policy, until)
 

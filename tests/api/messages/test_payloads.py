@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 
 from app.errors import InvalidRequest
 from app.http.messages.message import _payload
-from app.http.payloads import is_json, kept, type_of
+from app.http.payloads import is_json, stored_type, type_of
 from app.kernel.forms import as_json
 from tests.api.dialect import Topic, refused
 from tests.api.messages import client
@@ -168,7 +168,7 @@ async def test_v0_refuses_what_is_not_what_it_says(queue: Topic, record: dict[st
 @given(some.text())
 def test_any_text_is_kept_and_shown_byte_for_byte(text: str) -> None:
     payload = text.encode()
-    kind = kept(payload, type_of(text))
+    kind = stored_type(payload, type_of(text))
     shown = json.loads(b"{%b}" % _payload(payload, kind, base64=False))
     assert shown["payload"].encode() == payload
     data = json.loads(as_json(payload, kind))
@@ -179,7 +179,7 @@ def test_any_text_is_kept_and_shown_byte_for_byte(text: str) -> None:
 @given(some.binary(), some.sampled_from(["application/octet-stream", "text/plain", "application/json", "image/png"]))
 def test_any_bytes_are_kept_and_shown_byte_for_byte_or_refused(payload: bytes, content_type: str) -> None:
     try:
-        kind = kept(payload, content_type)
+        kind = stored_type(payload, content_type)
     except InvalidRequest:
         assert content_type in {"text/plain", "application/json"}
         return
