@@ -17,8 +17,8 @@ MOST: Final = 10_000
 
 
 class Fresh(Generic[Key, Value]):
-    """Values by key, each good for `ttl` seconds from before it was read. Who asks meanwhile for one that is being
-    read gets the same.
+    """Values by key, each good for `ttl` seconds from before it was read. Callers that ask while one is read share the
+    reading.
 
     `share`: one that took s seconds to read is read again no sooner than `share` * s seconds later. `retry`: after a
     reading that failed, in seconds; until then nobody reads, and `within` finds nothing. `most`: values that are kept,
@@ -48,12 +48,12 @@ class Fresh(Generic[Key, Value]):
         self._left: set[asyncio.Task[Value]] = set()  # forgotten while they read
 
     def peek(self, key: Key) -> Value | None:
-        """The value, where it is still good; asks for nothing."""
+        """The value if it is still good, without reading it."""
         good = self._good(key)
         return None if good is None else good[0]
 
     async def get(self, key: Key, read: Callable[[], Awaitable[Value]]) -> Value:
-        """The value; raises what reading it raises. Who is cancelled ends no reading."""
+        """The value; raises what reading it raises. A caller that is cancelled ends no reading."""
         good = self._good(key)
         if good is not None:
             return good[0]
@@ -75,11 +75,11 @@ class Fresh(Generic[Key, Value]):
         return task.result() if done else None
 
     def may_keep(self, key: Key) -> bool:
-        """For a reading that asks itself: whether what it reads is to be kept, as nobody has forgotten it meanwhile."""
+        """For a reading under way: whether its value may be kept, as nobody has forgotten the key meanwhile."""
         return self._under_way.get(key) is asyncio.current_task()
 
     def forget(self, key: Key) -> None:
-        """Read it for the next who asks. What is being read at this moment is given to those who wait for it alone."""
+        """Read it again for the next caller. A reading under way answers only those who wait for it already."""
         self._kept.pop(key, None)
         self._failed.pop(key, None)
         task = self._under_way.pop(key, None)

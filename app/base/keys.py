@@ -16,7 +16,7 @@ from typing import Final
 END: Final = "$"
 # How the names of topics begin that the service keeps for itself.
 OWN: Final = "holdfast."
-# What is written of a key or grant that lets nobody see payloads.
+# How a key or grant that hides payloads is described.
 HIDDEN: Final = "hidden"
 
 
@@ -49,9 +49,9 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What is kept of a key: never its text. One of the environment has neither id nor name.
+    """A key as it is known here, without its text. A key of the environment has neither id nor name.
 
-    `until`: of the process's monotonic clock; from then on it is good no more. None: no end is known. `tenant`: it sees
+    `until`: of the process's monotonic clock; it is not valid from then on. None: no end is known. `tenant`: it sees
     and touches jobs of this tenant alone; None: of all. `hides_payloads`: it sees jobs, and not what is in them.
     """
 
@@ -76,11 +76,11 @@ class Key:
         return not self.prefixes or (topic + END).startswith(self.prefixes)
 
     def sees_payloads(self, topic: str) -> bool:
-        """Whether it may see what is in the jobs of a topic."""
+        """Whether it may see the payloads of a topic's jobs."""
         return not self.hides_payloads
 
     def sees_payloads_below(self, starts: Iterable[str]) -> bool:
-        """Whether it may see what is in the jobs of all topics whose names begin so; "" is how every one does."""
+        """Whether it may see payloads in all topics whose names begin with one of these; "" is every topic."""
         return not self.hides_payloads
 
     def may_grant(self, scopes: Scope, prefixes: Iterable[str], *, hides_payloads: bool = True) -> bool:

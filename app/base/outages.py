@@ -1,4 +1,4 @@
-"""What the errors of a database's being away or overloaded are."""
+"""Errors of a database that is away or overloaded."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LOST_RACE: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 
 def as_unavailable(error: BaseException) -> Unavailable | None:
-    """What to answer for an error of the database's being away or overloaded; None for any other error."""
+    """The answer for an error of a database that is away or overloaded; None for any other error."""
     if isinstance(error, TOO_SLOW):
         return Unavailable("The database took too long. Try again.")
     for kind, why in _OUT_OF_ORDER.items():

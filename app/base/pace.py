@@ -1,4 +1,4 @@
-"""How far a run of a sweep is, and how it makes room for others between its batches."""
+"""The pace of a sweep: how far a run is, and how it rests between batches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Pace:
             pass
 
     async def batch(self, move: Callable[[], Awaitable[int]]) -> int:
-        """Move one, and rest if there was any: how much it was."""
+        """Move one batch, and rest if anything was moved. Returns how much."""
         began = time.monotonic()
         count = await _won(move)
         self.moved += count

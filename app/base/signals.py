@@ -1,4 +1,4 @@
-"""Word of something that has happened, to whoever wants to hear it."""
+"""Events within a process: one emits, any number of subscribers hear."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ log = logging.getLogger(__name__)
 
 
 class Signal(Generic[*Ts]):
-    """Calls its subscribers, in the order in which they came, before `emit` returns. One that raises is logged, and
-    keeps nothing from the others."""
+    """Calls its subscribers in order before `emit` returns. An error of one is logged, and the others are called all
+    the same."""
 
     def __init__(self) -> None:
         self._subscribers: tuple[Callable[[*Ts], object], ...] = ()
 
     def subscribe(self, subscriber: Callable[[*Ts], object]) -> Callable[[], None]:
-        """Call it from now on, until what is returned here is called."""
+        """Call it for each event. Returns a function that ends that."""
         self._subscribers = (*self._subscribers, subscriber)
 
         def unsubscribe() -> None:
@@ -28,7 +28,7 @@ class Signal(Generic[*Ts]):
         return unsubscribe
 
     def emit(self, *values: *Ts) -> None:
-        """It has happened."""
+        """Call all subscribers."""
         for subscriber in self._subscribers:
             try:
                 subscriber(*values)

@@ -44,8 +44,7 @@ _UNTIL: Final = "holdfast.until"  # there, when the session is over, on the mono
 
 
 class UnknownKey(Unauthorized):
-    """A key, token or password was given, and this process does not know it: worth a look at the database before the
-    answer.
+    """A key, token or password that this process does not know: the database is asked before the answer.
 
     Raised by a route's first check only, before its body is read: the route can be run again.
     """
@@ -85,15 +84,15 @@ class Access:
         query_token: bool = False,
         confines: bool = False,
     ) -> Key | None:
-        """Refuse a request that may not do this; else its key, or None where none is needed. A user's key is to the
-        topics alone for which they are granted what this needs.
+        """Check that a request is allowed. Returns its key, or None if the server is open. A user's key covers the
+        topics for which they are granted these scopes.
 
         Raises Unauthorized, Forbidden, Throttled. `consumes`: of a user, a grant of write or consume is enough.
         `query_token`: the route also takes the key as ?token=, for browsers' EventSource; `confines`: it keeps a key
         that is for one tenant to that tenant's jobs, where others refuse such a key.
         """
         if not self.directory.guarded:
-            self._must_be_no_strangers(request)
+            self._refuse_other_sites(request)
             return None
         key = request.scope[KEY] = self._key(request, scopes, consumes=consumes, in_query=query_token)
         if scopes not in key.scopes:
@@ -110,7 +109,7 @@ class Access:
         return key
 
     def check_server(self, request: Request) -> Key | None:
-        """Refuse who may not look at the server as a whole, which takes admin, and a key for every topic; else the key.
+        """Check that a request may see the whole server: admin, and a key for every topic. Returns the key.
 
         Raises Unauthorized, Forbidden.
         """
@@ -120,7 +119,7 @@ class Access:
         return key
 
     def may_name(self, request: Request, topic: str) -> None:
-        """Refuse a key that may not write to a topic that its request names. Raises Unauthorized, Forbidden."""
+        """Check that a key may write to a topic that its request names. Raises Unauthorized, Forbidden."""
         self.check(request, Scope.WRITE, topic)
 
     def prefixes(self, request: Request, scopes: Scope) -> tuple[str, ...]:
@@ -160,7 +159,7 @@ class Access:
             return False
 
     def rights(self, request: Request) -> Hashable:
-        """What whoever asks may do, as far as this process knows by now: equal for those who may do the same.
+        """The caller's rights as this process knows them by now; equal for callers who may do the same.
 
         Raises Unauthorized once that is nothing, because their session, key or user is no more.
         """
@@ -173,7 +172,7 @@ class Access:
         return (key.scopes, key.prefixes, key.tenant, key.hides_payloads) if user is None else user.rights
 
     def watch(self, key: Key | None, end: Callable[[HoldfastError], None]) -> Callable[[], None]:
-        """Call `end` once the key is good no more, soon after or already now; what is returned calls that off."""
+        """Call `end` once the key is no longer valid, perhaps at once. Returns a function that calls that off."""
         watchers = self._watched.setdefault(key, set())
         watchers.add(end)
 
@@ -211,8 +210,8 @@ class Access:
         return found[0]
 
     async def admit(self, request: Request) -> bytes:
-        """Let checks of this request find whoever signed in to the pages with it: the session, empty for none that
-        counts. Where it shows other credentials those count."""
+        """Sign a request in by its session cookie. Returns the session, empty for none that is valid. Other credentials
+        of the request take precedence."""
         session = session_cookie(request)
         if not session or not self.directory.guarded or authorization(request):
             return b""
@@ -257,9 +256,9 @@ class Access:
         user, until = found
         return user.key(scopes, consumes=consumes, until=until)
 
-    def _must_be_no_strangers(self, request: HTTPConnection) -> None:
-        """Where nobody signs in, refuse what a browser sends for a page of another site, whose names may lead here as
-        well: whoever can reach the service is trusted, and no page that they happen to look at. Raises Forbidden."""
+    def _refuse_other_sites(self, request: HTTPConnection) -> None:
+        """Without sign-in, refuse requests that a browser sends for pages of another site, also of one whose name leads
+        here. Everybody who can reach the service is trusted, but not the pages they look at. Raises Forbidden."""
         host, by_browser = b"", False
         for name, value in request.scope["headers"]:
             if name == b"host":
@@ -287,7 +286,7 @@ class Access:
 
 
 def must_cover(key: Key | None, topic: str) -> None:
-    """Refuse a key that was let in, and is not for this topic. Raises Forbidden."""
+    """Check that a key that was let in is for this topic. Raises Forbidden."""
     if key is not None and not key.covers(topic):
         if topic.startswith(OWN) and Scope.ADMIN not in key.scopes:
             raise Forbidden("This is one of the service's own topics: it takes the scope admin.", {"topic": topic})
@@ -297,7 +296,7 @@ def must_cover(key: Key | None, topic: str) -> None:
 
 
 def _actor(key: Key | None, address: str | None) -> Actor:
-    """Whoever showed this key, as the audit trail names them."""
+    """The owner of this key, as the audit trail names them."""
     if key is None:
         return Actor(trail.OPEN, None, address)
     return Actor(key.label, key.name or None, address)

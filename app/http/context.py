@@ -1,4 +1,4 @@
-"""What the routes of an application share, and how one finds it."""
+"""What the routes of an application share."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Whether a caller is still there; and what becomes of jobs that were claimed for one who isn't. A caller that has left
-is a ClientDisconnect, which errors.py answers: nobody reads it."""
+"""Callers that leave: whether one is still connected, and giving back jobs that were claimed for one that is not. A
+caller that has left is a ClientDisconnect, which errors.py answers: nobody reads it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Do this for as long as the caller is there, whose body was read. Where they leave, it is cancelled: raises
+    """Do this for as long as the caller, whose body was read, is connected; cancel it when they leave. Raises
     ClientDisconnect."""
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(request.receive())  # what comes now is the disconnect

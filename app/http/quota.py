@@ -1,4 +1,4 @@
-"""What callers hold of a process at a time: requests, streams, bytes of bodies. docs/semantics.md, section 22.
+"""What callers use of a process at a time: requests, streams, bytes of bodies. docs/semantics.md, section 22.
 
 A process counts for itself, so that counting costs no round trip: with several workers, each has these bounds.
 """

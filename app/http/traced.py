@@ -1,4 +1,4 @@
-"""What of a request becomes a span. Each function does nothing but look into the request while traces are off.
+"""Spans of requests. While traces are off, each function only looks into the request.
 docs/operations/tracing.md says which spans there are."""
 
 from __future__ import annotations
@@ -140,41 +140,41 @@ def traced(request: Request) -> TracedCall | None:
 
 
 def sends(request: Request, topic: str, batch: Batch) -> int:
-    """See Call.sends."""
+    """As TracedCall.sends, where the request is traced."""
     call: TracedCall | None = request.scope.get(_CALL)
     return 0 if call is None else call.sends(topic, batch)
 
 
 def sent(request: Request, seqs: Sequence[int]) -> None:
-    """See Call.sent."""
+    """As TracedCall.sent, where the request is traced."""
     call: TracedCall | None = request.scope.get(_CALL)
     if call is not None:
         call.sent(seqs)
 
 
 def claims(request: Request, topic: str) -> None:
-    """See Call.claims."""
+    """As TracedCall.claims, where the request is traced."""
     call: TracedCall | None = request.scope.get(_CALL)
     if call is not None:
         call.claims(topic)
 
 
 def claimed(request: Request, topic: str, jobs: Sequence[Job]) -> None:
-    """See Call.claimed."""
+    """As TracedCall.claimed, where the request is traced."""
     call: TracedCall | None = request.scope.get(_CALL)
     if call is not None:
         call.claimed(topic, jobs)
 
 
 def settles(request: Request, topic: str | None, verb: str, seqs: Sequence[int]) -> None:
-    """See Call.settles."""
+    """As TracedCall.settles, where the request is traced."""
     call: TracedCall | None = request.scope.get(_CALL)
     if call is not None:
         call.settles(topic, verb, seqs)
 
 
 def settled(request: Request, count: int) -> None:
-    """See Call.settled."""
+    """As TracedCall.settled, where the request is traced."""
     call: TracedCall | None = request.scope.get(_CALL)
     if call is not None:
         call.settled(count)

@@ -1,4 +1,4 @@
-"""What people have typed: forms that are shown again with what is wrong beside its field, and times."""
+"""Forms that are shown again with each error beside its field, and times that people type."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def form_with_fault(typed: Mapping[str, str], error: HoldfastError) -> TypedForm
 def number(
     kind: Callable[[str], Number], text: str, name: str, bounds: tuple[int, int], wrong: dict[str, str]
 ) -> Number:
-    """What a field says. What is wrong with it is put down, and the least said in its place."""
+    """The number in a field. An error is added to `wrong`, and the lower bound returned in its place."""
     low, high = bounds
     try:
         value = kind(text)
@@ -81,5 +81,5 @@ def ms(time: datetime) -> int:
 
 
 def ms_or_none(time: datetime | None) -> int | None:
-    """The same of one that may not be."""
+    """The same; None for None."""
     return None if time is None else ms(time)

@@ -1,4 +1,4 @@
-"""What is around a page: the pages that the side names, and those that belong to a topic."""
+"""Navigation around a page: the sidebar, and the tabs of a topic."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _OF_LOGS: Final = {"", "/config"}  # of them, those that a log has too
 
 
 def side(request: Request) -> list[Link]:
-    """The pages that whoever asks may see."""
+    """The links of the sidebar that the visitor may see."""
     path = request.url.path
     return [
         msgspec.structs.replace(one, here=path == one.href or (one.href != "/admin/" and path.startswith(one.href)))

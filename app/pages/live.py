@@ -1,4 +1,4 @@
-"""What moves on a page, as events: the address of a page answers with them where they are asked for. ADR 0057.
+"""Live pages: the address of a page answers with events where they are asked for. ADR 0057.
 
 The page's own function makes what is sent, with the rights of whoever looks, once for all who may see the same.
 """
@@ -41,7 +41,7 @@ def asks(request: Request) -> bool:
 
 
 async def stream(request: Request, handler: Handler) -> Response:
-    """What moves on this handler's page, whenever it has moved. Its reader may see it, now.
+    """The live part of a page as events, whenever it has changed. The reader was allowed to see the page.
 
     Raises Forbidden, NotAcceptable for a page on which nothing moves, Throttled, ShuttingDown, what the handler raises.
     """
@@ -112,7 +112,7 @@ def frame(html: bytes) -> bytes:
 
 
 async def _look(request: Request, handler: Handler) -> bytes:
-    """What the page shows now, with the rights of who asked for it, and of nobody's session."""
+    """The live part of the page as it is now, with the caller's rights, and for no particular session."""
     headers = [(name, value) for name, value in request.scope["headers"] if name not in {b"accept", b"hx-target"}]
     scope = {**request.scope, "headers": [*headers, (b"hx-target", LIVE.encode())]}
     visitor = permissions.visitor_of(request)
@@ -125,13 +125,13 @@ async def _look(request: Request, handler: Handler) -> bytes:
 
 
 def _check(context: Context, request: Request, rights: Hashable) -> None:
-    """Raises Unauthorized for who has other rights by now: what else is on their page shows the former ones."""
+    """Raises Unauthorized if the caller's rights have changed: the rest of their page shows the former ones."""
     if context.access.rights(request) != rights:
         raise Unauthorized("What you may see and do has changed: load the page again.")
 
 
 async def _change_counter(context: Context, request: Request) -> Callable[[], Hashable]:
-    """What says that something has moved on the page: of one about a topic, its jobs; else nothing does."""
+    """A function whose value changes with a topic's jobs, for a topic's page; for other pages it never changes."""
     name = request.path_params.get("topic")
     policy = None if name is None else await context.policies.for_anybody(name)
     return (lambda: 0) if policy is None else functools.partial(context.engine.motion, policy.topic.id)

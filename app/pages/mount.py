@@ -28,7 +28,7 @@ async def start(_request: Request) -> Response:
 
 
 async def look_again(request: Request, error: Exception) -> Response:
-    """For a key, token or password that this process does not know: once it was looked at, the page is made again."""
+    """Handle an unknown key, token or password: ask the database about it, then make the page again."""
     try:
         if not await context_of(request).access.knows_by_now(request):
             return await render.show_error(request, error)
@@ -40,7 +40,7 @@ async def look_again(request: Request, error: Exception) -> Response:
 
 
 def _endpoint(page: Page) -> Handler:
-    """The page, for who may do this; a change only by a form of the session's own."""
+    """Wraps a page handler: checks permission, and the CSRF token on POST."""
 
     @functools.wraps(page.do)
     async def endpoint(request: Request) -> Response:
@@ -64,7 +64,7 @@ class NamedRoute(Route):
 
 
 def routes(pages: Iterable[Page]) -> list[BaseRoute]:
-    """These, and what is around them: everything below /admin, with errors as pages."""
+    """All routes below /admin: these pages, sign-in and files, with errors as pages."""
     errors = (HoldfastError, HTTPException, *UNREACHABLE, asyncpg.PostgresError, Exception)
     behind = Starlette(
         routes=[

@@ -23,7 +23,7 @@ VISITOR: Final = "holdfast.visitor"  # in a request's scope
 
 
 class Role(Enum):
-    """What somebody is to the pages, the least first. A user has the highest whose scopes they have for some topic."""
+    """A visitor's role, the least first. A user has the highest one whose scopes they have for any topic."""
 
     VIEWER = Scope.READ
     OPERATOR = Scope.READ | Scope.WRITE
@@ -71,7 +71,7 @@ class Visitor(msgspec.Struct, frozen=True):
 
 
 def must_be_allowed(request: Request, permission: Permission, topic: str | None = None) -> Key | None:
-    """Refuse who may not do this, to this topic if there is one; else their key. Raises Unauthorized, Forbidden."""
+    """Check that the visitor may do this, to this topic if given. Returns their key. Raises Unauthorized, Forbidden."""
     access = context_of(request).access
     if not access.directory.guarded:
         if permission.changes:
@@ -83,7 +83,7 @@ def must_be_allowed(request: Request, permission: Permission, topic: str | None 
 
 
 def allows(request: Request, permission: Permission, topic: str | None = None) -> bool:
-    """Whether it would be allowed."""
+    """Whether the visitor may do this."""
     try:
         must_be_allowed(request, permission, topic)
     except (Unauthorized, Forbidden):
@@ -92,13 +92,13 @@ def allows(request: Request, permission: Permission, topic: str | None = None) -
 
 
 def visitor_of(request: Request) -> Visitor:
-    """Who asks, once they were let in."""
+    """The visitor, once they were let in."""
     known: Visitor = request.scope.get(VISITOR, Visitor())
     return known
 
 
 def must_be_local(request: Request) -> None:
-    """Refuse pages that are open to whoever can reach them, unless that takes this machine. Raises Forbidden.
+    """Where the pages are open, check that the visitor is on this machine. Raises Forbidden.
 
     The name that a browser came by counts too: another site's may be made to lead here (DNS rebinding). What a proxy
     of this machine passes on may come from anywhere.
@@ -110,7 +110,7 @@ def must_be_local(request: Request) -> None:
 
 
 def visitor(request: Request, proof: str = "") -> Visitor:
-    """Who asks, as far as what they showed tells. A refusal, of an expired token say, is the page's to give."""
+    """The visitor by their credentials. Refusals, such as of an expired token, are left to the page."""
     access = context_of(request).access
     if not access.directory.guarded:
         return Visitor("", Role.ADMIN, open=True)

@@ -158,7 +158,7 @@ class Screens(Core):
             raise
 
     def close(self, watcher: Watcher) -> None:
-        """They have left. Once nobody watches, nobody looks."""
+        """A watcher has left. A page that nobody watches is not read any more."""
         if watcher.screen is not None:
             watcher.screen.watchers.discard(watcher)
             watcher.screen = None
@@ -198,11 +198,11 @@ class Screens(Core):
         """Whether there is news, and how long that took. The first is somebody's who opens a page: it waits for no
         turn, as the page itself did not."""
         if not screen.begun:
-            return await self._looked(screen)
+            return await self._look_now(screen)
         async with self._turn:
-            return await self._looked(screen)
+            return await self._look_now(screen)
 
-    async def _looked(self, screen: Screen) -> tuple[bool, float]:
+    async def _look_now(self, screen: Screen) -> tuple[bool, float]:
         screen.check()  # it may have waited for its turn
         watcher = next(iter(screen.watchers), None)
         if watcher is None:

@@ -25,7 +25,7 @@ _SAFE: Final = {"GET", "HEAD"}
 
 
 class Door:
-    """Round all pages: finds who asks, and refuses what another site's page has sent."""
+    """Middleware around all pages: identifies the visitor, and refuses requests from other sites' pages."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -56,7 +56,7 @@ async def _let_in(request: Request) -> None:
 
 
 async def fields_of(request: Request) -> dict[str, str]:
-    """The fields of a form that one of this session's pages has sent; again, the same.
+    """The fields of a form whose CSRF token was checked. Can be called again.
 
     Raises Forbidden, InvalidRequest, PayloadTooLarge.
     """
@@ -80,7 +80,7 @@ async def ask(request: Request) -> Response:
 
 
 async def sign_in(request: Request) -> Response:
-    """Open a session, and go where its owner wanted to."""
+    """Open a session, and go to the page that was asked for."""
     fields = await _parse_form(request)
     access = context_of(request).access
     if not access.directory.guarded:
@@ -108,7 +108,7 @@ async def sign_out(request: Request) -> Response:
 
 
 def _back(fields: dict[str, str]) -> str:
-    """Where a form says that it was opened; pages of this service alone."""
+    """The page to go back to, as the form says; only pages of this service."""
     back = fields.get("back", "")
     fine = (back == HOME or back.startswith((f"{HOME}/", f"{HOME}?"))) and back.isascii() and back.isprintable()
     return back if fine and "\\" not in back and not back.startswith(f"{HOME}/sign-") else HOME

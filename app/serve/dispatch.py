@@ -28,7 +28,7 @@ PAUSE_SECONDS = 0.1  # before the next try when the system has no descriptor lef
 
 @dataclass(eq=False, slots=True)
 class WorkerLink:
-    """One life of one worker. `held`: connections that it was given and that have not ended, as far as it has said."""
+    """One process of one worker. `held`: its open connections, as far as it has reported."""
 
     channel: socket.socket
     ready: bool = False
@@ -51,7 +51,7 @@ class Dispatcher:
         self._bound = bound
         self._workers = workers
         self._links: set[WorkerLink] = set()
-        self._homeless: deque[socket.socket] = deque()
+        self._waiting: deque[socket.socket] = deque()
         self._given = 0
         self._accepting = False
 
@@ -66,7 +66,7 @@ class Dispatcher:
             self._end()
 
     def last_turn(self) -> None:
-        """Hand out who has connected and was not accepted yet, and no more: the listening socket may be closed then."""
+        """Accept and hand out the connections that wait, and no more. The listening socket may be closed then."""
         if self._accepting:
             self._accept()
             self._end()
@@ -110,18 +110,18 @@ class Dispatcher:
         asyncio.get_running_loop().remove_reader(link.channel)
         link.channel.close()
         self._links.discard(link)
-        self._homeless.extend(connection for _, connection in link.untaken)
+        self._waiting.extend(connection for _, connection in link.untaken)
         link.untaken.clear()
 
     def _flow(self) -> None:
-        """Give what is homeless a home, and accept for as long as there is one to give."""
+        """Hand out the connections that wait, and accept more for as long as a worker takes them."""
         if not self._accepting:
-            while self._homeless:
-                self._homeless.pop().close()
+            while self._waiting:
+                self._waiting.pop().close()
             return
-        while self._homeless and self._give(self._homeless[0]):
-            self._homeless.popleft()
-        if self._homeless or self._takers() == []:
+        while self._waiting and self._give(self._waiting[0]):
+            self._waiting.popleft()
+        if self._waiting or self._takers() == []:
             asyncio.get_running_loop().remove_reader(self._bound)
         else:
             asyncio.get_running_loop().add_reader(self._bound, self._accept)
@@ -138,12 +138,12 @@ class Dispatcher:
                 asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._flow)
                 return
             if not self._give(connection):
-                self._homeless.append(connection)
+                self._waiting.append(connection)
                 self._flow()
                 return
 
     def _takers(self) -> list[WorkerLink]:
-        """Who takes connections, the one to be given the next first."""
+        """The workers that take connections, the next one first."""
         now = time.monotonic()
         takers = [link for link in self._links if link.ready and not link.is_stuck(now)]
         return sorted(takers, key=lambda link: (link.held, link.last))

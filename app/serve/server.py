@@ -49,7 +49,7 @@ def slot() -> int:
 
 
 def numbers() -> Path | None:
-    """The folder where the workers share what they count; None for a single one."""
+    """The folder where the workers share their metrics; None for a single one."""
     return Path(os.environ[NUMBERS]) if NUMBERS in os.environ else None
 
 
@@ -104,7 +104,7 @@ def make_socket(settings: Settings, **protocol: Any) -> asyncio.Protocol:
 
 
 class ServedApp:
-    """The application, with a start that a ConfigurationError ended told apart from one that a fault ended."""
+    """The application. It tells a start that ended with a ConfigurationError apart from one that ended with a fault."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -184,7 +184,7 @@ class Server(uvicorn.Server):
             await self._watching.stop()
 
     async def _take_the_last(self, doors: Sequence[socket.socket]) -> None:
-        """Stop listening, and serve who has connected by then: closed with the socket, they would be reset."""
+        """Stop listening, and serve the connections made by then: closed with the socket, they would be reset."""
         connected = []
         for door in doors:
             with suppress(OSError):  # there is no more
@@ -226,7 +226,7 @@ class Intake:
         self._say(READY)
 
     async def stop(self) -> None:
-        """Take what lies here, and no more. What is sent and not taken then is given to another worker."""
+        """Take the connections that are here, and no more. Later ones go to another worker."""
         while self._take():
             pass
         asyncio.get_running_loop().remove_reader(self._channel)
@@ -234,7 +234,7 @@ class Intake:
         await asyncio.gather(*self._tasks)
 
     def _take(self) -> bool:
-        """Whether there was one."""
+        """Take one connection. Returns whether there was one."""
         try:
             word, descriptors, _, _ = socket.recv_fds(self._channel, 1, 1)
         except (BlockingIOError, InterruptedError):

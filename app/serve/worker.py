@@ -31,7 +31,7 @@ class GaveUp(Exception):
 
 
 class Worker:
-    """The process in one slot, one life after the other.
+    """The process in one slot, started again whenever it ends.
 
     `door` gives the socket that a process inherits: the listening one, or an end of the dispatcher's channel.
     A process loads its code while PostgreSQL starts: it is told the database's URL when it is known, by the pipe that
@@ -121,7 +121,7 @@ class Worker:
 
 
 def url_from(lifeline: int) -> str | None:
-    """What the supervisor says at the other end of the pipe; waits for it. None when the supervisor has gone."""
+    """Wait for the database's URL from the supervisor, through the pipe. None when the supervisor has gone."""
     words = b""
     while not words.endswith(b"\n"):
         if not (more := os.read(lifeline, 4096)):

@@ -34,7 +34,7 @@ from app.http.fields import encode, known_parameters
 from app.http.openapi import events, header, path, query
 from app.http.payloads import check_json
 from app.http.route import Call
-from app.http.signin.tokens import Listens
+from app.http.signin.tokens import EventsTokenClaims
 from app.http.sse import ADVICE_SECONDS, HEARTBEAT, EventStream, close, error_frame, must_accept_events, one_line, push
 from app.http.users import MAX_USER_ID, allow_origin
 from app.kernel.topics.settings import BIGINT_MAX, ONE_DAY_MS
@@ -165,7 +165,7 @@ async def listen(call: Call) -> Response:
 
 
 async def _open(
-    request: HTTPConnection, context: Context, user_id: str, claims: Listens | None
+    request: HTTPConnection, context: Context, user_id: str, claims: EventsTokenClaims | None
 ) -> tuple[Listener, bool, Callable[[], None]]:
     """Listen as the request asks: the listener; whether it may have missed some; what calls off that it ends with the
     token. Raises InvalidRequest, Throttled, Unavailable."""
@@ -285,7 +285,7 @@ def _frame(event: UserEvent) -> bytes:
     return b"id: %d\nevent: %b\ndata: %b\n\n" % (event.id, event.event.encode(), event.data.encode())
 
 
-async def _claims(request: HTTPConnection, context: Context, user_id: str) -> Listens | None:
+async def _claims(request: HTTPConnection, context: Context, user_id: str) -> EventsTokenClaims | None:
     """What the token says that the request shows; None where none is needed. Raises Unauthorized, Forbidden."""
     directory = context.access.directory
     if not directory.guarded:

@@ -48,8 +48,8 @@ class Directory:
     at most TTL_SECONDS ago. All users with their grants, of the same load. Where the database is away, the last known
     ones count on.
 
-    It never opens what was closed: a process that has known of a key or user needs sign-in for as long as it runs,
-    whatever becomes of them.
+    A process that has known a key or user requires sign-in for as long as it runs, even when they are deleted: the
+    service never becomes open by itself.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Directory:
         return next((self.find(digest) for digest in found), None)
 
     async def signer(self) -> Tokens:
-        """What makes and reads tokens, whether or not there is a user here. Raises asyncpg's errors."""
+        """Makes and reads tokens, whether or not there is a user here. Raises asyncpg's errors."""
         if self.tokens is None:
             self.tokens = Tokens(self._token_secret or await self._load_secret())
         return self.tokens
@@ -113,13 +113,13 @@ class Directory:
         await self._look.stop()
 
     def refresh(self) -> None:
-        """Keys or users have changed elsewhere, perhaps: load soon. Never waits."""
+        """Load soon, as keys or users may have changed elsewhere. Does not wait."""
         self._loop.wake()
 
     async def reload_after_change(self, gone: str = "", user: str = "") -> None:
-        """This process has changed keys or users: know that before it answers, and tell the others. `gone`: the id of a
-        key that is good no more, whether or not the database can be asked; `user`: of one who may do less from now on,
-        and nothing where it can't be asked how much."""
+        """Load what this process has changed before it answers, and tell the others. `gone`: the id of a key that is no
+        longer valid, even where the database can't be asked; `user`: the id of a user who may do less from now on, and
+        nothing where the database can't be asked how much."""
         if gone:
             self._known = {digest: key for digest, key in self._known.items() if key.id != gone}
         self.guarded = True  # a key or user exists, whatever became of it
@@ -130,14 +130,14 @@ class Directory:
             self.loaded.emit()
 
     async def look_again(self) -> None:
-        """Somebody has come with a key that is not known: it may have been made elsewhere a moment ago.
+        """Load again for a request with an unknown key: it may have been made elsewhere a moment ago.
 
-        Asks PostgreSQL at most once in LOOK_SECONDS, for all who come meanwhile.
+        Asks PostgreSQL at most once in LOOK_SECONDS, for all such requests.
         """
         await self._look.get(None, self._reload_or_say)
 
     async def reload(self) -> None:
-        """Know keys and users as they are at some moment after this call; who calls meanwhile shares a load.
+        """Load keys and users as they are after this call. Concurrent callers share a load.
 
         Raises asyncpg's errors, and then changes nothing.
         """
@@ -192,7 +192,7 @@ class Directory:
         return bytes(secret)
 
     async def _reload_or_say(self) -> bool:
-        """Load; what goes wrong is logged. Whether it went well."""
+        """Load, and log errors. Returns whether it succeeded."""
         try:
             await self.reload()
         except UNREACHABLE as error:

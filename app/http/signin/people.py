@@ -27,7 +27,7 @@ class Right(Enum):
 
     @property
     def scopes(self) -> Scope:
-        """Those that a key needs to do as much, and so to grant it."""
+        """The scopes that a key needs to do the same, and so to grant it."""
         match self:
             case Right.READ:
                 return Scope.READ
@@ -40,12 +40,12 @@ class Right(Enum):
 
 
 class GrantMissing(Forbidden):
-    """A user has no such grant, of whatever topic."""
+    """The user has no such grant for any topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserKey(Key):
-    """What a user may do of what one request needs: a key to the topics for which they are granted all of it.
+    """A user's key for one request: it covers the topics for which they are granted all that the request needs.
 
     `epoch`: of the password that they signed in with; `asked` and `consumes`: what the request needs; `sight`: how the
     names of those topics begin whose payloads they may see, "" for all.
@@ -57,21 +57,21 @@ class UserKey(Key):
     sight: tuple[str, ...] = ("",)
 
     def sees_payloads(self, topic: str) -> bool:
-        """Whether they may see what is in the jobs of a topic."""
+        """Whether they may see the payloads of a topic's jobs."""
         return (topic + END).startswith(self.sight)
 
     def sees_payloads_below(self, starts: Iterable[str]) -> bool:
-        """Whether they may see what is in the jobs of all topics whose names begin so; "" is how every one does."""
+        """Whether they may see payloads in all topics whose names begin with one of these; "" is every topic."""
         return all(start.startswith(self.sight) for start in starts)
 
 
 class User:
-    """A user as a process knows them; never another one, but made anew with each load."""
+    """A user as a process knows them. It never changes: each load makes new ones."""
 
     def __init__(
         self, user_id: str, name: str, epoch: int, *, is_admin: bool, grants: Iterable[tuple[Right, str, bool]]
     ):
-        """`grants`: of an action in the topics of a pattern, and whether it hides payloads. Such a one lets take no
+        """`grants`: action, pattern of topics, and whether it hides payloads. A grant that hides them lets nobody take
         jobs."""
         self.id = user_id
         self.name = name

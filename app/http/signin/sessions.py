@@ -1,4 +1,4 @@
-"""How users show who they are: a password for a token, a token, or the password with each request."""
+"""How users sign in: by a password for a token, by a token, or by the password with each request."""
 
 from __future__ import annotations
 
@@ -145,8 +145,8 @@ class Sessions:
         raise Unauthorized("Name and password don't match." if name else "There is no such API key.")
 
     async def by_session(self, session: bytes) -> tuple[User | Key, float] | None:
-        """Whose session of the admin pages this is, and until when it is good; None for what is none that counts here,
-        one that is over too: whoever shows it can sign in again."""
+        """The owner of a session of the admin pages, and when it ends; None if it is not valid, or over: its owner can
+        sign in again."""
         tokens = await self._directory.signer()
         try:
             visits = tokens.read_for_pages(session)
@@ -171,7 +171,7 @@ class Sessions:
         return tokens.make(user, self._seconds)
 
     def by_token(self, token: bytes) -> tuple[User, float] | None:
-        """Whose token this is, and until when it is good; None for what is none that counts here.
+        """The owner of a token, and when it ends; None if it is not valid.
 
         Raises Unauthorized for one that has expired.
         """
@@ -200,7 +200,7 @@ class Sessions:
         return user if user is not None and (user.epoch, user.name) == (verified.epoch, name) else None
 
     async def knows_by_now(self, name: str, password: str, address: str) -> bool:
-        """Look whether the password is right, and remember it if it is. Only wrong ones count as tries.
+        """Check the password, and remember it if it is right. Only wrong ones count as tries.
 
         Raises TooManyTries, Unavailable.
         """
@@ -222,7 +222,7 @@ class Sessions:
         return verified
 
     async def _verify(self, name: str, password: str) -> _RightPassword | None:
-        """Whose password this is. Takes as long where there is no user of this name."""
+        """The user whose password this is, or None. Takes as long where there is no user of this name."""
         found = await users.find(self._pool, name)
         until = time.monotonic() + REMEMBER_SECONDS
         if not await self.passwords.matches(None if found is None else found.password_hash, password):
@@ -231,7 +231,7 @@ class Sessions:
         return _RightPassword(found.id, found.epoch, until)
 
     async def _user(self, verified: _RightPassword, name: str) -> User | None:
-        """As the directory has them, which may have to look: they may have been made elsewhere a moment ago."""
+        """The user as the directory knows them. It may have to load: they may have been made elsewhere a moment ago."""
         user = self._directory.user(verified.user_id)
         if user is None or (user.epoch, user.name) != (verified.epoch, name):
             await self._directory.reload()

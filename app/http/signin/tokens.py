@@ -28,7 +28,7 @@ PAGES_SECONDS: Final = 12 * 3600
 
 
 class TokenClaims(msgspec.Struct, frozen=True):
-    """What a good token says: whose it is, made in which epoch of their password, and until when it is good, on the
+    """The claims of a user's token: its owner, the epoch of their password when it was made, and its end on the
     process's monotonic clock."""
 
     user_id: str
@@ -36,16 +36,16 @@ class TokenClaims(msgspec.Struct, frozen=True):
     until: float
 
 
-class Listens(msgspec.Struct, frozen=True):
-    """What a good token for a stream says: whose events, an id of the application's own, and until when, as above."""
+class EventsTokenClaims(msgspec.Struct, frozen=True):
+    """The claims of a token for a stream: whose events, an id of the application's own, and its end as above."""
 
     user_id: str
     until: float
 
 
-class Visits(msgspec.Struct, frozen=True):
-    """What a good session of the admin pages says: whose it is, the id of a user or key; of a user the epoch of their
-    password, of a key its seal, "" for a user; and until when, as above."""
+class SessionClaims(msgspec.Struct, frozen=True):
+    """The claims of a session of the admin pages: the id of its owner, a user or key; the epoch of a user's password;
+    the seal of a key, "" for a user; and its end as above."""
 
     owner_id: str
     epoch: int
@@ -54,7 +54,7 @@ class Visits(msgspec.Struct, frozen=True):
 
 
 class Tokens:
-    """Makes and reads them with one secret."""
+    """Makes and reads tokens with one secret."""
 
     def __init__(self, secret: bytes) -> None:
         import jwt  # noqa: PLC0415  (start time: a service without users loads none of it)
@@ -78,7 +78,7 @@ class Tokens:
         return self._jwt.encode(claims, self.secret, algorithm=ALGORITHM)
 
     def read(self, token: bytes) -> TokenClaims | None:
-        """What a token says; None for what is no token of this secret. Raises Unauthorized for one that is over."""
+        """The claims of a token; None if this secret did not sign it. Raises Unauthorized if it has expired."""
         return self._read(
             token,
             lambda claims, until: TokenClaims(claims["sub"], int(claims["epoch"]), until),
@@ -92,11 +92,11 @@ class Tokens:
         claims = {"iss": ISSUER, "aud": USER_EVENTS, "sub": user_id, "iat": now, "exp": now + seconds}
         return self._jwt.encode(claims, self.secret, algorithm=ALGORITHM), now + seconds
 
-    def read_for_events(self, token: bytes) -> Listens | None:
-        """What such a token says; None for what is none of this secret. Raises Unauthorized for one that is over."""
+    def read_for_events(self, token: bytes) -> EventsTokenClaims | None:
+        """Its claims, as `read` gives them."""
         return self._read(
             token,
-            lambda claims, until: Listens(claims["sub"], until),
+            lambda claims, until: EventsTokenClaims(claims["sub"], until),
             "This token has expired: ask for another.",
             audience=USER_EVENTS,
         )
@@ -116,11 +116,11 @@ class Tokens:
         }
         return self._jwt.encode(claims, self.secret, algorithm=ALGORITHM)
 
-    def read_for_pages(self, token: bytes) -> Visits | None:
-        """What such a session says; None for what is none of this secret. Raises Unauthorized for one that is over."""
+    def read_for_pages(self, token: bytes) -> SessionClaims | None:
+        """Its claims, as `read` gives them."""
         return self._read(
             token,
-            lambda claims, until: Visits(claims["sub"], int(claims["epoch"]), str(claims["key"]), until),
+            lambda claims, until: SessionClaims(claims["sub"], int(claims["epoch"]), str(claims["key"]), until),
             "This session is over: sign in again.",
             audience=PAGES,
         )
@@ -137,8 +137,8 @@ class Tokens:
     def _read(
         self, token: bytes, say: Callable[[dict[str, Any], float], Said], over: str, audience: str | None = None
     ) -> Said | None:
-        """What is made of a good token's claims and of when it ends. One for another audience, or for one where none is
-        meant, is none."""
+        """What `say` makes of a valid token's claims and end. A token for another audience is not valid, nor one
+        with an audience where none is expected."""
         required = ["exp", "iat", "iss", "sub", *(["aud"] if audience else [])]
         try:
             claims = self._jwt.decode(
