@@ -1,4 +1,4 @@
-"""Topics: made, configured, paused, drained, deleted, shown."""
+"""Topics: create, configure, list, pause, drain and delete them, and their pages."""
 
 from __future__ import annotations
 

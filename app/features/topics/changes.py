@@ -28,16 +28,15 @@ from app.kernel.topics.webhooks import Webhook
 
 
 def check_hook(request: Request, topic: str, hook: Webhook | None) -> tuple[Webhook | None, str | None]:
-    """A webhook that the topic can have, with a mask in the place of its secret, and the secret; see webhooks.conceal.
-
-    Raises InvalidRequest.
+    """Check that a topic can have a webhook. Returns it with a mask in the place of its secret, and the secret: see
+    webhooks.conceal. Raises InvalidRequest.
     """
     webhooks.check_setting(topic, hook, signs=context_of(request).settings.webhook_secret is not None)
     return webhooks.conceal(hook)
 
 
 def check_dead_letter(request: Request, dead_letter: str | None) -> None:
-    """Whether dead letters may be sent there by who asks. Raises InvalidRequest, Unauthorized, Forbidden."""
+    """Check that the caller may send dead letters to a topic. Raises InvalidRequest, Unauthorized, Forbidden."""
     webhooks.check_dead_letter(dead_letter)
     if dead_letter is not None:
         context_of(request).access.may_name(request, dead_letter)
@@ -46,7 +45,7 @@ def check_dead_letter(request: Request, dead_letter: str | None) -> None:
 async def amend(
     request: Request, topic: str, change: Callable[[Chosen | None], Chosen | None], *, secret: str | None = None
 ) -> Chosen | None:
-    """As store.amend, by who asks, and known to every process. Who asks was let do that."""
+    """As store.amend, for a caller who may do it, and tell every process."""
     context = context_of(request)
     chosen = await store.amend(context.pools.rest, topic, change, context.access.actor(request), secret=secret)
     if chosen is not None:
@@ -57,8 +56,8 @@ async def amend(
 async def configure(
     request: Request, context: Context, name: str, asked: AskedInFull, *, replace: bool = True
 ) -> tuple[Config, SchemaText | None, bool]:
-    """Store what was asked for; the configuration in full, the schema, and whether the topic was created. Without
-    `replace`, one that exists stays as it is.
+    """Store a configuration. Returns it in full, the schema, and whether the topic was created. Without `replace`, a
+    topic that exists stays as it is.
 
     Raises InvalidRequest, InvalidSchema; Forbidden for a dead-letter topic that the key may not write to;
     TopicExistsIncompatible.
@@ -87,12 +86,12 @@ def _schema_asked(asked: AskedInFull) -> SchemaText:
 
 
 LOOK_SECONDS: Final = 0.5
-# By then every process knows of the drain, and what it let in before has ended.
+# By then every process knows of the drain, and calls that it let in before have ended.
 CLOSE_SECONDS: Final = TTL_SECONDS + COMMAND_SECONDS
 
 
 async def hold(request: Request, name: str, change: Callable[[Control], Control], action: Action) -> Control:
-    """What `change` makes of how a topic is held up, with an entry in the audit trail. Who asks was let do that.
+    """Change how a topic is held up, for a caller who may do it, with an entry in the audit trail.
 
     Raises InvalidRequest, TopicNotFound, NotAQueue, and what `change` raises.
     """
@@ -106,8 +105,8 @@ async def hold(request: Request, name: str, change: Callable[[Control], Control]
 
 
 class Remainder(NamedTuple):
-    """Jobs that wait, are scheduled or blocked, or are worked on; in how many ms no process takes in any more, 0 once
-    that is so; and whether that is the end: there are none, and none can come."""
+    """Jobs that are ready, scheduled, blocked or in flight; in how many ms no process takes new ones, 0 for now; and
+    whether the queue is empty for good: it has no jobs, and none can come."""
 
     jobs: int
     closes_in_ms: int
@@ -115,14 +114,14 @@ class Remainder(NamedTuple):
 
 
 class Drains(Core):
-    """Looks at drained queues."""
+    """Waits for drained queues to be empty."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self.close_seconds = CLOSE_SECONDS
 
     async def wait(self, name: str, seconds: float) -> Remainder:
-        """What is left of a queue, once that is nothing or after so many seconds. Raises TopicNotFound."""
+        """What is left of a queue, once it is empty for good or after so many seconds. Raises TopicNotFound."""
         until = time.monotonic() + seconds
         left = await self._look(await self._engine.policies.queue(name))
         while not left.empty and time.monotonic() + LOOK_SECONDS <= until:
@@ -133,7 +132,7 @@ class Drains(Core):
     async def _look(self, policy: Policy) -> Remainder:
         db = self._engine.pools.rest
         closing = await store.closing(db, policy.topic.name, self.close_seconds)
-        # Whoever has put something in by SQL, and not committed yet. Asked before the count: it may be seen by then.
+        # SQL users who have enqueued and not committed yet. Read before the count, which may have their jobs by then.
         writing = await inspector.drawers(db, policy.topic)
         counts = await self._engine.counters.read(policy)
         jobs = counts.ready + counts.scheduled + counts.blocked + counts.in_flight

@@ -1,6 +1,6 @@
-"""A topic's settings as texts of a form, both ways, and what differs between two configurations.
+"""A topic's settings as the fields of a form, both ways, and the differences between two configurations.
 
-What there is to set, what it means and its bounds come from where it is declared: app/kernel/topics/settings.py.
+Settings, their meaning and their bounds come from their declarations: app/kernel/topics/settings.py.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from app.kernel.topics.settings import DECLARED, FIELDS, Chosen, Config, OnExhau
 
 PARTS: Final = {part.value: tuple(name for name, one in DECLARED.items() if one.setting.part is part) for part in Area}
 SETTINGS: Final = tuple(name for names in PARTS.values() for name in names)
-_CHANGED: Final = (*SETTINGS, "priority", "auto_priority")  # elsewhere, of those that pages don't have
-_OF_SERVICE: Final = set(Defaults.__struct_fields__)  # that a queue may leave to it
+_CHANGED: Final = (*SETTINGS, "priority", "auto_priority")  # these two only change elsewhere
+_OF_SERVICE: Final = set(Defaults.__struct_fields__)  # settings that a queue may leave to the service
 _BY_RETRIES: Final = {"max_retries", "dlq_threshold"}
 _BY_DELIVERIES: Final = {"max_deliveries", "on_exhausted"}
 _WHOLE: Final = re.compile(r"-?[0-9]{1,30}\Z")
@@ -39,7 +39,7 @@ class Source(Enum):
 
 
 class FieldKind(Enum):
-    """What a setting is typed as."""
+    """How a setting is typed."""
 
     NUMBER = "number"
     LENGTH = "length of time"
@@ -49,8 +49,8 @@ class FieldKind(Enum):
 
 
 class FormSetting(msgspec.Struct, frozen=True):
-    """A setting as the page shows it. `typed` is what stands in its field: "" leaves it to `default`; `value` is what
-    is in effect, `error` what is wrong with what was typed. `fixed`: it can't be set here."""
+    """A setting as the page shows it. `typed` is the text of its field, "" for the `default`. `value` is in effect,
+    `error` says what is wrong with the text. A `fixed` one can't be set here."""
 
     name: str
     about: str
@@ -65,7 +65,7 @@ class FormSetting(msgspec.Struct, frozen=True):
 
 
 class SettingChange(msgspec.Struct, frozen=True):
-    """A setting that is to be another, or was made one."""
+    """A setting whose value changes, or changed."""
 
     name: str
     before: str
@@ -73,7 +73,7 @@ class SettingChange(msgspec.Struct, frozen=True):
 
 
 class Edit(msgspec.Struct, frozen=True):
-    """What somebody wants a configuration to be, and what is wrong with it, by setting: then `now` does not count."""
+    """The configuration that somebody wants, and errors by setting. If there are errors, `now` does not count."""
 
     now: Chosen
     errors: dict[str, str]
@@ -82,7 +82,7 @@ class Edit(msgspec.Struct, frozen=True):
 def parts(
     policy: Policy, defaults: Defaults, typed: Mapping[str, str], errors: Mapping[str, str]
 ) -> dict[str, list[FormSetting]]:
-    """All settings, part by part; with what was `typed` in place of what is stored."""
+    """All settings, part by part, with the texts in `typed` in place of stored values."""
     default = _default(policy, defaults)
     return {
         title: [_setting(name, policy, default, typed.get(name), errors.get(name, "")) for name in names]
@@ -91,7 +91,7 @@ def parts(
 
 
 def edit_of(name: str, was: Chosen, typed: Mapping[str, str]) -> Edit:
-    """What a configuration becomes by what was typed into the fields of some settings, without blanks around it."""
+    """The configuration with what was typed into the fields of some settings, without blanks around it."""
     values, errors = dict[str, Any](), dict[str, str]()
     for setting in SETTINGS:
         if setting in typed and _why_fixed(setting, was) is None:
@@ -100,11 +100,11 @@ def edit_of(name: str, was: Chosen, typed: Mapping[str, str]) -> Edit:
             except ValueError as error:
                 errors[setting] = f"{error}."
     if "dead_letter" in values and _why_fixed("on_exhausted", was) is None and was.on_exhausted is _usual_exit(was):
-        values.setdefault("on_exhausted", None)  # as it follows from that
+        values.setdefault("on_exhausted", None)  # it follows from dead_letter
     asked = {one: _plain(getattr(was, one)) for one in AskedSettings.__struct_fields__ if one in FIELDS}
     try:
         full = resolve(name, AskedSettings(**asked | {one: values[one] for one in values.keys() - _BY_RETRIES}))
-    except InvalidRequest as error:  # all that it refuses is about that
+    except InvalidRequest as error:  # it refuses nothing else
         errors.setdefault("dead_letter", error.message)
     if errors:
         return Edit(was, errors)
@@ -113,19 +113,20 @@ def edit_of(name: str, was: Chosen, typed: Mapping[str, str]) -> Edit:
 
 
 def undo(was: Chosen, detail: str) -> Chosen | None:
-    """A configuration with the values from before a change, of which this is the trail's detail; None: it has none."""
+    """The configuration with the values from before a change, given the detail of its entry in the audit trail. None if
+    there are none."""
     changed = msgspec.json.decode(detail, type=dict[str, Any])
     before = {name: changed[name]["from"] for name in _CHANGED if name != "type" and "from" in changed.get(name, ())}
     if not before:
         return None
     try:
         return msgspec.convert(msgspec.to_builtins(was) | before, Chosen)
-    except msgspec.ValidationError:  # another version's
+    except msgspec.ValidationError:  # written by another version
         return None
 
 
 def differences(was: Chosen, now: Chosen, defaults: Defaults) -> list[SettingChange]:
-    """What is another in `now`."""
+    """The settings that `now` changes."""
     return [
         SettingChange(name, _text_in_effect(name, was, defaults), _text_in_effect(name, now, defaults))
         for name in _CHANGED
@@ -134,7 +135,7 @@ def differences(was: Chosen, now: Chosen, defaults: Defaults) -> list[SettingCha
 
 
 def changes_in(detail: str) -> list[SettingChange]:
-    """What changed by an entry of the audit trail."""
+    """The changes in an entry of the audit trail."""
     changed = msgspec.json.decode(detail, type=dict[str, Any])
     return [
         SettingChange(name, _text(name, one["from"]) or "–", _text(name, one["to"]) or "–")
@@ -144,7 +145,7 @@ def changes_in(detail: str) -> list[SettingChange]:
 
 
 def typed_of(was: Chosen, fields: Mapping[str, str]) -> dict[str, str]:
-    """What was typed into fields of settings, and did not stand there."""
+    """The texts of fields of settings that somebody has changed."""
     typed = {name: fields[name].replace("\r\n", "\n").strip() for name in SETTINGS if name in fields}
     return {name: text for name, text in typed.items() if text != _text(name, getattr(was, name))}
 
@@ -173,7 +174,7 @@ def _setting(name: str, policy: Policy, default: Config, typed: str | None = Non
 
 
 def _default(policy: Policy, defaults: Defaults) -> Config:
-    """What is in effect where every field is empty."""
+    """The configuration in effect when every field is empty."""
     name, chosen = policy.topic.name, policy.chosen
     if chosen.type is TopicType.LOG:
         return resolve(name, AskedSettings())
@@ -206,7 +207,7 @@ def _choices(one: Declaration) -> tuple[str, ...]:
 
 
 def _parse(name: str, text: str) -> Any:
-    """What was typed, as the API takes it; None for "". Raises ValueError, which says what is wrong."""
+    """The value of a text, as the API takes it; None for "". Raises ValueError, which says what is wrong."""
     value: Any
     one = DECLARED[name]
     kind = _kind(one)
@@ -241,12 +242,12 @@ def _plain(value: Any) -> Any:
 
 
 def _read(name: str, value: Any) -> str:
-    """A value as it is read."""
+    """A value as it is displayed."""
     return _text(name, value) or "none"
 
 
 def _text(name: str, value: Any) -> str:
-    """A value as it is typed: a length of time with its unit."""
+    """A value as it is typed; a length of time with its unit."""
     value = _plain(value)
     if isinstance(value, int) and name in DECLARED and DECLARED[name].is_length:
         return exact_length(value)

@@ -1,4 +1,4 @@
-"""/admin/topics/{topic}/config: a topic's settings, what a change would change, and what was changed before."""
+"""/admin/topics/{topic}/config: a topic's settings, a review of changes before they are saved, and past changes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from app.pages.permissions import CONFIGURE, allows
 from app.pages.render import page
 from app.pages.session import fields_of
 
-PAST: Final = 20  # changes of a page
-SECONDS: Final = 3  # that looking for them may take
+PAST: Final = 20  # changes on a page
+SECONDS: Final = 3  # that reading them may take
 _MEANWHILE: Final = "Somebody else has changed this meanwhile."
 _KEPT: Final = "What you have typed is kept, the rest is as it is now."
 _UNSAVED: Final = "Nothing is saved yet."
@@ -37,7 +37,7 @@ _chosen: Final = msgspec.json.Decoder(Chosen)
 
 
 class PastChange(msgspec.Struct, frozen=True):
-    """An entry of the audit trail on a topic. `undo`: its values can be put back; `own`: it is of who looks."""
+    """A change of a topic in the audit trail. `undo`: its old values can be put back; `own`: the visitor made it."""
 
     id: int
     at_ms: int
@@ -49,7 +49,7 @@ class PastChange(msgspec.Struct, frozen=True):
 
 
 class _StaleFormError(Exception):
-    """What is stored is not what the form was made from."""
+    """The topic has changed since the form was made."""
 
 
 async def show(request: Request) -> Response:
@@ -58,7 +58,7 @@ async def show(request: Request) -> Response:
 
 
 async def review(request: Request) -> Response:
-    """What would change, to be confirmed; or the form again, with what is wrong, or for who goes back to it."""
+    """Show what would change, to confirm it; or the form again, with errors, or because somebody goes back to it."""
     policy, fields = await _policy(request), await fields_of(request)
     was = _was(fields)
     typed = settings.typed_of(was, fields)
@@ -112,7 +112,7 @@ async def _store(request: Request, name: str, was: Chosen, now: Chosen) -> None:
 
 
 def _check(request: Request, policy: Policy, was: Chosen, edit: Edit) -> Edit:
-    """The edit, with what the service, or the key of who asks, is against."""
+    """Add errors to an edit for what the service, or the visitor's key, does not allow."""
     errors, now = dict(edit.errors), edit.now
     try:
         if now.dead_letter != was.dead_letter:
@@ -177,7 +177,7 @@ def _difference(
     status: int = 200,
     message: str = "",
 ) -> Response:
-    """What would change. `fields`: what is sent to save it."""
+    """The page that shows what would change. `fields` are sent to save it."""
     name = policy.topic.name
     shown = replace(now, webhook=webhooks.conceal(now.webhook)[0])
     return page(
@@ -195,7 +195,7 @@ def _difference(
 
 
 async def _policy(request: Request) -> Policy:
-    """What is stored, not what this process remembers. Raises InvalidRequest, TopicNotFound."""
+    """The stored policy, not a cached one. Raises InvalidRequest, TopicNotFound."""
     context, name = context_of(request), check_name(request.path_params["topic"])
     policy = await store.get(context.pools.rest, name, context.policies.defaults)
     if policy is None:
@@ -204,7 +204,7 @@ async def _policy(request: Request) -> Policy:
 
 
 async def _past(request: Request, name: str, before: str) -> list[PastChange] | None:
-    """Changes of a topic, the newest first, and one more than are shown; None where they can't be had in time."""
+    """Changes of a topic, the newest first, and one more than the page has; None if reading takes too long."""
     if before and _ID.match(before) is None:
         raise InvalidRequest("before is the id of an entry.")
     context = context_of(request)
@@ -230,7 +230,7 @@ def _shown_past(one: Entry, own: str) -> PastChange:
 
 
 async def _undone(request: Request, name: str, entry: str, was: Chosen) -> Chosen:
-    """A configuration with the values from before an entry of the trail. Raises NotFound."""
+    """The configuration with the values from before an entry of the trail. Raises NotFound."""
     found = await _read(context_of(request), name, int(entry) + 1, 1) if _ID.match(entry) else []
     now = settings.undo(was, found[0].detail) if found and found[0].id == int(entry) else None
     if now is None:
@@ -246,7 +246,7 @@ async def _read(context: Context, name: str, before: int, limit: int) -> list[En
 
 
 def _encode(policy: Policy) -> str:
-    """What a form was made from, as it says itself."""
+    """The configuration that a form was made from, for a field of it."""
     return msgspec.json.encode(policy.chosen).decode()
 
 

@@ -1,4 +1,4 @@
-"""/admin/topics: every topic with what it holds and what became of its jobs; and what the palette finds."""
+"""/admin/topics: the list of topics with their jobs and rates; and what the palette finds."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from app.pages.render import page
 
 MOST: Final = 50
 FOUND: Final = 12
-RATE_MINUTES: Final = 5  # of minutes that are told, a rate is taken from so many
-_UNTOLD: Final = 2  # minutes at the end of which not all is known yet
+RATE_MINUTES: Final = 5  # that a rate is taken from
+_UNTOLD: Final = 2  # the last minutes, of which not everything is known yet
 
 
 class TopicRow(msgspec.Struct, frozen=True):
-    """A topic as the list shows it; rates are jobs a minute, None where they are not known."""
+    """A topic as the list shows it. Rates are jobs a minute, None if they are unknown."""
 
     seen: TopicOverview
     came: float | None
@@ -36,7 +36,7 @@ class TopicRow(msgspec.Struct, frozen=True):
 
 
 async def show(request: Request) -> Response:
-    """A page of topics. What is asked for stands in the address. Raises InvalidRequest, Unavailable."""
+    """A page of topics; the query is in the address. Raises InvalidRequest, Unavailable."""
     given = request.query_params
     wanted, after = given.get("q", "").strip(), given.get("after", "")
     try:
@@ -71,7 +71,8 @@ async def show(request: Request) -> Response:
 
 
 async def find(request: Request) -> Response:
-    """Pages and topics that have what was typed in their names; of topics that were not looked at, at the beginning."""
+    """Pages and topics whose names contain the text; of topics that the overview doesn't have, those that begin with
+    it."""
     context = context_of(request)
     wanted = request.query_params.get("q", "").strip()
     if "\0" in wanted:

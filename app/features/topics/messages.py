@@ -43,14 +43,14 @@ IN_SECONDS: Final = {name: one.setting.seconds for name, one in DECLARED.items()
 PAIRS: Final = (("max_deliveries", "max_retries"), ("max_deliveries", "dlq_threshold"), *IN_SECONDS.items())
 REPLACED: Final = tuple(name for name, one in DECLARED.items() if one.setting.replaced)
 _FLAGS: Final = {one.setting.flag.name for one in DECLARED.values() if one.setting.flag is not None}
-# These go by rules of their own: _exit.
+# These have rules of their own: _exit.
 RULED: Final = {"type", "max_deliveries", "dead_letter", "on_exhausted"}
-_AFTER: Final = {  # answers have some after others than v0's
+_AFTER: Final = {  # settings that follow others in answers than in v0
     "idempotency_window_ms": ("result_ttl_ms", "event_ttl_ms", "dead_ttl_ms"),
     "priority": ("tenant_weights", "tenant_limits"),
 }
 _MOVED: Final = {*REPLACED, *RULED, *(name for names in _AFTER.values() for name in names)}
-# Of these absent is as it was, null is v0's default.
+# A PUT leaves these as they are where they are absent, and puts v0's default for null.
 OF_V0: Final = tuple(one for name in DECLARED if name not in _MOVED for one in (name, *_AFTER.get(name, ())))
 # What answers have first.
 _FIRST: Final = (
@@ -83,9 +83,9 @@ def _taking_settings(of: type[T]) -> type[T]:
 
 @_taking_settings
 class TopicConfigBody(AskedSettings, frozen=True, kw_only=True):
-    """The body of a PUT. What this dialect has a name for is all replaced: null or absent is the default, the service's
-    where it has one. The rest is v0's: absent leaves it as it is, null is v0's default. on_exhausted goes with
-    max_deliveries. A setting that is not listed is a 400."""
+    """The body of a PUT. The dialect's own settings are all replaced: null or absent is the default, the service's
+    where it has one. Absent leaves v0's settings as they are, null is v0's default. on_exhausted needs max_deliveries.
+    A setting that is not listed is a 400."""
 
     RULES: ClassVar[dict[str, Any]] = {
         "allOf": [
@@ -124,10 +124,10 @@ def _showing_settings(of: type[T]) -> type[T]:
 
 @_showing_settings
 class TopicConfig(msgspec.Struct, kw_only=True):
-    """What was chosen for a topic. What was left to the service is not there; nor is a limit that there is not. Of two
-    names of one thing the second stands where the first can't say it: ttl_ms for what is no whole second, durability
-    for a class that is neither fsync nor disk, max_deliveries for a topic that v0 has configured. The whole can be PUT
-    again, and changes nothing."""
+    """What was chosen for a topic, without settings that were left to the service, and without limits of 0. A setting
+    with two names has v0's where the other can't say its value: ttl_ms for parts of a second, durability for other
+    classes than fsync and disk, max_deliveries for a topic that v0 has configured. Sending all of it back changes
+    nothing."""
 
     topic: str
 
@@ -140,7 +140,7 @@ class TopicConfigs(msgspec.Struct):
 
 
 class ParsedBody(msgspec.Struct):
-    """A body, and which fields it has."""
+    """A body, and the names of the fields that it has."""
 
     body: TopicConfigBody
     given: frozenset[str]
@@ -158,7 +158,7 @@ class Decoder:
 
 
 def must_be_clear(name: str, body: TopicConfigBody) -> None:
-    """Raises InvalidRequest for what contradicts itself, and NotAQueue for who wants a log."""
+    """Check that a body doesn't contradict itself. Raises InvalidRequest, and NotAQueue if it asks for a log."""
     if body.topic not in {None, name}:
         raise InvalidRequest(f"topic is {body.topic!r} in the body and {name!r} in the path: leave it out of the body.")
     check_leases(body)
@@ -174,7 +174,7 @@ def must_be_clear(name: str, body: TopicConfigBody) -> None:
 
 
 def chosen_anew(topic: str, was: Chosen, asked: ParsedBody) -> Chosen:
-    """What is chosen from now on, where `was` was."""
+    """The configuration that a body makes of the present one."""
     body = asked.body
     replaced = {name: value_in(body, DECLARED[name]) for name in REPLACED}
     if not body.replayable:
@@ -187,8 +187,8 @@ def chosen_anew(topic: str, was: Chosen, asked: ParsedBody) -> Chosen:
 
 
 def _exit(name: str, was: Chosen, asked: ParsedBody) -> dict[str, Any]:
-    """How often jobs are delivered, and where they go then: in v0's words if max_deliveries is given, else as
-    max_retries and dlq_threshold say."""
+    """How often jobs are delivered, and what happens then: in v0's words if the body has max_deliveries, else by
+    max_retries and dlq_threshold."""
     body = asked.body
     dead_letter = body.dead_letter if "dead_letter" in asked.given else was.dead_letter
     if body.max_deliveries is None:
@@ -204,7 +204,7 @@ def _exit(name: str, was: Chosen, asked: ParsedBody) -> dict[str, Any]:
 
 
 def config_of(topic: str, chosen: Chosen) -> TopicConfig:
-    """As this dialect shows it."""
+    """A configuration as this dialect shows it."""
     hidden = {"max_deliveries", "on_exhausted"} if chosen.max_deliveries is None else {"max_retries", "dlq_threshold"}
     if not chosen.replayable:
         hidden.add("replay_window_ms")
@@ -216,7 +216,7 @@ def config_of(topic: str, chosen: Chosen) -> TopicConfig:
 
 
 def _entry(one: Declaration, value: Any) -> dict[str, Any]:
-    """A value under the name that can say it; nothing where it was left to the service, and where it is no limit."""
+    """A value under the name that can say it; nothing if it was left to the service, or is a limit of 0."""
     setting, plain = one.setting, value.value if isinstance(value, Enum) else value
     if value is None or value == {} or (setting.replaced and one.type is int and value == one.stored == 0):
         return {}

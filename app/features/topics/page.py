@@ -41,17 +41,17 @@ from app.pages.permissions import CHANGE_JOBS, CONTROL, SEE, SEE_SCHEDULES, allo
 from app.pages.render import page
 from app.pages.session import fields_of
 
-MOST: Final = 8  # of each that are shown
-MOST_IDLE: Final = 20  # of workers that wait for a job
-PATIENCE_MS: Final = 200  # that looking for workers and groups may take; and that a page waits for tenants' counts
-CLUSTERS: Final = 5  # that are shown
+MOST: Final = 8  # entries of a list
+MOST_IDLE: Final = 20  # workers that wait for a job
+PATIENCE_MS: Final = 200  # that reading workers and groups may take, and that the page waits for tenants' counts
+CLUSTERS: Final = 5  # of failures on the page
 BOUND: Final = 10_001  # due jobs that are counted one by one
 SECONDS: Final = 3  # that reading minutes or counting tenants' jobs may take, and that a page waits for either
 
 
 class Around(msgspec.Struct, frozen=True):
-    """None where something can't be had in time, empty lists where there is none. `waiting`: calls of this process that
-    wait for a job; `idle`: whose they are, by name, and `idle_more` how many more there are."""
+    """Workers, groups, tenants and schedules of a queue; None if reading them takes too long. `waiting`: calls of this
+    process that wait for a job; `idle`: their workers by name, and `idle_more` the number of others."""
 
     workers: list[WorkerLeases] | None
     waiting: int
@@ -60,16 +60,16 @@ class Around(msgspec.Struct, frozen=True):
     groups: list[WaitingGroup] | None
     tenants: list[Stats] | None
     schedules: list[ScheduleRow]
-    more: frozenset[str]  # of which lists there are more
+    more: frozenset[str]  # names of the lists that are cut off
 
     @property
     def exact(self) -> bool:
-        """Whether these hold all that was looked at, and that is less than is looked at."""
+        """Whether `workers` hold all leases of the queue."""
         return "workers" not in self.more and sum(one.held for one in self.workers or ()) < LOOKED_AT
 
 
 async def read_around(request: Request, policy: Policy) -> Around:
-    """What is around a queue. Raises what asyncpg raises."""
+    """Read what is around a queue. Raises asyncpg's errors."""
     context, topic = context_of(request), policy.topic
     workers = groups = None
     try:
@@ -100,7 +100,7 @@ async def read_around(request: Request, policy: Policy) -> Around:
 
 
 async def _tenants(context: Context, policy: Policy) -> list[Stats] | None:
-    """What tenants have, as of half a minute ago at most; nothing where there is but the default one."""
+    """What tenants have, at most half a minute old; empty if there is only the default tenant."""
     lanes = await context.engine.lanes.of(context.pools.rest, policy.topic)
     if not any(lane.tenant for lane in lanes):
         return []
@@ -116,7 +116,7 @@ async def _tenants(context: Context, policy: Policy) -> list[Stats] | None:
 
 
 class Span(msgspec.Struct, frozen=True):
-    """How much time curves show, in steps of what length."""
+    """The time that curves cover, and the length of their steps."""
 
     title: str
     steps: int
@@ -132,7 +132,7 @@ SPANS: Final = {
 
 
 class Chart(msgspec.Struct, frozen=True):
-    """Curves, as static/charts.js takes them. `nothing`: what to say in their place, "" where there are any."""
+    """Curves, as static/charts.js takes them. `nothing` is the text to show if there are none."""
 
     title: str
     data: dict[str, object]
@@ -145,7 +145,7 @@ async def show(request: Request) -> Response:
     over = request.query_params.get("over", "1h")
     if over not in SPANS:
         raise InvalidRequest(f"over is one of {', '.join(SPANS)}.")
-    # Not from the cache: who has just paused it wants to see that.
+    # Not from the cache: an operator who has just paused the topic should see that.
     policy = await store.get(context.pools.rest, name, context.policies.defaults)
     if policy is None:
         raise TopicNotFound(name)
@@ -154,7 +154,7 @@ async def show(request: Request) -> Response:
         return page(
             request, "log.html", title=name, topic=name, tabs=tabs(request, name, is_log=True), log=states.get(name)
         )
-    # One after the other: whoever has many pages open must not have all of the pool.
+    # One after the other, so that many open pages don't take the whole pool.
     holding = await context.core(Levels).look_at(policy)
     charts = await _charts(context, policy, over)
     beside = await read_around(request, policy)
@@ -216,7 +216,7 @@ async def _hold(request: Request, change: Callable[[Control], Control], action: 
 
 
 async def _late(context: Context, policy: Policy, oldest_ms: int | None) -> str:
-    """How bad it is that the oldest job has waited for so long, as of a trouble; "" where it is not."""
+    """The level of trouble that the wait of the oldest job is; "" if it is none."""
     level = triage.lateness(oldest_ms, policy.config.wait_goal_ms)
     if level is None:
         return ""
@@ -225,7 +225,7 @@ async def _late(context: Context, policy: Policy, oldest_ms: int | None) -> str:
 
 
 async def _failures(context: Context, request: Request, policy: Policy) -> Failures | None:
-    """The largest clusters; None for who may not see the dead letters, or where they can't be had in time."""
+    """The largest clusters of failures; None if the visitor may not see the dead letters, or reading takes too long."""
     dead = policy.config.dead_letter
     if dead is not None and not allows(request, SEE, dead):
         return None
@@ -233,7 +233,7 @@ async def _failures(context: Context, request: Request, policy: Policy) -> Failu
 
 
 async def _charts(context: Context, policy: Policy, over: str) -> list[Chart] | None:
-    """The curves of a span, as of half a minute ago at most; None where they can't be had in time."""
+    """The curves of a span, at most half a minute old; None if reading takes too long."""
 
     async def read() -> list[Chart] | None:
         try:
@@ -254,14 +254,14 @@ async def _read_charts(db: Connection, policy: Policy, span: Span) -> list[Chart
     held = await stats.read_depths(db, policy.topic, (since, before), span.step)
     seconds = int(span.step.total_seconds())
     times = range(int(since.timestamp()), int(before.timestamp()), seconds)
-    # A step of which minutes are not told yet would look like a fall.
+    # A step with minutes that are not known yet would look like a fall.
     told = [at for at in times if (at + seconds) * 1000 <= told_to]
     charts = curves(told, {step.at // 1000: step for step in found}, seconds)
     return [*charts, depth(times, {one.at // 1000: one for one in held})]
 
 
 def curves(times: Sequence[int], steps: dict[int, StatsStep], seconds: int) -> list[Chart]:
-    """The curves of what became of jobs, by when steps begin."""
+    """The curves of what happened to jobs, by the beginnings of their steps."""
 
     def rate(value: Callable[[StatsStep], int]) -> list[float]:
         return [round(value(steps[at]) * 60 / seconds, 2) if at in steps else 0 for at in times]
@@ -290,13 +290,13 @@ def curves(times: Sequence[int], steps: dict[int, StatsStep], seconds: int) -> l
     acks = any(step.processing.count for step in steps.values())
     return [
         Chart("Jobs a minute", _data(times, "jobs", flow)),
-        Chart("Wait until a claim", _data(times, "ms", waits), "" if claims else "Nothing was claimed in this time."),
-        Chart("Processing", _data(times, "ms", works), "" if acks else "Nothing was completed in this time."),
+        Chart("Wait until a claim", _data(times, "ms", waits), "" if claims else "No job was claimed in this range."),
+        Chart("Processing", _data(times, "ms", works), "" if acks else "No job was completed in this range."),
     ]
 
 
 def depth(times: Sequence[int], held: dict[int, DepthStep]) -> Chart:
-    """The curves of what the queue held, by when steps begin; it is as it was at their end."""
+    """The curves of the queue's depth at the ends of steps, by their beginnings."""
 
     def count(value: Callable[[DepthStep], int]) -> list[int | None]:
         return [value(held[at]) if at in held else None for at in times]
@@ -307,7 +307,7 @@ def depth(times: Sequence[int], held: dict[int, DepthStep]) -> Chart:
         _line("scheduled", "scheduled", count(lambda one: one.scheduled)),
         _line("blocked", "blocked", count(lambda one: one.blocked)),
     ]
-    nothing = "What it holds is looked at once a minute, and was not in this time."
+    nothing = "No depth samples in this range."
     return Chart("Depth", _data(times, "jobs", lines), "" if held else nothing)
 
 

@@ -148,17 +148,17 @@ class ControlAnswer(msgspec.Struct):
     """How the topic is held up now."""
 
     topic: str
-    paused: Annotated[bool, about("No job of it is claimed.")]
-    paused_tenants: Annotated[list[str], about("None of theirs is.")]
-    draining: Annotated[bool, about("No more is taken in.")]
+    paused: Annotated[bool, about("Claims get none of its jobs.")]
+    paused_tenants: Annotated[list[str], about("Tenants whose jobs claims don't get.")]
+    draining: Annotated[bool, about("It takes no new jobs.")]
 
 
 class DrainAnswer(ControlAnswer, kw_only=True):
     """The same, and what is left."""
 
-    left: Annotated[int, about("Jobs that wait, are scheduled or blocked, or are being worked on.")]
+    left: Annotated[int, about("Jobs that are ready, scheduled, blocked or in flight.")]
     closes_in_ms: Annotated[int, about("Until then another process that has not heard of the drain may take some in.")]
-    empty: Annotated[bool, about("No job is left, and none can come.")]
+    empty: Annotated[bool, about("It has no jobs, and none can come.")]
 
 
 async def put(call: Call, body: AskedInFull) -> tuple[int, PutAnswer]:

@@ -1,6 +1,5 @@
-"""What a process knows of its topics, so that a verb does not ask PostgreSQL for a configuration first: its own memory,
-and before PostgreSQL the copies in Redis, where there is one. docs/adr/0021.
-"""
+"""What a process remembers of its topics, so that a verb need not ask PostgreSQL for a configuration first. Behind its
+own memory are the copies in Redis, where there is one, and then PostgreSQL. docs/adr/0021."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ STRANGERS_AT_ONCE: Final = 2
 
 
 class CachedPolicy(NamedTuple):
-    """What the second tier has: a policy that is good until then, by time.monotonic(), or a lease to store one."""
+    """The answer of the second tier: a policy and its end, by time.monotonic(), or a lease to store one."""
 
     policy: Policy | None = None
     until: float = 0.0
@@ -47,7 +46,7 @@ NOTHING: Final = CachedPolicy()
 
 
 class SecondTier(Protocol):
-    """Where processes share policies. None of its methods waits for long, and none raises. See tier.py."""
+    """Where processes share policies: tier.py. Its methods neither wait for long nor raise."""
 
     async def read(self, name: str) -> CachedPolicy: ...
     def store(self, name: str, lease: str, policy: Policy) -> None: ...
@@ -55,11 +54,11 @@ class SecondTier(Protocol):
 
 
 class Policies:
-    """Policies by name. A hit is at most TTL_SECONDS old, counted from before its row was read, in whichever tier it
-    was; a miss is never kept: a 404 is always PostgreSQL's word.
+    """Policies by name. A hit is at most TTL_SECONDS old in either tier, counted from before its row was read. Misses
+    are not cached, so a 404 always comes from PostgreSQL.
 
-    A load is stored only if nobody changed the topic while it ran, so that an old row never covers a newer one. What
-    was forgotten is asked of PostgreSQL the next time, and not of the second tier.
+    A load is stored only if nobody changed the topic while it ran, so that an old row never replaces a newer one. After
+    a change the next load asks PostgreSQL, not the second tier.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class Policies:
         )
         self._pool = pool
         self._second = second
-        self.defaults = defaults  # what topics get that were left to the service
+        self.defaults = defaults  # for what was not chosen for a topic
         self.topic_changed: Signal[str] = Signal()  # by this process
         self._fresh: Fresh[str, CachedPolicy] = Fresh(TTL_SECONDS, most=MOST, until=lambda found: found.until)
         self._strangers = asyncio.Semaphore(STRANGERS_AT_ONCE)
@@ -107,8 +106,8 @@ class Policies:
                 return None
 
     async def with_current(self, name: str, verb: Callable[[Policy], Awaitable[T]]) -> T:
-        """What a verb answers with the topic's policy; where it finds the topic gone, once more with one that was made
-        anew elsewhere. Raises TopicNotFound, which is PostgreSQL's word then, and what the verb raises."""
+        """Run a verb with the topic's policy. If the topic is gone, look it up in PostgreSQL and run it once more.
+        Raises TopicNotFound, and what the verb raises."""
         return await self.again_if(TopicNotFound, await self.get(name), verb, self.get)
 
     async def again_if(
@@ -118,9 +117,9 @@ class Policies:
         verb: Callable[[Policy], Awaitable[T]],
         find: Callable[[str], Awaitable[Policy]],
     ) -> T:
-        """What a verb answers. Where it raises `gone`, the topic may have been deleted, and made anew, through another
-        process: then once more, with the policy that `find` has by the topic's name. If it is the same topic, the error
-        stands. Raises what these two raise."""
+        """Run a verb. If it raises `gone`, another process may have deleted the topic and made it anew: run it again
+        with the policy that `find` returns for the name, unless that is the same topic. Raises what verb and `find`
+        raise."""
         try:
             return await verb(policy)
         except gone:
@@ -134,7 +133,7 @@ class Policies:
         """The policy of a topic that must be a queue. Raises NotAQueue as well."""
         policy = await self.get(name)
         if policy.config.type is not TopicType.QUEUE:
-            # It may have been made anew elsewhere: that it is none is PostgreSQL's word, too.
+            # Another process may have made it anew as a queue: ask PostgreSQL before refusing.
             self.forget(name)
             policy = await self.get(name)
             if policy.config.type is not TopicType.QUEUE:
@@ -142,8 +141,8 @@ class Policies:
         return policy
 
     async def queue_or_new(self, name: str, by: Actor = trail.SERVICE) -> Policy:
-        """The policy of a queue, which is made as the messages dialect makes one if there is no such topic; of any
-        number that come at once, one makes it. Raises NotAQueue, and InvalidRequest for a name that it can't have."""
+        """The policy of a queue. If there is no such topic, it is made as the messages dialect makes one; of several
+        calls at once, one makes it. Raises NotAQueue, and InvalidRequest for a name that it can't have."""
         try:
             return await self.queue(name)
         except TopicNotFound:
@@ -153,12 +152,12 @@ class Policies:
         return await self.queue_or_new(name, by)
 
     def announce(self, name: str) -> None:
-        """This process has changed the topic: forget it, here and elsewhere."""
+        """Forget a topic that this process has changed, here and in other processes."""
         self.forget(name)
         self.topic_changed.emit(name)
 
     def forget(self, name: str) -> None:
-        """Ask PostgreSQL the next time: the topic was changed. A load under way does not count any more."""
+        """Forget a changed topic: the next load asks PostgreSQL. The result of a load under way is dropped."""
         self._fresh.forget(name)
         for changed in self._watched.get(name, ()):
             if not changed.done():
@@ -168,7 +167,7 @@ class Policies:
 
     @contextmanager
     def watch(self, name: str) -> Iterator[asyncio.Future[None]]:
-        """A future that ends when the topic is forgotten: this process has changed it, or hears that another has."""
+        """A future that is done when the topic is forgotten, because this process or another has changed it."""
         changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         watching = self._watched.setdefault(name, set())
         watching.add(changed)
@@ -180,7 +179,7 @@ class Policies:
                 del self._watched[name]
 
     def forget_all(self) -> None:
-        """The same for every topic: changes may have been missed."""
+        """Forget all topics, as changes may have been missed."""
         self._fresh.forget_all()
 
     async def _load(self, name: str) -> CachedPolicy:
@@ -199,19 +198,19 @@ class Policies:
 
 
 class Names:
-    """What a process knows of them. An id never gets another name, so nothing that was found is ever wrong; the topic
-    may have been deleted, as its policy tells. What was not found is not kept."""
+    """Names of topics by their ids, which stand in the ids of messages. An id never gets another name, so a cached name
+    is never wrong; whether the topic still exists, its policy says. Unknown ids are not cached."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._known: dict[int, str] = {}
 
     async def of(self, topic_id: int) -> str | None:
-        """The topic's name; None where there is no such topic."""
+        """The topic's name; None if there is no such topic."""
         return (await self.of_all([topic_id])).get(topic_id)
 
     async def of_all(self, topic_ids: Iterable[int]) -> dict[int, str]:
-        """The names by their ids, without those of topics that there are not. Asks once for all that are not known."""
+        """Names by id, of the topics that exist. Looks up all unknown ones in one statement."""
         names = {topic_id: self._known.get(topic_id) for topic_id in topic_ids}
         unknown = [topic_id for topic_id, name in names.items() if name is None]
         if unknown:
@@ -221,7 +220,7 @@ class Names:
         return {topic_id: name for topic_id, name in names.items() if name is not None}
 
     def learn(self, topic: Topic) -> None:
-        """Somebody is about to ask for this one."""
+        """Remember the name of a topic that is about to be asked for."""
         if topic.id not in self._known:
             self._keep(topic.id, topic.name)
 

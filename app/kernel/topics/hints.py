@@ -1,8 +1,8 @@
 """Hints between processes: a topic changed, there is work, API keys changed. docs/semantics.md, sections 4, 15 and 21.
 
-Nothing waits for a hint and nothing is lost with it: what it would have said is found by a cache's TTL or by the poll.
-Two carriers take them, either, both or none: Redis (bus.py) between all processes of a database, and sockets (relay.py)
-between the workers of one service. Messages, the same on both: `c <process> <topic>`, `w <process> <topic id> <jobs>`,
+Nothing waits for a hint and nothing is lost with it: without it, a cache's TTL or the poll finds the same. Two carriers
+take hints, either, both or none: Redis (bus.py) between all processes of a database, and sockets (relay.py) between the
+workers of one service. Messages, the same on both: `c <process> <topic>`, `w <process> <topic id> <jobs>`,
 `u <process> <digest>` for events of a user, `k <process>` for changed API keys, and `m <process>` where there were
 more changes than a carrier could take.
 """
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class HintBatch(msgspec.Struct):
-    """Hints that go out together. `missed`: there were more changes than `changed` says."""
+    """Hints that are sent together. `missed`: there were more changes than `changed` has."""
 
     changed: set[str] = msgspec.field(default_factory=set)
     work: dict[int, int] = msgspec.field(default_factory=dict)
@@ -35,7 +35,7 @@ class HintBatch(msgspec.Struct):
     missed: bool = False
 
     def messages(self, me: str) -> list[str]:
-        """As they go over the wire."""
+        """The messages to send."""
         messages = [f"c {me} {topic}" for topic in self.changed]
         messages += [f"w {me} {topic_id} {jobs}" for topic_id, jobs in self.work.items()]
         messages += [f"u {me} {digest}" for digest in self.users]
@@ -44,16 +44,15 @@ class HintBatch(msgspec.Struct):
 
 
 class Outbox:
-    """What a carrier has yet to tell. Bounded: work beyond that is dropped, changes become one `missed`.
+    """The hints that a carrier has not sent yet. It is bounded: more work is dropped, more changes become one `missed`.
 
-    `wake` is called when there is something."""
+    `wake` is called when there is something to send."""
 
     def __init__(self, wake: Callable[[], object]) -> None:
         self._batch = HintBatch()
         self._wake = wake
 
     def tell_changed(self, topic: str) -> None:
-        """See Hints."""
         if topic in self._batch.changed or len(self._batch.changed) < MOST_WAITING:
             self._batch.changed.add(topic)
         else:
@@ -61,20 +60,17 @@ class Outbox:
         self._wake()
 
     def work(self, topic_id: int, jobs: int) -> None:
-        """See Hints."""
         work = self._batch.work
         if topic_id in work or len(work) < MOST_WAITING:
             work[topic_id] = work.get(topic_id, 0) + jobs
             self._wake()
 
     def user(self, digest: str) -> None:
-        """See Hints."""
         if len(self._batch.users) < MOST_WAITING:
             self._batch.users.add(digest)
             self._wake()
 
     def keys(self) -> None:
-        """See Hints."""
         self._batch.keys = True
         self._wake()
 
@@ -84,7 +80,7 @@ class Outbox:
         return batch
 
     def put_back(self, batch: HintBatch) -> None:
-        """It could not be told: changes are told later. Work is not, which by then somebody has found."""
+        """Keep the changes of a batch that could not be sent. Its work is dropped: the poll finds it by then."""
         for topic in batch.changed:
             self.tell_changed(topic)
         self._batch.missed = self._batch.missed or batch.missed
@@ -93,17 +89,17 @@ class Outbox:
 
 
 class Hints:
-    """One process's word to the others, and theirs to it.
+    """What one process tells the others, and hears from them.
 
-    `service`: a name that the workers of one service share, if a relay is between them. What came that way is not
-    counted again when it comes over Redis.
+    `service` is a name that the workers of one service share, if they have a relay. What came over the relay is ignored
+    when it comes over Redis as well.
     """
 
     def __init__(self, service: str = "") -> None:
         self.me = f"{service}.{secrets.token_hex(8)}"
         self._siblings = f"{service}." if service else ""
         self._outboxes: list[Outbox] = []
-        # What is heard of others.
+        # Heard from other processes.
         self.topic_changed: Signal[str] = Signal()  # its configuration is another now
         self.work_made: Signal[int, int] = Signal()  # topic id, and how many jobs or records
         self.user_told: Signal[str] = Signal()  # digest of a user who has more events
@@ -111,12 +107,12 @@ class Hints:
         self.missed: Signal[()] = Signal()  # hints may have been lost
 
     def outbox(self, wake: Callable[[], object]) -> Outbox:
-        """For one more carrier, to be woken when there is something: what is said from now on."""
+        """The outbox of one more carrier, with all hints from now on. `wake` is called when there are some."""
         self._outboxes.append(Outbox(wake))
         return self._outboxes[-1]
 
     def tell_changed(self, topic: str) -> None:
-        """Tell the others that a topic's configuration is another now. Never waits."""
+        """Tell the others that a topic's configuration has changed. Never waits."""
         for outbox in self._outboxes:
             outbox.tell_changed(topic)
 
@@ -136,7 +132,7 @@ class Hints:
             outbox.keys()
 
     def heard(self, data: bytes, *, relayed: bool = False) -> bool:
-        """A message has come, `relayed` or over Redis; whether it was news."""
+        """Take in a message that came over the relay or over Redis. Returns whether it said anything new."""
         match data.decode(errors="replace").split(" "):
             case [_, sender, *_] if sender == self.me:
                 return False

@@ -1,4 +1,4 @@
-"""Remembers when topics are read and written to, and writes that down now and then: neither costs a write for it."""
+"""When topics were last read and written to. A process remembers it, and stores it now and then."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ if TYPE_CHECKING:
 
 _SQL: Final = sql.load_all(__package__)
 
-MOST: Final = 10_000  # topics that are remembered until they are written down
+MOST: Final = 10_000  # topics that are remembered until they are stored
 PRIORITY_OF_A_READ: Final = 500
-HALVED_MS: Final = 30_000  # after each such time it is half as much
+HALVED_MS: Final = 30_000  # after each of these it is half as much
 
 
 class UseTimes:
-    """When this process has last done one thing to topics, as far as that is not written down; in ms since 1970."""
+    """When this process last read topics, or wrote to them, as far as that is not stored; in ms since 1970."""
 
     def __init__(self) -> None:
         self._noted: dict[int, int] = {}
         self._being_kept: dict[int, int] = {}
 
     def note(self, topic_id: int) -> None:
-        """It is done to this topic now."""
+        """Remember a use of this topic now."""
         if topic_id in self._noted or len(self._noted) < MOST:
             self._noted[topic_id] = _now_ms()
 
     def last(self, topic_id: int, kept: int | None) -> int | None:
-        """When it was done last, by this process or as far as it was kept; None: never."""
+        """The last use of a topic, by this process or as stored in `kept`; None: never."""
         noted = self._noted.get(topic_id, self._being_kept.get(topic_id))
         return kept if noted is None else max(kept or 0, noted)
 
     def take(self) -> dict[int, int]:
-        """What is to be written down; until `done`, it is remembered as well."""
+        """Take out what is to be stored; it is still remembered until end_keeping()."""
         self._being_kept, self._noted = self._noted, {}
         return self._being_kept
 
     def end_keeping(self, *, kept: bool) -> None:
-        """It was written down, or could not be."""
+        """What was taken out was stored, or could not be."""
         if not kept:
             self._noted = self._being_kept | self._noted
         self._being_kept = {}
 
 
 class Uses:
-    """`reads`: somebody claims from a topic, reads it, or looks at it. `writes`: jobs are put into a queue."""
+    """Uses of topics. `reads`: claims, reads, and looks at a topic. `writes`: jobs put into a queue."""
 
     def __init__(self, pools: Pools) -> None:
         self._pools = pools
@@ -68,7 +68,7 @@ class Uses:
         return found
 
     async def flush(self) -> int:
-        """Write down what is new: of how many topics."""
+        """Store what is new. Returns for how many topics."""
         reads, writes = self.reads.take(), self.writes.take()
         kept = False
         try:
@@ -104,5 +104,5 @@ async def read_uses(db: Connection, topics: Sequence[Topic]) -> dict[int, tuple[
 
 
 def _now_ms() -> int:
-    # Rounded as the statements round: what is noted after a write is not before the time that its row shows.
+    # Rounded as the statements round, so that a use after a write is not before the time in its row.
     return (time.time_ns() + 500_000) // 1_000_000

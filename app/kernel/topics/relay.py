@@ -1,7 +1,7 @@
 """Hints between the workers of one service, over unix sockets in the folder that they share. See hints.py.
 
-A datagram socket each, by its slot; a process that is started again in a slot takes its place. Nobody stands between
-them, and nobody waits: who does not read is told later that it has missed something.
+Each worker has a datagram socket, named by its slot; a worker that is started again takes over its slot's. Nothing is
+between them and nothing waits: a worker that does not read is told later that it has missed something.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from app.base.metrics import Numbers, catalogue
 from app.kernel.topics.hints import GATHER_SECONDS, HintBatch, Hints
 
 SUFFIX: Final = ".hints"
-MOST_BYTES: Final = 2_000 if sys.platform == "darwin" else 60_000  # of a datagram; Linux keeps ten for who is busy
+MOST_BYTES: Final = 2_000 if sys.platform == "darwin" else 60_000  # of a datagram; Linux keeps ten for a busy worker
 BUFFER_BYTES: Final = 256 * 1024
 AT_ONCE: Final = 64  # datagrams that are read in one turn of the loop
-OWED_SECONDS: Final = 0.1  # how often one that does not read is tried
+OWED_SECONDS: Final = 0.1  # between tries of a worker that does not read
 
 log = logging.getLogger(__name__)
 
 
 class Relay:
-    """One worker's end. What the others send is kept by the system from here on, and heard from start() on.
+    """One worker's end. The system keeps what the others send from here on; it is read from start() on.
 
-    `folder` is this service's own. Raises OSError where there can be no socket, for instance if its path is too long.
+    `folder` is this service's own. Raises OSError if there can be no socket, for instance if its path is too long.
     """
 
     def __init__(self, folder: Path, slot: int, slots: int, hints: Hints, numbers: Numbers | None = None) -> None:
@@ -40,7 +40,7 @@ class Relay:
             counted.counter(catalogue.RELAY_HINTS, outcome) for outcome in ("sent", "dropped", "heard")
         )
         self._hints = hints
-        # A socket for each: what one of them does not read counts against the buffer of who sent it.
+        # A socket for each: what one of them does not read counts against the buffer of the sender's socket.
         self._others = {str(folder / f"{other}{SUFFIX}"): _socket() for other in range(slots) if other != slot}
         self._owed: set[str] = set()
         self._loop = Loop("tell the other workers", self._send, gap=GATHER_SECONDS)
@@ -62,7 +62,7 @@ class Relay:
         self._loop.start()
 
     async def stop(self) -> None:
-        """Say what there is still to say, and stop both."""
+        """Send what is left, and stop both."""
         await self._loop.stop()
         if self._listening:
             self._listening = False
@@ -98,7 +98,7 @@ class Relay:
                 self._sent.add(len(messages))
 
     def _give(self, other: str, datagram: bytes) -> bool | None:
-        """Whether the system took it; None where nobody is there: who comes knows nothing that could be old."""
+        """Whether the system took it; None if no worker is there: a new one has nothing in memory that could be old."""
         try:
             self._others[other].sendto(datagram, other)
         except (FileNotFoundError, ConnectionRefusedError):
@@ -127,7 +127,7 @@ def _socket() -> socket.socket:
 
 
 def _pack(messages: Sequence[str]) -> list[bytes]:
-    """Messages as few datagrams."""
+    """Put messages into as few datagrams as possible."""
     datagrams: list[bytes] = []
     for message in messages:
         data = message.encode()

@@ -1,4 +1,4 @@
-"""A topic's row in PostgreSQL: made, read, replaced, deleted."""
+"""Topics' rows in PostgreSQL: create, read, replace, delete."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _CONTROLLED = _SQL["controlled"]
 _CLOSING = _SQL["closing"]
 
 DELETE_ATTEMPTS: Final = 5
-DELETE_SECONDS: Final = 600.0  # of the one transaction, which may find many jobs that have failed, and ids of batches
+DELETE_SECONDS: Final = 600.0  # of the one transaction, which may have many failed jobs and keys of batches to delete
 
 
 async def get(db: Connection, name: str, defaults: Defaults) -> Policy | None:
@@ -106,8 +106,8 @@ async def some_of(db: Connection, first: Sequence[str], limit: int, defaults: De
 
 
 async def keep_defaults(db: Connection, defaults: Defaults) -> None:
-    """Let those know what is in effect who put jobs into queues by SQL. Of processes with different ones, the last one
-    that started is heard."""
+    """Store the service's defaults for SQL users who enqueue. If processes have different ones, the last to start
+    counts."""
     await db.execute(_KEEP_DEFAULTS, defaults.ttl_ms, defaults.max_retries, defaults.dlq_threshold)
 
 
@@ -120,16 +120,16 @@ async def put(
     schema: SchemaText | None = None,
     secret: str | None = None,
 ) -> bool:
-    """Create a topic, or replace its configuration and its schema; whether it was created. What changed is in the audit
-    trail.
+    """Create a topic, or replace its configuration and its schema. Returns whether it was created. The audit trail gets
+    what changed.
 
-    `secret`: what a mask in its webhook stands for; None: what is kept. Raises TopicExistsIncompatible if it exists
-    with another type, InvalidRequest for a mask that stands for nothing.
+    `secret`: what a mask in its webhook stands for; None: the stored secret. Raises TopicExistsIncompatible if it
+    exists with another type, InvalidRequest for a mask that stands for nothing.
     """
     webhooks.check_dead_letter(config.dead_letter)
     async with pool.acquire() as db, db.transaction():
         existing = None
-        while existing is None:  # nor created: it was deleted between the two
+        while existing is None:  # it was neither created nor there: somebody deleted it between the two
             if config.webhook is not None and secret is None:
                 webhooks.check_mask(config.webhook, await _hook(db, name))
             if await _create(db, name, config, by, secret):
@@ -157,9 +157,10 @@ async def amend(
     *,
     secret: str | None = None,
 ) -> Chosen | None:
-    """Store what `change` makes of what is chosen for a topic (None: there is none), and give it; where that is None,
-    leave everything. Nobody else changes the topic between. `change` may run several times, and must not change the
-    type; what it raises goes through.
+    """Replace what is chosen for a topic by what `change` makes of it, and return that. `change` gets None if there is
+    no such topic; if it returns None, nothing changes.
+
+    The topic is locked meanwhile. `change` may run several times, must not change the type, and may raise.
     """
     async with pool.acquire() as db, db.transaction():
         chosen, created = None, False
@@ -184,7 +185,7 @@ async def amend(
 
 
 async def _record(db: Connection, name: str, before: dict[str, object], now: Chosen, by: Actor) -> None:
-    """Keep in the audit trail what changed, if anything did."""
+    """Add what changed to the audit trail, if anything did."""
     changes = trail.changes(before, _settings(msgspec.json.encode(now)))
     if changes:
         await trail.record(db, by, Action.TOPIC_CHANGED, name, changes)
@@ -199,7 +200,7 @@ async def create(
     schema: SchemaText | None = None,
     secret: str | None = None,
 ) -> bool:
-    """Create a topic; whether it was created. One that exists stays as it is."""
+    """Create a topic, unless it exists. Returns whether it was created."""
     webhooks.check_dead_letter(config.dead_letter)
     async with pool.acquire() as db, db.transaction():
         if secret is None:
@@ -218,8 +219,8 @@ async def make_or_lock(db: Connection, name: str, chosen: Chosen, by: Actor) -> 
 
 
 async def keep_schema(db: Connection, name: str, schema: SchemaText | None, by: Actor) -> bool:
-    """Give a topic this schema, or take its schema back, within the caller's transaction; whether that changed
-    anything. Where there is no such topic nothing happens."""
+    """Give a topic this schema, or none, within the caller's transaction. Returns whether that changed anything; it
+    does nothing if there is no such topic."""
     locked = await db.fetchrow(_LOCK, name)
     if locked is None:
         return False
@@ -227,7 +228,7 @@ async def keep_schema(db: Connection, name: str, schema: SchemaText | None, by: 
     kept = await db.fetchrow(_KEEP_SCHEMA, locked["id"], *given)
     if kept is None:
         return False
-    # By their versions: texts of this size do not belong into the trail.
+    # Only their versions: schemas are too long for the trail.
     now = None if schema is None else {"version": kept["version"], "format": schema.format.value}
     before = None if kept["before"] is None else {"version": kept["before"]}
     await trail.record(db, by, Action.TOPIC_CHANGED, name, {"schema": {"from": before, "to": now}})
@@ -253,8 +254,7 @@ async def _create(db: Connection, name: str, config: Chosen, by: Actor, secret: 
 
 
 async def control(pool: Pool, name: str, change: Callable[[Control], Control], action: Action, by: Actor) -> Control:
-    """Hold a queue up, or let it go on: what `change` makes of how it is held up. Raises TopicNotFound, NotAQueue, and
-    what `change` raises."""
+    """Change how a queue is held up, and return that. Raises TopicNotFound, NotAQueue, and what `change` raises."""
     async with pool.acquire() as db, db.transaction():
         row = await db.fetchrow(_CONTROLLED, name)
         if row is None:
@@ -272,35 +272,35 @@ async def control(pool: Pool, name: str, change: Callable[[Control], Control], a
 
 
 class Closing(NamedTuple):
-    """In how many ms nobody can take in any more jobs of a drained queue, and rows of the inbox, up to 10,000, that
-    were taken in and wait to be looked at."""
+    """In how many ms no process takes new jobs of a drained queue any more; and how many rows of the inbox, up to
+    10,000, still wait for a check."""
 
     in_ms: int
     unchecked: int
 
 
 async def closing(db: Connection, name: str, seconds: float) -> Closing | None:
-    """How far a drain has come that is known everywhere after so many seconds; None: it is not drained."""
+    """How far a queue's drain is, if all processes know of it after so many seconds; None: the queue is not drained."""
     row = await db.fetchrow(_CLOSING, name, seconds)
     return None if row is None else Closing(*row)
 
 
 async def overdue_logs(db: Connection, limit: int) -> list[Policy]:
-    """Up to `limit` logs that hold records which are too old, or more than their caps."""
-    return [_policy(row, DEFAULTS) for row in await db.fetch(_OVERDUE, limit)]  # which a log is never left to
+    """Up to `limit` logs that have records that are too old, or more than their caps."""
+    return [_policy(row, DEFAULTS) for row in await db.fetch(_OVERDUE, limit)]  # a log has no use for them
 
 
 async def delete(pool: Pool, name: str, *, if_empty: bool, by: Actor = trail.SERVICE, gone: int = 0) -> bool:
-    """Delete a topic and everything in it, in one transaction; whether it existed. `gone`: how many jobs were taken out
-    for that before, which the audit trail counts with the others.
+    """Delete a topic and everything in it, in one transaction. Returns whether it existed. `gone`: how many of its jobs
+    were deleted before, which the audit trail counts with the others.
 
-    Raises TopicNotEmpty where `if_empty` and it holds a live job or record.
+    Raises TopicNotEmpty if `if_empty` is set and it has a live job or record.
     """
     for attempt in range(DELETE_ATTEMPTS):
         try:
             return await _delete(pool, name, if_empty=if_empty, by=by, gone=gone)
         except LOST_RACE:
-            # It locks jobs as it meets them, and verbs lock them by seq: rolled back whole, it can go again.
+            # It locks jobs in no order, and verbs lock them by seq. It was rolled back whole, so it can run again.
             if attempt == DELETE_ATTEMPTS - 1:
                 raise
     raise AssertionError("unreachable")

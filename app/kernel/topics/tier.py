@@ -1,12 +1,12 @@
 """The second tier of the cache: copies of policies in Redis, for all processes of a database.
 docs/adr/0021.
 
-A copy is stored under a lease: who finds no copy takes a lease in the same step, asks PostgreSQL, and may store its
-answer only while that lease stands. A change takes copy and lease out, so what was read before it is never stored after
-it, however late. Ages are counted by Redis from the lease on, which is before the row was read.
+A copy is stored under a lease: a process that finds no copy takes a lease in the same step, asks PostgreSQL, and may
+store the answer only while it has the lease. A change deletes copy and lease, so a row that was read before a change is
+never stored after it. Redis counts ages from the lease on, which is before the row was read.
 
-No request waits for a Redis that is away: one task has the only connection, and looks after it when nobody asks. Who
-asks while it has no good answer gets none at once; the first to notice waits PATIENCE_SECONDS.
+No request waits for a Redis that is away: one task has the only connection, and checks it while nothing is asked.
+Questions get no answer at once while Redis does not answer; the first that meets an outage waits PATIENCE_SECONDS.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ class _Ask(msgspec.Struct, eq=False):
 
 
 class Tier:
-    """One process's way to the copies. `pool`: of the database whose topics they are of.
+    """One process's access to the copies. `pool` is of the database that has the topics.
 
-    `variant`: what policies depend on besides their rows. Only processes of one variant share copies, and of one format
-    of policies: versions of the service that know other settings do not read each other's.
+    `variant` is what policies depend on besides their rows. Only processes of one variant and one format of policies
+    share copies: versions of the service that know other settings do not read each other's.
     """
 
     def __init__(self, url: str, pool: Pool, numbers: Numbers | None = None, *, variant: str = "") -> None:
@@ -119,16 +119,16 @@ class Tier:
         self._loop.start()
 
     async def stop(self) -> None:
-        """Stop that. Nothing is found any more."""
+        """Disconnect. Reads find nothing from then on."""
         await self._loop.stop()
         await self._disconnect()
 
     def keys(self, name: str) -> tuple[str, ...]:
-        """What a change of the topic has to take out."""
+        """The keys that a change of the topic has to delete."""
         return self._keys(name) if self._space else ()
 
     def doubt(self, name: str) -> None:
-        """The topic was changed, perhaps: a copy that is there now does not count. Never waits."""
+        """Don't use a copy that is there now, as the topic may have changed. Never waits."""
         now = time.monotonic()
         until = now + cache.TTL_SECONDS + 1  # by then every copy of before has ended
         if len(self._doubts) >= MOST_DOUBTS:
@@ -139,8 +139,7 @@ class Tier:
         self._doubts[name] = until
 
     async def read(self, name: str) -> CachedPolicy:
-        """A copy, or a lease under which one may be stored, or neither. Waits for PATIENCE_SECONDS at most; raises
-        nothing."""
+        """A copy, or a lease to store one, or neither. Waits for PATIENCE_SECONDS at most and raises nothing."""
         if not self._good or len(self._asked) >= MOST_ASKED or NAME.match(name) is None:
             self._skipped.add()
             return NOTHING
@@ -169,7 +168,7 @@ class Tier:
         return CachedPolicy(lease=lease) if not found[0] and found[1] else NOTHING
 
     def store(self, name: str, lease: str, policy: Policy) -> None:
-        """Keep a copy for others, if nobody has changed the topic since the lease was taken. Never waits."""
+        """Store a copy for other processes, unless the topic has changed since the lease was taken. Never waits."""
         if self._good and len(self._asked) < MOST_ASKED:
             words = (lease, _ms(LEASE_SECONDS), self._encode(policy), _ms(cache.TTL_SECONDS))
             self._ask(_Ask(_STORE, self._keys(name), words))
@@ -191,7 +190,7 @@ class Tier:
         self._loop.wake()
 
     async def _serve(self) -> float | None:
-        """One round trip for all who ask; for nobody, a look whether Redis is there."""
+        """Answer all questions in one round trip; if there are none, check that Redis answers."""
         under_way: list[_Ask] = []
         try:
             if not self._space:
@@ -225,7 +224,7 @@ class Tier:
 
 
 async def _answer(redis: Redis, asked: list[_Ask]) -> None:
-    """One round trip for all who ask; for nobody, a look whether Redis is there."""
+    """Answer all questions in one round trip; if there are none, check that Redis answers."""
     pipeline = redis.pipeline(transaction=False)
     for ask in asked:
         pipeline.eval(ask.script, len(ask.keys), *ask.keys, *ask.words)
@@ -236,7 +235,7 @@ async def _answer(redis: Redis, asked: list[_Ask]) -> None:
 
 
 def _shape(variant: str) -> str:
-    """Another one for each format of policies: of fields, their types and their meaning."""
+    """A digest of the format of policies: of fields, their types and their meaning."""
     fields = msgspec.json.encode([FORMAT, variant, msgspec.json.schema(Policy)])
     return hashlib.sha256(fields).hexdigest()[:12]
 
