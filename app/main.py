@@ -57,7 +57,7 @@ from app.http.quota import Gate, Quota
 from app.http.signin.directory import Directory
 from app.http.signin.sessions import Sessions
 from app.http.signin.users import Passwords
-from app.http.traced import Traced
+from app.http.spans import TracingMiddleware
 from app.http.v0 import records
 from app.http.v0.dialect import V0
 from app.kernel.engine import Core, Engine
@@ -145,7 +145,10 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
             *(route for feature in FEATURES for route in feature.mount()),
             *pages.routes(ALL_PAGES),
         ],
-        middleware=[*([] if spans is None else [Middleware(Traced, spans=spans)]), Middleware(Gate, quota=quota)],
+        middleware=[
+            *([] if spans is None else [Middleware(TracingMiddleware, spans=spans)]),
+            Middleware(Gate, quota=quota),
+        ],
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     for kind in (HoldfastError, HTTPException, *UNREACHABLE, asyncpg.PostgresError, Exception):

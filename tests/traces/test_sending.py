@@ -14,7 +14,7 @@ import pytest
 
 from app.base.traces import Spans
 from app.http.bounds import MAX_META_BYTES, MAX_RECORD_BYTES
-from app.http.traced import carry
+from app.http.spans import carry
 from app.kernel.model import Batch
 from tests.conftest import Running
 from tests.traces.collector import Collector

@@ -22,7 +22,7 @@ from app.http.openapi import path
 from app.http.payloads import JSON, TEXT, has_nul
 from app.http.route import Call
 from app.http.signin.people import UserKey
-from app.http.traced import sends, sent
+from app.http.spans import spans_of
 from app.http.users import allow_origin, user_of_token, with_user
 from app.kernel.enqueue.producer import Placed
 from app.kernel.model import MAX_GROUP, MAX_JOB_KEY, Batch, id_of
@@ -95,7 +95,7 @@ async def ingest(call: Call) -> Response:
         )
     batch.payloads = [payload]
     batch.content_types = [content_type]
-    size += sends(request, name, batch)
+    size += spans_of(request).begin_send(name, batch)
 
     async def let_in_again(name: str) -> Policy:
         return (await _let_in(request, context, name))[0]  # it may be another topic by now, and not for anybody
@@ -103,7 +103,7 @@ async def ingest(call: Call) -> Response:
     policy, found = await context.engine.enqueues.place_as_found(policy, batch, size, None, let_in_again)
     context.engine.metrics.counter(catalogue.INGESTED, media.kind).add()
     seqs, duplicate = (found.seqs, found.duplicate) if isinstance(found, Placed) else (found, [])
-    sent(request, seqs)
+    spans_of(request).set_seqs(seqs)
     shown = IngestAnswer(id_of(policy.topic.id, seqs[0]), name, seqs[0], any(duplicate))
     headers = {"x-job-id": shown.id}
     if policy.config.ingest == "public":

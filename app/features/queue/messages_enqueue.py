@@ -23,7 +23,7 @@ from app.http.context import Context
 from app.http.fields import encode
 from app.http.payloads import BYTES, check_type, has_nul, of_base64, stored_type, type_of
 from app.http.route import Call
-from app.http.traced import sends, sent
+from app.http.spans import spans_of
 from app.http.users import USER_KEY
 from app.kernel.enqueue.producer import Placed
 from app.kernel.model import Batch, id_of
@@ -77,13 +77,13 @@ async def _enqueue(
     options.enqueued_by(by, name, batch)
     key = options.idempotency_key(request, by, body.idempotency_key)
     policy = await _queue(request, context, name)
-    size += sends(request, name, batch)
+    size += spans_of(request).begin_send(name, batch)
     find = partial(_queue, request, context)
     policy, found = await context.engine.enqueues.place_as_found(policy, batch, size, key, find)
     context.names.learn(policy.topic)
     topic_id = policy.topic.id
     seqs = found.seqs if isinstance(found, Placed) else found
-    sent(request, seqs)
+    spans_of(request).set_seqs(seqs)
     ids = [id_of(topic_id, seq) for seq in seqs]
     if isinstance(found, Placed):
         return _Placement(ids, found.duplicates, found.repeated)

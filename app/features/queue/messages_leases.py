@@ -35,8 +35,7 @@ from app.http.fields import check_text, encode, lease_of
 from app.http.messages.ids import Place, first_place, job_of, later_places, no_message
 from app.http.messages.message import time_of, write_claimed
 from app.http.route import Call
-from app.http.traced import claimed, settled, settles
-from app.http.traced import claims as begins
+from app.http.spans import spans_of
 from app.kernel.claim.consumer import Return
 from app.kernel.claim.walk import Claimer
 from app.kernel.model import Held, Seq
@@ -68,7 +67,7 @@ async def dequeue(call: Call) -> Response:
         if found is None:
             return _answer([])
         policy, wait = found
-    begins(request, body.topic)
+    spans_of(request).begin_claim(body.topic)
     context.engine.reads.note(policy.topic.id)
     lease_ms = lease_ms_of(policy, body.visibility_timeout_seconds)
     tenants = sight.tenants_for(key, body.tenants)
@@ -81,7 +80,7 @@ async def dequeue(call: Call) -> Response:
         jobs = await claims.claim(claimer)
     async with handing_out(request, key, NODE, [(policy, jobs)]):
         shown = [write_claimed(policy, job, base64=body.encoding is not None) for job in jobs]
-    claimed(request, body.topic, jobs)
+    spans_of(request).set_jobs(body.topic, jobs)
     context.names.learn(policy.topic)
     return _answer(shown)
 
@@ -217,13 +216,15 @@ async def ack_batch(call: Call) -> Response:
     topics = await context.names.of_all({topic_id for topic_id, _ in jobs.values()})
     first = {i: await first_place(context, key, job) for i, job in jobs.items() if job[0] in topics}
     names = {place[0].topic.name for place in first.values() if place is not None}
-    settles(request, next(iter(names)) if len(names) == 1 else None, "ack", [seq for _, seq in jobs.values()])
+    spans_of(request).begin_settle(
+        next(iter(names)) if len(names) == 1 else None, "ack", [seq for _, seq in jobs.values()]
+    )
     acked = await settle({i: place for i, place in first.items() if place is not None})
     left = [i for i in jobs if i not in acked]
     if left:
         later = await later_places(context, key, [jobs[i] for i in left])
         acked |= await settle({left[n]: place for n, place in later.items()})
-    settled(request, len(acked))
+    spans_of(request).set_count(len(acked))
     skipped = [message_id for i, message_id in enumerate(body.ids) if i not in acked]
     return Response(encode({"acked": len(acked), "skipped": skipped}), media_type="application/json")
 
@@ -239,10 +240,10 @@ async def _settle(request: Request, verb: str | None, key: Any, token: str | Non
     if place is not None:
         request.scope[TOPIC] = place[0].topic.name
         if verb is not None:
-            settles(request, place[0].topic.name, verb, job[1:])
+            spans_of(request).begin_settle(place[0].topic.name, verb, job[1:])
     if place is None or not await settle(place[0], Held(place[1], lease, None)):
         place = (await later_places(context, key, [job])).get(0)
         if place is None or not await settle(place[0], Held(place[1], lease, None)):
             raise no_message(message_id)
     if verb is not None:
-        settled(request, 1)
+        spans_of(request).set_count(1)

@@ -21,8 +21,7 @@ from app.http.context import Context
 from app.http.fields import encode, flag
 from app.http.openapi import query
 from app.http.route import Call
-from app.http.traced import sends
-from app.http.traced import sent as became
+from app.http.spans import spans_of
 from app.http.v0.dialect import answer, fsync_since
 from app.http.v0.records import AppendBody, LogAppendBody, columns_of
 from app.kernel.enqueue.producer import Placed
@@ -90,7 +89,9 @@ async def append(call: Call) -> Response:
         seqs, deduped = await _append(context, policy, batch, size, key)
     else:
         try:
-            found = await context.engine.enqueues.place(policy, batch, size + sends(request, name, batch), key)
+            found = await context.engine.enqueues.place(
+                policy, batch, size + spans_of(request).begin_send(name, batch), key
+            )
         except TopicFull as full:
             extent, _ = await extent_of(context, policy)
             where = {field: extent[field] for field in ("head_seq", "earliest_seq")}
@@ -100,7 +101,7 @@ async def append(call: Call) -> Response:
         else:
             seqs, head, deduped = found.seqs, found.head_seq, found.repeated
             duplicates = [] if deduped else found.duplicates
-        became(request, seqs)
+        spans_of(request).set_seqs(seqs)
     timings = fsync_since(sent) if policy.config.durable else b""
     shown = b',"seqs":%b' % encode(seqs) if plain else b""
     if duplicates:

@@ -22,8 +22,7 @@ from app.http.context import Context
 from app.http.departure import handing_out, while_connected
 from app.http.fields import check_node, check_text, encode, lease_of
 from app.http.route import Call
-from app.http.traced import claimed, settled, settles
-from app.http.traced import claims as begins
+from app.http.spans import spans_of
 from app.http.v0.dialect import answer, fsync_since
 from app.kernel.claim.consumer import Return
 from app.kernel.claim.walk import MAX_CLAIM, Claimer
@@ -45,7 +44,7 @@ async def claim(call: Call) -> Response:
     check_name(name)
     check_node(body.node)
     policy = await context.policies.queue(name)
-    begins(request, name)
+    spans_of(request).begin_claim(name)
     context.engine.reads.note(policy.topic.id)
     claimer = claimer_of(
         policy, body.node, body.max, body.lease_ms, sight.tenants_for(key, body.tenants), tags=tags_of(body.tags)
@@ -60,7 +59,7 @@ async def claim(call: Call) -> Response:
         jobs = await claims.claim(claimer)
     async with handing_out(request, key, body.node, [(policy, jobs)]):
         ready = await count_ready(context, key, policy) if counted else b""
-    claimed(request, name, jobs)
+    spans_of(request).set_jobs(name, jobs)
     placed = sorted(enumerate(jobs, 1), key=lambda one: one[1].seq)
     fields = b'"topic":"%b","claimed":[%b],"count":%d%b' % (
         name.encode(),
@@ -85,7 +84,7 @@ async def claim_any(call: Call) -> Response:
     check_node(body.node)
     tenants, tags = sight.tenants_for(key, body.tenants), tags_of(body.tags)
     policies = [await context.policies.queue(name) for name in names]
-    begins(request, names[0])
+    spans_of(request).begin_claim(names[0])
     for policy in policies:
         context.engine.reads.note(policy.topic.id)
     claimers = [claimer_of(policy, body.node, body.max, body.lease_ms, tenants, tags=tags) for policy in policies]
@@ -98,7 +97,7 @@ async def claim_any(call: Call) -> Response:
     shown: list[bytes] = []
     for policy, jobs in found:
         name, before = policy.topic.name, len(shown)
-        claimed(request, name, jobs)
+        spans_of(request).set_jobs(name, jobs)
         for order, job in sorted(enumerate(jobs, before + 1), key=lambda one: one[1].seq):
             shown.append(b'{"topic":"%b",%b,"order":%d}' % (name.encode(), job_fields(name, job), order))
     fields = b'"claimed":[%b],"count":%d%b' % (b",".join(shown), len(shown), b',"ready":%d' % ready if counted else b"")
@@ -140,7 +139,7 @@ async def ack(call: Call) -> Response:
     held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
     results = [result_of(one) for one in beside(body.results, "results", len(held), "seqs")]
     policy = await context.policies.queue(name)
-    settles(request, name, "ack", body.seqs)
+    spans_of(request).begin_settle(name, "ack", body.seqs)
     sent = time.perf_counter()
     own = await sight.own_places(context, key, policy.topic, body.seqs)
     if own is None:
@@ -148,7 +147,7 @@ async def ack(call: Call) -> Response:
     else:
         given = [results[i] for i in own] if results else []
         done = {own[i] for i in await context.engine.settlements.ack(policy, [held[i] for i in own], given)}
-    settled(request, len(done))
+    spans_of(request).set_count(len(done))
     timings = fsync_since(sent) if policy.config.durable else b""
     left = await count_both(context, key, policy) if counted else b""
     return answer(_outcome(policy, b"acked", body.seqs, done) + left, call.began, timings)
@@ -164,13 +163,13 @@ async def nack(call: Call) -> Response:
     held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
     returns = _returns(body)
     policy = await context.policies.queue(name)
-    settles(request, name, "nack", body.seqs)
+    spans_of(request).begin_settle(name, "nack", body.seqs)
     mine = await _mine(context, key, policy, body.seqs)
     refunded: set[int] = set()
     settlements = context.engine.settlements
     back = await settlements.nack(policy, [held[i] for i in mine], [returns[i] for i in mine], refunded)
     done = {mine[i] for i in back}
-    settled(request, len(done))
+    spans_of(request).set_count(len(done))
     fields = _outcome(policy, b"nacked", body.seqs, done)
     if counted:
         fields += await count_both(context, key, policy)
@@ -188,11 +187,11 @@ async def fail(call: Call) -> Response:
     held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
     errors = _errors(body)
     policy = await context.policies.queue(name)
-    settles(request, name, "fail", body.seqs)
+    spans_of(request).begin_settle(name, "fail", body.seqs)
     mine = await _mine(context, key, policy, body.seqs)
     out = await context.engine.settlements.fail(policy, [held[i] for i in mine], [errors[i] for i in mine])
     done = {mine[i] for i in out}
-    settled(request, len(done))
+    spans_of(request).set_count(len(done))
     left = await count_both(context, key, policy) if counted else b""
     return answer(_outcome(policy, b"failed", body.seqs, done) + left, call.began)
 

@@ -20,6 +20,7 @@ from app.http.bounds import MAX_NAMED, MAX_NODE_BYTES, NO_NUL
 from app.http.fields import check_node, check_tenants, encode
 from app.http.openapi import events, query
 from app.http.route import Call
+from app.http.spans import RequestSpans, spans_of
 from app.http.sse import (
     ADVICE_SECONDS,
     HEARTBEAT,
@@ -31,7 +32,6 @@ from app.http.sse import (
     one_line,
     push,
 )
-from app.http.traced import TracedCall, traced
 from app.kernel.claim.streams import Stream, Streams
 from app.kernel.model import Job
 from app.kernel.topics.policy import check_name
@@ -100,18 +100,18 @@ async def work(call: Call) -> Response:
     context.quota.take_stream(request.scope, key)
     streams = context.engine.streams
     stream = streams.open(claimer_of(policy, node, most, lease_ms, tenants))
-    return WorkStream(streams, stream, context.access.watch(key, stream.end), traced(request))
+    return WorkStream(streams, stream, context.access.watch(key, stream.end), spans_of(request))
 
 
 class WorkStream(EventStream):
     """Sends a stream's jobs until the client leaves or the stream must end; then releases what is left."""
 
-    def __init__(self, streams: Streams, stream: Stream, left: Callable[[], None], traced: TracedCall | None) -> None:
+    def __init__(self, streams: Streams, stream: Stream, left: Callable[[], None], spans: RequestSpans) -> None:
         super().__init__()
         self._streams = streams
         self._stream = stream
         self._left = left
-        self._traced = traced
+        self._spans = spans
 
     async def _release(self) -> None:
         self._left()
@@ -146,8 +146,7 @@ class WorkStream(EventStream):
                         continue
                     began = time.time_ns()
                     await push(send, *(_frame(topic, job) for job in jobs))
-                    if self._traced is not None:
-                        self._traced.pushed(topic, jobs, began)
+                    self._spans.push(topic, jobs, began)
                     sent["job"].add(len(jobs))
                     del finished, jobs  # with their payloads: the next may be hours away
                     quiet_since = time.monotonic()

@@ -1,4 +1,4 @@
-"""Spans of requests. While traces are off, each function only looks into the request.
+"""Spans of requests.
 docs/operations/tracing.md says which spans there are."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CALL: Final = "holdfast.traced"
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-class Traced:
+class TracingMiddleware:
     """The application with spans around it. It is not there while traces are off."""
 
     def __init__(self, app: ASGIApp, spans: traces.Spans) -> None:
@@ -43,8 +43,38 @@ class Traced:
         call.end(scope.get(log.CODE))
 
 
-class TracedCall:
-    """A request, as far as it is traced: a route says what it does as soon as it knows."""
+class RequestSpans:
+    """The spans of a request, as its route reports them. While traces are off, nothing comes of it."""
+
+    def begin_send(self, topic: str, batch: Batch) -> int:
+        """A batch is about to be enqueued: its span begins, and records without a context of their own get this one.
+        Returns how many bytes that adds to their metadata."""
+        return 0
+
+    def set_seqs(self, seqs: Sequence[int]) -> None:
+        """The seqs that the records of the batch got."""
+
+    def begin_claim(self, topic: str) -> None:
+        """A claim begins. It has a span if it finds jobs, or fails."""
+
+    def set_jobs(self, topic: str, jobs: Sequence[Job], began_ns: int | None = None) -> None:
+        """The jobs that a claim found. Its span links to those that enqueued them, and is no child of theirs."""
+
+    def push(self, topic: str, jobs: Sequence[Job], began_ns: int) -> None:
+        """As `set_jobs`, for a stream: one span each time that jobs are pushed."""
+
+    def begin_settle(self, topic: str | None, verb: str, seqs: Sequence[int]) -> None:
+        """Jobs are about to be settled; None for jobs of several topics."""
+
+    def set_count(self, count: int) -> None:
+        """How many jobs were settled: the caller no longer held the others."""
+
+
+_OFF: Final = RequestSpans()
+
+
+class TracedCall(RequestSpans):
+    """The spans of a request that is traced."""
 
     def __init__(self, spans: traces.Spans, headers: traces.Headers) -> None:
         self._spans = spans
@@ -53,9 +83,7 @@ class TracedCall:
         self._span: Any = None  # or what app.base.traces began
         self._claimed: str | None = None  # the topic of a claim, whose span is made at its end
 
-    def sends(self, topic: str, batch: Batch) -> int:
-        """A batch is about to go in: its span begins, and records without a context of their own get this one. By how
-        many bytes that makes their metadata longer."""
+    def begin_send(self, topic: str, batch: Batch) -> int:
         about: dict[str, str | int] = {
             "messaging.operation.name": "enqueue",
             "messaging.batch.message_count": len(batch),
@@ -64,17 +92,14 @@ class TracedCall:
         self._span = self._begin("send", topic, about)
         return carry(batch, self._spans.carrier_of(self._span))
 
-    def sent(self, seqs: Sequence[int]) -> None:
-        """What the records became."""
+    def set_seqs(self, seqs: Sequence[int]) -> None:
         if self._span is not None and len(seqs) == 1:
             self._span.set_attribute("messaging.message.id", str(seqs[0]))
 
-    def claims(self, topic: str) -> None:
-        """A claim begins. It has a span if it finds jobs, or fails."""
+    def begin_claim(self, topic: str) -> None:
         self._claimed = topic
 
-    def claimed(self, topic: str, jobs: Sequence[Job], began_ns: int | None = None) -> None:
-        """What a claim found. Its span links to those that enqueued it, and is no child of theirs."""
+    def set_jobs(self, topic: str, jobs: Sequence[Job], began_ns: int | None = None) -> None:
         if not jobs:
             self._claimed = None
             return
@@ -86,13 +111,11 @@ class TracedCall:
         self._claimed = None
         self._span = self._begin("receive", topic, about, metadata, began_ns)
 
-    def pushed(self, topic: str, jobs: Sequence[Job], began_ns: int) -> None:
-        """As `claimed`, of a stream: a span for each time that jobs are pushed."""
-        self.claimed(topic, jobs, began_ns)
+    def push(self, topic: str, jobs: Sequence[Job], began_ns: int) -> None:
+        self.set_jobs(topic, jobs, began_ns)
         self.end(None)
 
-    def settles(self, topic: str | None, verb: str, seqs: Sequence[int]) -> None:
-        """Jobs are about to be settled; those of several topics, with None."""
+    def begin_settle(self, topic: str | None, verb: str, seqs: Sequence[int]) -> None:
         about: dict[str, str | int] = {
             "messaging.operation.name": verb,
             "messaging.batch.message_count": len(seqs),
@@ -101,8 +124,7 @@ class TracedCall:
             about["messaging.message.id"] = str(seqs[0])
         self._span = self._begin("settle", topic, about)
 
-    def settled(self, count: int) -> None:
-        """How many were settled: the caller held the others no more."""
+    def set_count(self, count: int) -> None:
         if self._span is not None:
             self._span.set_attribute("holdfast.settled_count", count)
 
@@ -133,51 +155,10 @@ class TracedCall:
         )
 
 
-def traced(request: Request) -> TracedCall | None:
-    """The request's call; None while traces are off."""
-    call: TracedCall | None = request.scope.get(_CALL)
-    return call
-
-
-def sends(request: Request, topic: str, batch: Batch) -> int:
-    """As TracedCall.sends, where the request is traced."""
-    call: TracedCall | None = request.scope.get(_CALL)
-    return 0 if call is None else call.sends(topic, batch)
-
-
-def sent(request: Request, seqs: Sequence[int]) -> None:
-    """As TracedCall.sent, where the request is traced."""
-    call: TracedCall | None = request.scope.get(_CALL)
-    if call is not None:
-        call.sent(seqs)
-
-
-def claims(request: Request, topic: str) -> None:
-    """As TracedCall.claims, where the request is traced."""
-    call: TracedCall | None = request.scope.get(_CALL)
-    if call is not None:
-        call.claims(topic)
-
-
-def claimed(request: Request, topic: str, jobs: Sequence[Job]) -> None:
-    """As TracedCall.claimed, where the request is traced."""
-    call: TracedCall | None = request.scope.get(_CALL)
-    if call is not None:
-        call.claimed(topic, jobs)
-
-
-def settles(request: Request, topic: str | None, verb: str, seqs: Sequence[int]) -> None:
-    """As TracedCall.settles, where the request is traced."""
-    call: TracedCall | None = request.scope.get(_CALL)
-    if call is not None:
-        call.settles(topic, verb, seqs)
-
-
-def settled(request: Request, count: int) -> None:
-    """As TracedCall.settled, where the request is traced."""
-    call: TracedCall | None = request.scope.get(_CALL)
-    if call is not None:
-        call.settled(count)
+def spans_of(request: Request) -> RequestSpans:
+    """Where a route reports what the request does."""
+    spans: RequestSpans = request.scope.get(_CALL, _OFF)
+    return spans
 
 
 def carry(batch: Batch, carrier: dict[str, str]) -> int:
