@@ -50,7 +50,7 @@ def test_the_sdk_and_what_sends_are_not_loaded(created: list[list[list[str]]]) -
     off, _, on = created
     assert set(off[1]) & OURS == set()
     assert set(on[1]) > OURS, "else this test sees nothing"
-    assert (off[0], on[0]) == (["Gate"], ["Traced", "Gate"])
+    assert (off[0], on[0]) == (["Gate"], ["TracingMiddleware", "Gate"])
 
 
 def test_without_its_packages_it_does_not_start_and_says_what_to_install(created: list[str]) -> None:

@@ -1,4 +1,8 @@
-"""Server-sent events: bytes in, frames out (WHATWG HTML, section 9.2, without what this service never sends)."""
+"""Server-sent events: bytes in, frames out (WHATWG HTML, section 9.2, without what this service never sends).
+
+httpx-sse (0.4.3) is as fast. It reads an httpx response, though, where the transport gives bytes and errors of this
+client, and would be a second dependency of everybody for these 40 lines.
+"""
 
 from __future__ import annotations
 
