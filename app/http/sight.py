@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from app.base.keys import Key
 from app.errors import Forbidden
-from app.kernel.jobs import Match
+from app.kernel.jobs import JobMatch
 from app.kernel.model import Hideable
 from app.kernel.tenants import tenants
 from app.kernel.tenants.census import Census
@@ -40,7 +40,7 @@ def must_see_payloads(key: Key | None, topic: str) -> None:
         raise Forbidden(WHY, {"topic": topic})
 
 
-def must_see_what_it_asks(key: Key | None, topic: str, match: Match) -> None:
+def must_see_what_it_asks(key: Key | None, topic: str, match: JobMatch) -> None:
     """Refuse a filter by what is in payloads to who may not see that: what it finds would tell. Raises Forbidden."""
     if match.data:
         must_see_payloads(key, topic)

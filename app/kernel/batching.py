@@ -135,21 +135,21 @@ class GroupCommit(Generic[Item, Result]):
                 return await self._commit(items)
             except LOST_RACE as error:
                 if attempt == RETRIES:
-                    return [shown(error)] * len(items)
+                    return [for_caller(error)] * len(items)
                 await asyncio.sleep(random.uniform(0.001, 0.01))  # noqa: S311  two that met must not meet again
             except Apart:
                 return [(await self._attempt([item]))[0] for item in items]
             except asyncpg.PostgresError as error:
                 # The server refused it, so nothing was done: find out whose fault it is.
                 if len(items) == 1 or as_unavailable(error) is not None:
-                    return [shown(error)] * len(items)
+                    return [for_caller(error)] * len(items)
                 return [(await self._attempt([item]))[0] for item in items]
             except Exception as error:
-                return [shown(error)] * len(items)
+                return [for_caller(error)] * len(items)
         raise AssertionError("unreachable")
 
 
-def shown(error: Exception) -> Exception:
+def for_caller(error: Exception) -> Exception:
     """The error for a caller. Each future gets the same object; its traceback is of no use to them."""
     if isinstance(error, HoldfastError):
         return error

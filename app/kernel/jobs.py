@@ -43,7 +43,7 @@ class Status(Enum):
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Those of Shown that it stands for. A job that was cancelled has outlived its time (see cancel_jobs.sql)."""
+        """Those of JobView that it stands for. A job that was cancelled has outlived its time (see cancel_jobs.sql)."""
         return _STATES[self]
 
 
@@ -56,7 +56,7 @@ _STATES: Final = {
 _STATUS: Final = {state: status for status, states in _STATES.items() for state in states}
 
 
-class Place(msgspec.Struct, frozen=True):
+class JobPlace(msgspec.Struct, frozen=True):
     """Where a job is."""
 
     topic: str
@@ -64,7 +64,7 @@ class Place(msgspec.Struct, frozen=True):
     seq: Seq
 
 
-class Shown(Hideable, frozen=True):
+class JobView(Hideable, frozen=True):
     """A job. Its `state` is by the database's clock: ready, scheduled, blocked, leased (by a good lease), failed,
     expired, or cancelled (under a lease that has ended; `cancelled` says so while it is good, too). Times are in ms
     since 1970; `visible_ms` is when a lease or a delay ends; `first_*`: the job whose id a dead letter has;
@@ -115,7 +115,7 @@ class Shown(Hideable, frozen=True):
         return _STATUS[self.state]
 
 
-class Page(msgspec.Struct, frozen=True):
+class SeqPage(msgspec.Struct, frozen=True):
     """Seqs, descending, and below which seq the next page begins; None: this is the last. `matched`, where it was asked
     for suspected ones: how many of those that were looked at are."""
 
@@ -133,7 +133,7 @@ async def page(
     limit: int,
     offset: int,
     suspected: bool = False,
-) -> Page:
+) -> SeqPage:
     """Up to `limit` jobs with seqs under `below`, newest first, without the first `offset`.
 
     By status, the LOOKED_AT newest are looked at: a page may have fewer, and another one follow. Those that are held,
@@ -157,13 +157,15 @@ async def page(
             assert row is not None, "it answers one row always"
             seqs: list[Seq] = row["seqs"]
             if len(seqs) == limit:
-                return Page(seqs, seqs[-1], row["matched"])
-            return Page(seqs, row["last_seq"] if row["looked"] >= max(looks, offset + limit) else None, row["matched"])
+                return SeqPage(seqs, seqs[-1], row["matched"])
+            return SeqPage(
+                seqs, row["last_seq"] if row["looked"] >= max(looks, offset + limit) else None, row["matched"]
+            )
         case Status.PROCESSING:
             seqs = await db.fetchval(_LIST_HELD, topic.name, below, limit, offset, LOOKED_AT)
         case Status.FAILED | Status.EXPIRED:
             seqs = await db.fetchval(_LIST_FINISHED, topic.name, below, only, limit, offset, LOOKED_AT)
-    return Page(seqs, seqs[-1] if len(seqs) == limit else None)
+    return SeqPage(seqs, seqs[-1] if len(seqs) == limit else None)
 
 
 MAX_PATH: Final = 256  # characters
@@ -177,9 +179,9 @@ class Datum(msgspec.Struct, frozen=True):
     value: str
 
 
-class Match(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What jobs must have; None is any. `states` are those of Shown; `older_than_ms`: enqueued so long ago; `node`: who
-    holds them; `error`: a part of the last one, letter by letter; `data`: in a payload that is JSON, all of it."""
+class JobMatch(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What jobs must have; None is any. `states` are those of JobView; `older_than_ms`: enqueued so long ago; `node`:
+    who holds them; `error`: a part of the last one, letter by letter; `data`: in a payload that is JSON, all of it."""
 
     states: Sequence[str] | None = None
     tenant: str | None = None
@@ -198,11 +200,11 @@ class Match(msgspec.Struct, frozen=True, omit_defaults=True):
         return self == _ALL
 
 
-_ALL: Final = Match()
+_ALL: Final = JobMatch()
 _OUT: Final = {"failed": "failed", "expired": "expired", "cancelled": "expired"}  # as list_finished calls them
 
 
-class Found(msgspec.Struct, frozen=True):
+class MatchingSeqs(msgspec.Struct, frozen=True):
     """Seqs in the order that was asked for, and behind which one the next page begins; None: this is the last."""
 
     seqs: list[Seq]
@@ -212,14 +214,14 @@ class Found(msgspec.Struct, frozen=True):
 async def find(
     db: Connection,
     topic: Topic,
-    match: Match,
+    match: JobMatch,
     *,
     oldest_first: bool,
     behind: int,
     limit: int,
     by: datetime | None = None,
     one_by_one: bool = False,
-) -> Found:
+) -> MatchingSeqs:
     """Up to `limit` jobs that match, behind a seq in the order that is asked for; `by`: enqueued until then.
 
     LOOKED_AT jobs are looked at, and PAGE_BYTES of payloads: a page may have fewer than there are, and another one
@@ -251,13 +253,15 @@ async def find(
     )
     assert row is not None, "it answers one row always"
     seqs: list[Seq] = row["seqs"]
-    found = Found(seqs, seqs[-1] if len(seqs) == most else None)
+    found = MatchingSeqs(seqs, seqs[-1] if len(seqs) == most else None)
     if found.next_behind is None and among is None and row["looked"] >= looks:
-        found = Found(seqs, row["last_seq"])
+        found = MatchingSeqs(seqs, row["last_seq"])
     return await _with_data(db, topic, match.data, found, limit) if match.data and seqs else found
 
 
-async def _with_data(db: Connection, topic: Topic, data: Sequence[Datum], among: Found, limit: int) -> Found:
+async def _with_data(
+    db: Connection, topic: Topic, data: Sequence[Datum], among: MatchingSeqs, limit: int
+) -> MatchingSeqs:
     """Up to `limit` of them that have it in their payloads."""
     keys = [key for one in data for key in one.path]
     ends = list(itertools.accumulate(len(one.path) for one in data))
@@ -266,31 +270,31 @@ async def _with_data(db: Connection, topic: Topic, data: Sequence[Datum], among:
     assert row is not None, "it answers one row always"
     seqs: list[Seq] = row["seqs"]
     if len(seqs) == limit:
-        return Found(seqs, seqs[-1])
-    return Found(seqs, among.next_behind if row["last_seq"] is None else row["last_seq"])
+        return MatchingSeqs(seqs, seqs[-1])
+    return MatchingSeqs(seqs, among.next_behind if row["last_seq"] is None else row["last_seq"])
 
 
-class Listed(msgspec.Struct, frozen=True):
+class JobPage(msgspec.Struct, frozen=True):
     """Jobs in the order that was asked for, and behind which seq the next page begins; None: this is the last."""
 
-    jobs: list[Shown]
+    jobs: list[JobView]
     next_behind: int | None
 
 
-async def listed(
-    db: Connection, topic: Topic, match: Match, *, oldest_first: bool, behind: int | None, limit: int
-) -> Listed:
+async def list_page(
+    db: Connection, topic: Topic, match: JobMatch, *, oldest_first: bool, behind: int | None, limit: int
+) -> JobPage:
     """As `find`, from the beginning where `behind` is None, with what there is of them: PAGE_BYTES of payloads end a
     page sooner."""
     start = (0 if oldest_first else BIGINT_MAX) if behind is None else behind
     found = await find(db, topic, match, oldest_first=oldest_first, behind=start, limit=limit)
-    jobs = await show(db, [Place(topic.name, topic.id, seq) for seq in found.seqs])
+    jobs = await show(db, [JobPlace(topic.name, topic.id, seq) for seq in found.seqs])
     if len(jobs) < len(found.seqs) and jobs:  # their payloads filled the page, or some went meanwhile
-        return Listed(jobs, jobs[-1].seq)
-    return Listed(jobs, found.next_behind)
+        return JobPage(jobs, jobs[-1].seq)
+    return JobPage(jobs, found.next_behind)
 
 
-async def _among(db: Connection, topic: Topic, match: Match, *, one_by_one: bool) -> list[Seq] | None:
+async def _among(db: Connection, topic: Topic, match: JobMatch, *, one_by_one: bool) -> list[Seq] | None:
     """The seqs that can match, where an index of a few has them; None: any."""
     seqs: list[Seq]
     if match.key is not None:
@@ -308,14 +312,14 @@ async def _among(db: Connection, topic: Topic, match: Match, *, one_by_one: bool
     return seqs
 
 
-async def newest(db: Connection, limit: int, offset: int) -> list[Place]:
+async def newest(db: Connection, limit: int, offset: int) -> list[JobPlace]:
     """Where the newest jobs of all topics are, without the first `offset`. Costs what offset and limit are together,
     squared, at worst."""
     rows = await db.fetch(_LIST_NEWEST, limit, offset, limit + offset)
-    return [Place(**dict(row)) for row in rows]
+    return [JobPlace(**dict(row)) for row in rows]
 
 
-async def show(db: Connection, places: Sequence[Place]) -> list[Shown]:
+async def show(db: Connection, places: Sequence[JobPlace]) -> list[JobView]:
     """The jobs at these places, in their order; one that is gone is left out. It ends early that has PAGE_BYTES of
     payloads."""
     rows = await db.fetch(
@@ -325,13 +329,13 @@ async def show(db: Connection, places: Sequence[Place]) -> list[Shown]:
         [place.seq for place in places],
         PAGE_BYTES,
     )
-    return [Shown(**dict(row)) for row in rows]
+    return [JobView(**dict(row)) for row in rows]
 
 
-async def letters(db: Connection, first: Sequence[tuple[int, int]]) -> dict[int, Place]:
+async def letters(db: Connection, first: Sequence[tuple[int, int]]) -> dict[int, JobPlace]:
     """Where dead letters are that were once (topic id, seq): by place in `first`."""
     rows = await db.fetch(_FIND_LETTERS, [topic_id for topic_id, _ in first], [seq for _, seq in first])
-    return {row["ord"] - 1: Place(row["topic"], row["topic_id"], row["seq"]) for row in rows}
+    return {row["ord"] - 1: JobPlace(row["topic"], row["topic_id"], row["seq"]) for row in rows}
 
 
 class Statuses(msgspec.Struct, frozen=True):

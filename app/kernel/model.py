@@ -169,7 +169,7 @@ class Batch(msgspec.Struct):
         return bool(self.keys or self.groups or self.webhooks)
 
     @property
-    def undelayed(self) -> int:
+    def ready_count(self) -> int:
         """How many records are to be had at once, as far as delays_ms says."""
         return len(self) - sum(1 for delay in self.delays_ms if delay)
 

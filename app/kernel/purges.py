@@ -16,7 +16,7 @@ from app.kernel.batching import tried_again
 from app.kernel.counts import inspector
 from app.kernel.engine import Core
 from app.kernel.jobs import Status
-from app.kernel.logs.log import Match
+from app.kernel.logs.log import TagMatch
 from app.kernel.topics import store
 from app.kernel.topics.settings import TopicType
 
@@ -71,7 +71,7 @@ class Purges(Core):
         if not if_empty:
             with suppress(TopicNotFound):
                 if policy.config.type is TopicType.LOG:
-                    await self._engine.logs.delete(policy, None, Match())
+                    await self._engine.logs.delete(policy, None, TagMatch())
                 else:
                     gone = await self.purge(policy, tuple(Status))
         name, db = policy.topic.name, self._engine.pools.rest

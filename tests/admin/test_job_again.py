@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from app.features.jobs import job_parts
 from app.kernel import jobs as shown
-from app.kernel.jobs import Place
+from app.kernel.jobs import JobPlace
 from app.kernel.model import Seq
 from tests.api.dialect import Body, Topic, accepted
 from tests.conftest import Running
@@ -49,7 +49,7 @@ async def test_the_command_makes_its_twin(
     (seq,) = (await queue.append(RECORDS[place]))["seqs"]
     db = service.context.pools.rest
     policy = await service.context.policies.queue(topic)
-    (job,) = await shown.show(db, [Place(topic, policy.topic.id, Seq(seq))])
+    (job,) = await shown.show(db, [JobPlace(topic, policy.topic.id, Seq(seq))])
     command = job_parts.clone_command(service.url, topic, job, guarded=False)
     assert command is not None
     ran = await asyncio.create_subprocess_exec(
@@ -64,7 +64,7 @@ async def test_the_command_makes_its_twin(
         first.pop(field)
         second.pop(field)
     assert second == first
-    (copy,) = await shown.show(db, [Place(topic, policy.topic.id, Seq(twin))])
+    (copy,) = await shown.show(db, [JobPlace(topic, policy.topic.id, Seq(twin))])
     assert (copy.payload, copy.content_type, copy.metadata) == (job.payload, job.content_type, job.metadata)
 
 
@@ -73,7 +73,7 @@ async def test_what_can_be_no_command_is_none(http: httpx.AsyncClient, service: 
     await queue.put()
     await queue.add(1)
     policy = await service.context.policies.queue(topic)
-    (job,) = await shown.show(service.context.pools.rest, [Place(topic, policy.topic.id, Seq(1))])
+    (job,) = await shown.show(service.context.pools.rest, [JobPlace(topic, policy.topic.id, Seq(1))])
     for payload in (b'"' + b"x" * 100_000 + b'"', b'"\xff"'):
         assert job_parts.clone_command(service.url, topic, replace(job, payload=payload), guarded=False) is None
 

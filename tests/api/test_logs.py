@@ -204,7 +204,7 @@ async def test_a_reader_of_a_log_made_anew_is_told(log: Topic) -> None:
 
 async def until_read(service: Running, topic: str, readers: int = 1) -> None:
     async def fact() -> bool:
-        return service.context.engine.readers.parked(topic) == readers
+        return service.context.engine.readers.waiting_for(topic) == readers
 
     await eventually(fact)
 

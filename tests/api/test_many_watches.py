@@ -117,7 +117,7 @@ async def told_five(log: Topic, service: Running, watches: list[Body]) -> bool:
     topic_id = (await service.context.policies.get(log.name)).topic.id
 
     async def all_wait() -> bool:
-        return readers.parked(log.name) == len(watches)
+        return readers.waiting_for(log.name) == len(watches)
 
     async with contextlib.AsyncExitStack() as stack:
         streams = [await opened(service.url, watch, stack) for watch in watches]

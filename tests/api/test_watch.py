@@ -39,7 +39,7 @@ async def parked(service: Running, topic: Topic, readers: int = 1) -> None:
     """Wait until so many readers have everything."""
 
     async def fact() -> bool:
-        return service.context.engine.readers.parked(topic.name) == readers
+        return service.context.engine.readers.waiting_for(topic.name) == readers
 
     await eventually(fact)
 

@@ -19,7 +19,7 @@ from app.kernel.counts import levels
 from app.kernel.counts.levels import Levels
 from app.kernel.enqueue.producer import Placed
 from app.kernel.jobs import Status
-from app.kernel.logs.log import Match
+from app.kernel.logs.log import TagMatch
 from app.kernel.model import Batch
 from app.kernel.purges import Purges
 from app.kernel.settle import exit_rows as exits
@@ -177,7 +177,7 @@ async def test_a_job_that_was_marked_and_completed_comes_back_into_its_group(
         if marked_by == "cancel":
             assert [*(await changes.cancel(pools.rest, queue.topic, [job.seq])).marked] == [job.seq]
         else:
-            await exits.delete(pools.rest, queue.topic, Match(), after=0, upto=9, limit=9)
+            await exits.delete(pools.rest, queue.topic, TagMatch(), after=0, upto=9, limit=9)
     assert await machine.engine.settlements.ack(queue, [held(job)]) == {0}
     await machine.enqueue(queue, of("a", "2"))
     assert (await machine.engine.core(Replays).replay(queue, None)).enqueued == 1

@@ -21,7 +21,7 @@ from app.features.jobs.redrives import Redrives, Tempo
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Actor
 from app.kernel.claim.consumer import Return
-from app.kernel.jobs import Match
+from app.kernel.jobs import JobMatch
 from app.kernel.model import Job
 from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
@@ -267,7 +267,7 @@ async def test_another_process_goes_on_with_a_cancel(
         machine.engine.core(Redrives).tempo = replace(Tempo(), batch=7, dead=0.0)
     await one.enqueue(queue, 200)
     held_ones = await one.claim(queue, 10)
-    meant = OperationRequest((queue.topic.name, queue.topic.id), rate=100, cancels=Match(priority=0))
+    meant = OperationRequest((queue.topic.name, queue.topic.id), rate=100, cancels=JobMatch(priority=0))
     which, matched = await one.engine.core(Redrives).begin(meant, BY)
     assert (matched.count, matched.exact) == (200, True)
     await one.enqueue(queue, 3)

@@ -14,7 +14,7 @@ from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
 from app.kernel.enqueue import producer
 from app.kernel.groups.groups import Promotion
-from app.kernel.logs.log import Match as Matching
+from app.kernel.logs.log import TagMatch as Matching
 from app.kernel.model import Lane, Seq
 from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exit_rows import Spent

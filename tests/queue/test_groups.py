@@ -16,7 +16,7 @@ from app.kernel.enqueue.producer import Placed
 from app.kernel.groups import groups
 from app.kernel.groups.groups import Promotion
 from app.kernel.jobs import Status
-from app.kernel.logs.log import Match
+from app.kernel.logs.log import TagMatch
 from app.kernel.model import Batch, Connection, Job
 from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exit_rows import Spent
@@ -164,7 +164,7 @@ async def _failed(db: Session, queue: Policy, head: Job) -> None:
 
 async def _deleted(db: Session, queue: Policy, head: Job) -> None:
     await lease_ended(db, queue, head)
-    assert (await exits.delete(db, queue.topic, Match(), after=0, upto=head.seq, limit=10)).count == 1
+    assert (await exits.delete(db, queue.topic, TagMatch(), after=0, upto=head.seq, limit=10)).count == 1
 
 
 async def _purged(db: Session, queue: Policy, head: Job) -> None:
@@ -219,7 +219,7 @@ async def test_an_expired_head_lets_the_next_through_that_has_not_outlived_its_t
 
 async def test_a_blocked_job_that_is_deleted_is_passed_over(db: Session, queue: Policy) -> None:
     await write(db, queue, ("a", "1"), ("a", "2"), ("a", "3"), tags=[None, "x", None])
-    deleted = await exits.delete(db, queue.topic, Match(tag="x"), after=0, upto=3, limit=10)
+    deleted = await exits.delete(db, queue.topic, TagMatch(tag="x"), after=0, upto=3, limit=10)
     assert deleted.count == 1
     assert await rows_of_groups(db, queue) == 1, "nothing was freed by that"
     assert await work_through(db, queue) == ["1", "3"]

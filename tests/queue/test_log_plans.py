@@ -11,7 +11,7 @@ import pytest
 
 from app.base.db.pool import PLANNER
 from app.kernel.logs import log
-from app.kernel.logs.log import Ask, Limits, Match, Part, Place
+from app.kernel.logs.log import AppendPart, Ask, DeletionPlace, Limits, TagMatch
 from app.kernel.model import Batch, Topic
 from app.kernel.topics import store
 from app.kernel.topics.policy import DEFAULTS, AskedSettings, Policy, resolve
@@ -36,7 +36,7 @@ class World:
 
     async def append(self, batches: int) -> None:
         for _ in range(batches):
-            await log.append(self.db, self.topic, Batch(payloads=[b"x" * 200] * N), [Part(N, 200 * N)], LIMITS)
+            await log.append(self.db, self.topic, Batch(payloads=[b"x" * 200] * N), [AppendPart(N, 200 * N)], LIMITS)
 
     async def pages(self, *, after: int = 0) -> dict[str, int]:
         """How many pages each statement looks at, for N records behind a cursor."""
@@ -113,16 +113,16 @@ async def test_it_stays_as_it_was_while_a_snapshot_is_held(
 async def test_a_deletion_by_tag_finds_its_records_by_their_tags(new_database: Callable[[], Awaitable[str]]) -> None:
     async with new_world(new_database) as world:
         for _ in range(50):
-            await log.append(world.db, world.topic, Batch(payloads=[b"1"] * N), [Part(N, N)], Limits())
+            await log.append(world.db, world.topic, Batch(payloads=[b"1"] * N), [AppendPart(N, N)], Limits())
         tags = Batch(payloads=[b"1"] * 3, tags=["a:1", "a:2", "b"])
-        await log.append(world.db, world.topic, tags, [Part(3, 3)], Limits())
+        await log.append(world.db, world.topic, tags, [AppendPart(3, 3)], Limits())
         await plans.prepare(world.db, statements.named("delete_records"))
         for exact, prefix in (("b", None), (None, "a:")):
             given = (world.topic.name, world.topic.id, 10**6, exact, prefix, "", 0, 5_000)
             for _ in range(2):
                 plan = await plans.explain(world.db, statements.named("delete_records"), *given)
             assert plan.root["Shared Hit Blocks"] + plan.root["Shared Read Blocks"] < 60
-        done = await log.delete(world.db, world.topic, Match(prefix="a:"), Place(), upto=10**6, limit=5_000)
+        done = await log.delete(world.db, world.topic, TagMatch(prefix="a:"), DeletionPlace(), upto=10**6, limit=5_000)
         assert (done.count, done.next) == (2, None)
 
 

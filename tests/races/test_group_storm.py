@@ -17,7 +17,7 @@ from app.features.jobs.changes import Changes
 from app.features.jobs.redrive_rows import requeue
 from app.features.upkeep import sweeps
 from app.kernel.claim.consumer import Return
-from app.kernel.logs.log import Match
+from app.kernel.logs.log import TagMatch
 from app.kernel.model import Batch, Connection, Seq
 from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine, new_machine
@@ -127,7 +127,7 @@ async def test_a_storm_with_groups(database_url: str, topic: str, make_queue: Ma
         while storm.blows:
             await sweeps.exhaustion(pools, machines[0].engine)
             await machines[1].engine.exits.expire(queue)
-            await machines[2].engine.logs.delete_jobs(queue, None, Match(tag="x"))
+            await machines[2].engine.logs.delete_jobs(queue, None, TagMatch(tag="x"))
             await machines[3].engine.groups.sweep()
             some = [Seq(seq) for seq in list(group_of)[-100:] if dice.random() < 0.05]
             await dice.choice(machines).engine.core(Changes).cancel(queue, some)

@@ -13,7 +13,7 @@ from app.kernel.claim.consumer import Return
 from app.kernel.enqueue import producer
 from app.kernel.enqueue.producer import Placed
 from app.kernel.groups.groups import Promotion
-from app.kernel.logs.log import Match
+from app.kernel.logs.log import TagMatch
 from app.kernel.model import Batch, Budget, Topic
 from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exit_rows import Spent
@@ -144,7 +144,7 @@ async def test_one_who_lets_through_waits_for_a_producer_and_sees_its_job(queue:
 async def test_of_two_who_let_through_one_does(queue: Policy, rivals: Rivals) -> None:
     """Two departures of one group in turn, each seen to by somebody else."""
     await write(rivals.one, queue, ("a", "1"), ("a", "2"), ("a", "3"))
-    await exits.delete(rivals.one, queue.topic, Match(), after=0, upto=1, limit=1)
+    await exits.delete(rivals.one, queue.topic, TagMatch(), after=0, upto=1, limit=1)
     transaction = rivals.one.transaction()
     await transaction.start()
     assert await promote(rivals.one, queue) == Promotion(1, 1, 0)
@@ -164,7 +164,7 @@ async def test_a_next_one_that_is_locked_is_not_overtaken(queue: Policy, rivals:
     (head,) = await take(rivals.one, queue)
     transaction = rivals.one.transaction()
     await transaction.start()
-    await exits.delete(rivals.one, queue.topic, Match(), after=1, upto=2, limit=10)
+    await exits.delete(rivals.one, queue.topic, TagMatch(), after=1, upto=2, limit=10)
     await consumer.ack(rivals.other, queue.topic, [held(head)])
     assert await promote(rivals.other, queue) == Promotion(1, 0, 0)
     assert await take(rivals.other, queue, 10) == []
@@ -179,7 +179,7 @@ async def test_where_the_next_one_is_deleted_the_one_behind_it_comes_out(queue: 
     (head,) = await take(rivals.one, queue)
     transaction = rivals.one.transaction()
     await transaction.start()
-    await exits.delete(rivals.one, queue.topic, Match(), after=1, upto=2, limit=10)
+    await exits.delete(rivals.one, queue.topic, TagMatch(), after=1, upto=2, limit=10)
     await consumer.ack(rivals.other, queue.topic, [held(head)])
     await promote(rivals.other, queue)
     await transaction.commit()

@@ -13,7 +13,7 @@ from app.base.db.pool import Pools, open_pools
 from app.features.logs.diffs import Diffs
 from app.kernel.enqueue.producer import Placed
 from app.kernel.logs import log
-from app.kernel.logs.log import Ask, Limits, Outcome, Part
+from app.kernel.logs.log import AppendOutcome, AppendPart, Ask, Limits
 from app.kernel.model import Batch, Connection
 from app.kernel.topics import store
 from app.kernel.topics.cache import Policies
@@ -49,7 +49,7 @@ def records(count: int, who: str) -> Batch:
 
 
 async def append(db: Connection, policy: Policy, count: int, key: str | None = None) -> log.Appended:
-    part = Part(count, 4 * count, key)
+    part = AppendPart(count, 4 * count, key)
     (share,) = await log.append(db, policy.topic, Batch(payloads=[b"1234"] * count), [part], Limits(window_ms=60_000))
     return share
 
@@ -70,7 +70,7 @@ async def test_readers_see_each_record_once_and_in_order(a_log: Policy, processe
                 async with machine.pools.hot.acquire() as db:
                     transaction = db.transaction()
                     await transaction.start()
-                    parts = [Part(len(mine), sum(map(len, mine.payloads)))]
+                    parts = [AppendPart(len(mine), sum(map(len, mine.payloads)))]
                     (share,) = await log.append(db, a_log.topic, mine, parts, Limits())
                     await asyncio.sleep(dice.uniform(0, 0.01))
                     if round_ % 3 == 0:
@@ -119,14 +119,14 @@ async def test_an_append_waits_for_one_that_has_not_committed(a_log: Policy, riv
 async def test_of_those_who_share_a_key_one_writes_whatever_becomes_of_it(a_log: Policy, rivals: Rivals) -> None:
     first = rivals.one.transaction()
     await first.start()
-    assert (await append(rivals.one, a_log, 2, "k")).outcome is Outcome.WRITTEN
+    assert (await append(rivals.one, a_log, 2, "k")).outcome is AppendOutcome.WRITTEN
     waiting = asyncio.create_task(append(rivals.other, a_log, 2, "k"))
     await rivals.meet()
     await first.rollback()
     second = await waiting
-    assert (second.outcome, second.first_seq) == (Outcome.WRITTEN, 1)
+    assert (second.outcome, second.first_seq) == (AppendOutcome.WRITTEN, 1)
     third = await append(rivals.one, a_log, 1, "k")
-    assert (third.outcome, third.first_seq, third.last_seq) == (Outcome.DEDUPED, 1, 2)
+    assert (third.outcome, third.first_seq, third.last_seq) == (AppendOutcome.DEDUPED, 1, 2)
 
 
 async def test_fifty_writers_with_one_key_make_one_batch(a_log: Policy, processes: list[Machine]) -> None:
@@ -134,12 +134,12 @@ async def test_fifty_writers_with_one_key_make_one_batch(a_log: Policy, processe
         *(processes[i % 4].engine.logs.append(a_log, records(3, str(i)), 10, "k") for i in range(50))
     )
     assert {(share.first_seq, share.last_seq) for share in shares} == {(1, 3)}
-    assert sum(share.outcome is Outcome.WRITTEN for share in shares) == 1
+    assert sum(share.outcome is AppendOutcome.WRITTEN for share in shares) == 1
 
 
 async def test_callers_of_one_statement_have_each_their_own_outcome(a_log: Policy, rivals: Rivals) -> None:
     whole = Batch(payloads=[b"%d" % i for i in range(8)])
-    parts = [Part(2, 2, "a"), Part(1, 1), Part(2, 2, "a"), Part(3, 3)]
+    parts = [AppendPart(2, 2, "a"), AppendPart(1, 1), AppendPart(2, 2, "a"), AppendPart(3, 3)]
     shares = await log.append(rivals.one, a_log.topic, whole, parts, Limits(records=5, rejects=True, window_ms=60_000))
     assert [(share.outcome.value, share.first_seq, share.last_seq) for share in shares] == [
         ("written", 1, 2),

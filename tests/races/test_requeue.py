@@ -14,7 +14,7 @@ from app.features.jobs.redrive_rows import RequeueOutcome, RequeueResult
 from app.kernel import jobs as shown
 from app.kernel.enqueue import producer
 from app.kernel.jobs import Status
-from app.kernel.logs.log import Match
+from app.kernel.logs.log import TagMatch
 from app.kernel.model import Lane
 from app.kernel.settle import exit_rows as exits
 from app.kernel.topics import store
@@ -64,7 +64,7 @@ async def act(what: str, db: Session, dead: Policy) -> int:
     if what == "purge":
         return (await shown.purge(db, dead.topic, [Status.PENDING], after=0, upto=9, limit=9)).count
     if what == "delete":
-        return (await exits.delete(db, dead.topic, Match(), after=0, upto=9, limit=9)).count
+        return (await exits.delete(db, dead.topic, TagMatch(), after=0, upto=9, limit=9)).count
     return len(await requeue(db, dead, 1))
 
 

@@ -24,7 +24,7 @@ from app.kernel import jobs as shown
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
 from app.kernel.jobs import Status
-from app.kernel.logs.log import Match
+from app.kernel.logs.log import TagMatch
 from app.kernel.model import Held, Job, LeaseId, Seq
 from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exit_rows import Spent
@@ -105,7 +105,7 @@ async def expire(db: Session, at: Stage) -> object:
 
 
 async def delete(db: Session, at: Stage) -> object:
-    done = await exits.delete(db, at.queue.topic, Match(), after=at.seq - 1, upto=at.seq, limit=1)
+    done = await exits.delete(db, at.queue.topic, TagMatch(), after=at.seq - 1, upto=at.seq, limit=1)
     return done.count, done.marked
 
 

@@ -188,7 +188,7 @@ async def test_a_watch_is_told_of_another_processs_records_at_once(
             await stream.event("caught-up")
             took = []
             for i in range(5):
-                await until(lambda: two.context.engine.readers.parked(topic) == 1)
+                await until(lambda: two.context.engine.readers.waiting_for(topic) == 1)
                 began = time.monotonic()
                 await log.append({"data": i})
                 assert await stream.records(1) == [i]

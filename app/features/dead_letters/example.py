@@ -19,7 +19,7 @@ from app.http.context import Context, context_of
 from app.http.sight import WHY, as_seen, sees_payloads
 from app.kernel import jobs, ledger
 from app.kernel.forms import PayloadForm, form_of, is_utf8
-from app.kernel.jobs import Match, Place, Shown
+from app.kernel.jobs import JobMatch, JobPlace, JobView
 from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import BIGINT_MAX
 from app.pages.permissions import SEE, SEE_COMPLETED, allows, must_be_allowed
@@ -63,7 +63,7 @@ class Example(msgspec.Struct, frozen=True):
     """A failed job. `worker`: the last one, "" if it is not known. `lines`: its payload beside that of `good`, if there
     is one; `cut`: there is more of the payloads. `hidden`: why there are no lines, "" where there are."""
 
-    job: Shown
+    job: JobView
     out_ms: int
     error: str
     error_cut: bool
@@ -77,24 +77,24 @@ class Example(msgspec.Struct, frozen=True):
     cut: bool
 
 
-def out_ms(job: Shown) -> int:
+def out_ms(job: JobView) -> int:
     """When a job failed for good, in ms since 1970."""
     return job.updated_ms if job.dlq_moved_ms is None else job.dlq_moved_ms
 
 
-def seq_in(policy: Policy, job: Shown) -> int | None:
+def seq_in(policy: Policy, job: JobView) -> int | None:
     """The seq by which a requeue in a topic finds a failed job; None if it doesn't."""
     if job.topic_id == policy.topic.id:
         return job.seq
     return job.first_seq if job.first_topic_id == policy.topic.id else None
 
 
-def deliveries_of(job: Shown) -> int:
+def deliveries_of(job: JobView) -> int:
     """How many deliveries a failed job had."""
     return job.deliveries if job.dlq_moved_ms is None else job.original_deliveries or 0
 
 
-async def read(request: Request, policy: Policy, place: Place) -> Example | None:
+async def read(request: Request, policy: Policy, place: JobPlace) -> Example | None:
     """The job at a place. None if it is gone, or has not failed. Raises Forbidden."""
     context = context_of(request)
     found = await jobs.show(context.pools.rest, [place])
@@ -126,7 +126,7 @@ async def read(request: Request, policy: Policy, place: Place) -> Example | None
     )
 
 
-async def _source(request: Request, policy: Policy, job: Shown) -> Policy | None:
+async def _source(request: Request, policy: Policy, job: JobView) -> Policy | None:
     """The topic that the job failed in; None if that is gone, or the visitor may not see it."""
     if job.original_topic is None or job.original_topic == policy.topic.name:
         return policy
@@ -138,7 +138,7 @@ async def _source(request: Request, policy: Policy, job: Shown) -> Policy | None
         return None
 
 
-async def _worker(context: Context, source: Policy, job: Shown) -> str:
+async def _worker(context: Context, source: Policy, job: JobView) -> str:
     """The last worker, by the ledger; "" if finding it takes long: the job's own page waits for it."""
     seq = seq_in(source, job)
     if seq is None:
@@ -153,9 +153,9 @@ async def _good(request: Request, source: Policy) -> Good | None:
         for done in await archive.page(db, topic, ArchivePart(config.replay_window_ms), 1):
             completed_ms = int(done.finished_at.timestamp() * 1000)
             return Good(topic.name, done.seq, completed_ms, done.payload, done.content_type)
-    match = Match(states=("ready", "scheduled", "leased"))
+    match = JobMatch(states=("ready", "scheduled", "leased"))
     found = await jobs.find(db, topic, match, oldest_first=False, behind=BIGINT_MAX, limit=WAITING)
-    for job in await jobs.show(db, [Place(topic.name, topic.id, seq) for seq in found.seqs]):
+    for job in await jobs.show(db, [JobPlace(topic.name, topic.id, seq) for seq in found.seqs]):
         if job.last_error is None and job.original_topic is None:
             return Good(topic.name, job.seq, None, job.payload, job.content_type)
     return None

@@ -23,7 +23,7 @@ from app.features.jobs.redrives import Behind, Redrives
 from app.features.saved_views import page as saved
 from app.http.context import context_of
 from app.kernel import jobs
-from app.kernel.jobs import Shown
+from app.kernel.jobs import JobView
 from app.kernel.model import Connection, Seq
 from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import BIGINT_MAX
@@ -92,17 +92,17 @@ async def show(request: Request) -> Response:
     )
 
 
-async def _rows(db: Connection, policy: Policy, places: list[jobs.Place]) -> list[FailedRow]:
+async def _rows(db: Connection, policy: Policy, places: list[jobs.JobPlace]) -> list[FailedRow]:
     """The jobs at these places, in the order in which they failed for good. Payloads are read a part at a time."""
     rows: list[FailedRow] = []
     while places and (part := await jobs.show(db, places)):
         rows += [_row(policy, job) for job in part]
-        last = jobs.Place(part[-1].topic, part[-1].topic_id, part[-1].seq)
+        last = jobs.JobPlace(part[-1].topic, part[-1].topic_id, part[-1].seq)
         places = places[places.index(last) + 1 :]
     return sorted(rows, key=lambda row: row.out_ms)
 
 
-def _row(policy: Policy, job: Shown) -> FailedRow:
+def _row(policy: Policy, job: JobView) -> FailedRow:
     return FailedRow(
         seq_in(policy, job),
         f"{job.topic}:{job.seq}",
@@ -129,7 +129,7 @@ async def _example(request: Request, policy: Policy, at: str) -> Example | None:
     if topic not in {policy.topic.name, policy.config.dead_letter} or re.fullmatch("[0-9]{1,18}", seq) is None:
         raise InvalidRequest("at is a job: its topic, and its seq behind a colon.")
     holder = await context_of(request).policies.queue(topic)
-    return await example.read(request, policy, jobs.Place(topic, holder.topic.id, Seq(int(seq))))
+    return await example.read(request, policy, jobs.JobPlace(topic, holder.topic.id, Seq(int(seq))))
 
 
 def _place(behind: Behind) -> str:

@@ -29,13 +29,13 @@ from app.kernel.claim import consumer, ordering
 from app.kernel.claim.consumer import MAX_RUNS, Return
 from app.kernel.counts import holders, inspector
 from app.kernel.engine import Core
-from app.kernel.jobs import LOOKED_AT, Match, Place, Shown
+from app.kernel.jobs import LOOKED_AT, JobMatch, JobPlace, JobView
 from app.kernel.model import Batch, Connection, Held, Seq, Topic
 from app.kernel.topics.policy import Policy
 
 if TYPE_CHECKING:
     from app.kernel.engine import Core
-    from app.kernel.jobs import Match
+    from app.kernel.jobs import JobMatch
     from app.kernel.model import Connection
     from app.kernel.state import EngineState
     from app.kernel.topics.policy import Policy
@@ -152,7 +152,7 @@ class Changes(Core):
         await _count_cancels(self._engine, policy, done)
         return done
 
-    async def cancel_matching(self, policy: Policy, match: Match) -> CancelCounts:
+    async def cancel_matching(self, policy: Policy, match: JobMatch) -> CancelCounts:
         """Cancel the jobs that match at this moment, the oldest first, in batches: other verbs come in between, and
         what breaks off has done a part."""
         db = self._engine.pools.rest
@@ -170,7 +170,7 @@ class Changes(Core):
             behind = found.next_behind
         return CancelCounts(gone, marked)
 
-    async def change(self, policy: Policy, seq: Seq, to: Change) -> Shown:
+    async def change(self, policy: Policy, seq: Seq, to: Change) -> JobView:
         """Change a job that waits: the job as it is then. Raises NotFound, NotPending, KeyConflict,
         SchemaViolation."""
         topic, db = policy.topic, self._engine.verbs(policy)
@@ -202,9 +202,9 @@ class Changes(Core):
             self._engine.waiters.due_in(topic.id, max(job.visible_ms / 1000 - time.time(), 0))
         return job
 
-    async def show(self, policy: Policy, seq: Seq) -> Shown:
+    async def show(self, policy: Policy, seq: Seq) -> JobView:
         """A job. Raises NotFound."""
-        place = Place(policy.topic.name, policy.topic.id, seq)
+        place = JobPlace(policy.topic.name, policy.topic.id, seq)
         for job in await jobs.show(self._engine.pools.rest, [place]):
             return job
         raise no_job(policy, seq)
@@ -250,7 +250,7 @@ class Changes(Core):
         return count, ends
 
 
-def live(match: Match) -> Match:
+def live(match: JobMatch) -> JobMatch:
     """Of what matches, what is not over."""
     return match if match.states is not None else replace(match, states=LIVE)
 
@@ -270,7 +270,7 @@ def no_job(policy: Policy, seq: int) -> NotFound:
 
 
 async def count_matching(
-    db: Connection, topic: tuple[str, int], match: Match, until: datetime, most: int
+    db: Connection, topic: tuple[str, int], match: JobMatch, until: datetime, most: int
 ) -> MatchCount:
     """How many live jobs match that were enqueued by `until`. At least so many: `most` jobs were looked at, or
     COUNT_SECONDS had passed."""
@@ -315,8 +315,8 @@ async def report_cancels(state: EngineState, topic: tuple[str, int], done: Cance
 
 
 async def _find_live(
-    db: Connection, topic: tuple[str, int], match: Match, limit: int, *, until: datetime, behind: int
-) -> jobs.Found:
+    db: Connection, topic: tuple[str, int], match: JobMatch, limit: int, *, until: datetime, behind: int
+) -> jobs.MatchingSeqs:
     """Of all jobs of the topic: what an index has of those that are leased ends sooner. Their age counts until then."""
     meant = live(replace(match, older_than_ms=None))
     return await jobs.find(

@@ -16,7 +16,7 @@ from app.base.times import parse_length
 from app.errors import InvalidRequest
 from app.features.jobs.changes import LIVE
 from app.http.fields import whole
-from app.kernel.jobs import MAX_PATH, MAX_VALUE, Datum, Match
+from app.kernel.jobs import MAX_PATH, MAX_VALUE, Datum, JobMatch
 from app.kernel.model import MAX_GROUP, MAX_JOB_KEY, MAX_TAG_BYTES
 from app.kernel.topics.settings import MAX_TENANT, TEN_YEARS_MS
 
@@ -46,7 +46,7 @@ _WORD: Final = re.compile(
 _PLAIN: Final = re.compile(r'[^\s"]+\Z')
 
 
-def match_of(given: Mapping[str, str], data: Sequence[str] = ()) -> Match:
+def match_of(given: Mapping[str, str], data: Sequence[str] = ()) -> JobMatch:
     """Which jobs are meant, by state, priority, tenant, tag, key, group, node, error and older_than_ms, as far as they
     are given, and by what is in their payloads. Raises InvalidRequest."""
     state = given.get("state")
@@ -63,7 +63,7 @@ def match_of(given: Mapping[str, str], data: Sequence[str] = ()) -> Match:
     priority = whole(given, "priority", 0) if "priority" in given else None
     if priority is not None and not -32_768 <= priority <= 32_767:
         raise InvalidRequest("priority must be -32768 to 32767.")
-    return Match(
+    return JobMatch(
         states=None if state is None else [state],
         tenant=given.get("tenant"),
         tag=given.get("tag"),
@@ -109,7 +109,7 @@ def path_of(keys: Sequence[str]) -> str:
     return ".".join(_TO_ESCAPE.sub(lambda one: f"\\{one[0]}", key) for key in keys)
 
 
-def must_be_live(match: Match) -> Match:
+def must_be_live(match: JobMatch) -> JobMatch:
     """The filter of a cancel: it is not for all jobs, nor for those that are over. Raises InvalidRequest."""
     if match.is_all:
         raise InvalidRequest("filter needs at least one field; older_than_ms: 0 is all jobs.")
@@ -157,7 +157,7 @@ def parameters(values: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     return given, data
 
 
-def words_of(match: Match) -> str:
+def words_of(match: JobMatch) -> str:
     """The filter that says what a match does."""
     names = ("priority", "tenant", "tag", "key", "group", "node", "error")
     values = {name: str(value) for name in names if (value := getattr(match, name)) is not None}

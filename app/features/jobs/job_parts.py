@@ -21,7 +21,7 @@ from starlette.requests import Request
 
 from app.http.context import context_of
 from app.kernel.forms import PayloadForm, as_json, form_of, is_utf8
-from app.kernel.jobs import Shown
+from app.kernel.jobs import JobView
 from app.kernel.ledger import Event, detail_for
 from app.kernel.model import Batch
 
@@ -290,7 +290,7 @@ def _hex(payload: bytes) -> str:
     return "\n".join(rows)
 
 
-def batch_of(job: Shown) -> Batch:
+def batch_of(job: JobView) -> Batch:
     """The same payload with the same options, to be had at once. Not its key, by which it would be the job itself that
     is written; nor its time to live, which is the topic's then."""
     return Batch.of(
@@ -305,7 +305,7 @@ def batch_of(job: Shown) -> Batch:
     )
 
 
-def record_of(job: Shown) -> bytes:
+def record_of(job: JobView) -> bytes:
     """The same as the API takes it."""
     options = {
         "tag": job.tag,
@@ -325,7 +325,7 @@ def record_of(job: Shown) -> bytes:
     return b'{"data":%b%b%b%b}' % (data, meta, b"," if given else b"", given)
 
 
-def clone_command(base: str, topic: str, job: Shown, *, guarded: bool) -> str | None:
+def clone_command(base: str, topic: str, job: JobView, *, guarded: bool) -> str | None:
     """A command for bash that enqueues it once more; None where that is longer than one may be, or its payload is not
     what its type says. `guarded`: it takes a key, which is in HOLDFAST_API_KEY then."""
     if len(job.payload) > MOST_COMMAND:

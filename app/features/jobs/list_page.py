@@ -29,7 +29,7 @@ from app.http.sight import as_seen, must_see_what_it_asks
 from app.kernel import forms
 from app.kernel.counts.levels import Levels
 from app.kernel.counts.triage import TopicLevels
-from app.kernel.jobs import LOOKED_AT, Listed, Match, Shown, listed
+from app.kernel.jobs import LOOKED_AT, JobMatch, JobPage, JobView, list_page
 from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import BIGINT_MAX
 from app.pages.forms import describe_doubling, number
@@ -53,7 +53,7 @@ class ListedJob(msgspec.Struct, frozen=True):
     """A job as the list shows it. `left_ms`: until its lease or delay ends; `said`: who holds it, or its last error;
     `narrower`: by what it has, the list of jobs that have it too."""
 
-    job: Shown
+    job: JobView
     age_ms: int
     left_ms: int | None
     said: str | None
@@ -77,7 +77,7 @@ class ListQuery(msgspec.Struct, frozen=True):
     topic: str
     text: str
     values: dict[str, str]
-    match: Match
+    match: JobMatch
     oldest_first: bool
     after: int | None
     wrong: str = ""
@@ -121,7 +121,7 @@ async def show(request: Request) -> Response:
     if asked.text.isascii() and asked.text.isdigit():
         return RedirectResponse(f"{address(name)}/{asked.text}", 303)
     policy = await context.policies.queue(name)
-    found = Listed([], None) if asked.wrong else await _read_page(context, policy, asked)
+    found = JobPage([], None) if asked.wrong else await _read_page(context, policy, asked)
     jobs = [] if found is None else found.jobs
     holding = None if found is None else await context.core(Levels).look_at(policy)
     dead = policy.config.dead_letter
@@ -170,28 +170,28 @@ def _query_in(given: Mapping[str, str], name: str) -> ListQuery:
         raise InvalidRequest("after is a job's seq.")
     text = given.get("q", "").strip()
     if text.isascii() and text.isdigit():
-        return ListQuery(name, text, {}, Match(), order == "oldest", after)
+        return ListQuery(name, text, {}, JobMatch(), order == "oldest", after)
     try:
         values = filters.parse(text)
         match = match_of(*filters.parameters(values))
     except InvalidRequest as error:
-        return ListQuery(name, text, {}, Match(), order == "oldest", after, error.message)
+        return ListQuery(name, text, {}, JobMatch(), order == "oldest", after, error.message)
     return ListQuery(name, text, values, match, order == "oldest", after)
 
 
-async def _read_page(context: Context, policy: Policy, asked: ListQuery) -> Listed | None:
+async def _read_page(context: Context, policy: Policy, asked: ListQuery) -> JobPage | None:
     """None where it can't be had in time."""
     try:
         async with context.pools.rest.acquire() as db, db.transaction(readonly=True):
             await db.execute(f"SET LOCAL statement_timeout = '{SECONDS}s'")
-            return await listed(
+            return await list_page(
                 db, policy.topic, asked.match, oldest_first=asked.oldest_first, behind=asked.after, limit=MOST
             )
     except TOO_SLOW:
         return None
 
 
-def _words_of(jobs: Sequence[Shown]) -> list[str]:
+def _words_of(jobs: Sequence[JobView]) -> list[str]:
     """Words that these jobs would have."""
     nodes = {f"node:{filters.quoted(job.node)}": 0 for job in jobs if job.state == "leased" and job.node}
     paths: dict[str, int] = {}
@@ -205,7 +205,7 @@ def _words_of(jobs: Sequence[Shown]) -> list[str]:
     return [*nodes, *list(paths)[:_PATHS]]
 
 
-def _row(asked: ListQuery, job: Shown) -> ListedJob:
+def _row(asked: ListQuery, job: JobView) -> ListedJob:
     has = {name: getattr(job, name) for name in _NARROWING}
     narrower = {
         name: asked.address(asked.values | {name: value})

@@ -22,7 +22,7 @@ from app.http.openapi import NAME, query
 from app.http.route import Call
 from app.http.sight import as_seen
 from app.kernel import jobs
-from app.kernel.jobs import Place, Status
+from app.kernel.jobs import JobPlace, Status
 from app.kernel.model import MAX_JOB_KEY
 from app.kernel.topics import store
 from app.kernel.topics.policy import check_name
@@ -118,7 +118,7 @@ async def page(call: Call) -> Response:
     found = await jobs.page(
         context.pools.rest, policy.topic, status, below=start, limit=limit, offset=offset, suspected=suspected
     )
-    places = [Place(name, policy.topic.id, seq) for seq in found.seqs]
+    places = [JobPlace(name, policy.topic.id, seq) for seq in found.seqs]
     items, last = await _items(context, key, places, base64=base64)
     below_next = found.next_below if last is None or last == found.seqs[-1] else last
     if found.matched is not None:
@@ -140,7 +140,7 @@ async def get(call: Call) -> Response:
         if found is None:
             continue
         policy, seq = found
-        for item in await jobs.show(context.pools.rest, [Place(policy.topic.name, policy.topic.id, seq)]):
+        for item in await jobs.show(context.pools.rest, [JobPlace(policy.topic.name, policy.topic.id, seq)]):
             return _json(write_message(policy, as_seen(key, item.topic, item), base64=base64))
     raise no_message(message_id)
 
@@ -175,7 +175,7 @@ async def delete_by_key(call: Call) -> PurgeAnswer:
 
 
 async def _items(
-    context: Context, key: Key | None, places: list[Place], *, base64: bool
+    context: Context, key: Key | None, places: list[JobPlace], *, base64: bool
 ) -> tuple[list[bytes], int | None]:
     """Those of them that there are, as far as their payloads fit into an answer, and the last one's seq."""
     items, last = [], None

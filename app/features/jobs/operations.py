@@ -14,7 +14,7 @@ import msgspec
 
 from app.base.db import sql
 from app.features.jobs.redrive_rows import Filter, First, SearchPlace
-from app.kernel.jobs import Match
+from app.kernel.jobs import JobMatch
 from app.kernel.model import Connection
 
 _SQL: Final = sql.load_all(__package__)
@@ -65,7 +65,7 @@ class OperationRequest(msgspec.Struct, frozen=True):
     rate: int = 0
     canary: Canary | None = None
     starts: Sequence[str] = ()
-    cancels: Match | None = None
+    cancels: JobMatch | None = None
 
     @property
     def kind(self) -> Literal["requeue", "cancel"]:
@@ -215,7 +215,7 @@ def _operation(row: asyncpg.Record) -> Operation:
     dead = None if row["dead_topic"] is None else (row["dead_topic"], row["dead_id"])
     canary = None if row["canary"] is None else msgspec.json.decode(row["canary"], type=Canary)
     match = Filter() if row["filter"] is None else msgspec.json.decode(row["filter"], type=Filter)
-    cancels = None if row["cancels"] is None else msgspec.json.decode(row["cancels"], type=Match)
+    cancels = None if row["cancels"] is None else msgspec.json.decode(row["cancels"], type=JobMatch)
     topic = (row["topic"], row["topic_id"])
     return Operation(
         id=row["id"],

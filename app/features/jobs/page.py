@@ -29,7 +29,7 @@ from app.http.payloads import JSON, stored_type
 from app.http.sight import WHY, as_seen
 from app.kernel import jobs, ledger
 from app.kernel.enqueue.producer import Placed
-from app.kernel.jobs import Place, Shown
+from app.kernel.jobs import JobPlace, JobView
 from app.kernel.model import MAX_TAG_BYTES, Seq
 from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import TEN_YEARS_MS
@@ -79,7 +79,7 @@ async def show_with(request: Request, said: FormReply) -> Response:
     may_name = covers(key)
     policy = await context.policies.queue(name)
     db, topic = context.pools.rest, policy.topic
-    job = next(iter(await jobs.show(db, [Place(topic.name, topic.id, seq)])), None)
+    job = next(iter(await jobs.show(db, [JobPlace(topic.name, topic.id, seq)])), None)
     # The ledger has no index by job: where there is much of it, the page is there before what happened is.
     look, moves = ledger.last(db, topic, seq, MOST_EVENTS + 1), asks_for_live_part(request)
     events = await look if moves else await look_briefly(look)
@@ -149,7 +149,7 @@ def _missing(request: Request, topic: str, error: NotFound) -> Response:
     )
 
 
-def _actions(job: Shown | None) -> frozenset[str]:
+def _actions(job: JobView | None) -> frozenset[str]:
     """What can be done to it, as its state is now; whether it still is, the verb sees."""
     if job is None:
         return frozenset()
@@ -169,7 +169,7 @@ def _actions(job: Shown | None) -> frozenset[str]:
     return frozenset(found)
 
 
-def _texts(job: Shown) -> list[tuple[str, str | None]]:
+def _texts(job: JobView) -> list[tuple[str, str | None]]:
     return [
         ("Key", job.key),
         ("Tag", job.tag),
@@ -180,7 +180,7 @@ def _texts(job: Shown) -> list[tuple[str, str | None]]:
     ]
 
 
-def _times(job: Shown) -> list[tuple[str, int | None]]:
+def _times(job: JobView) -> list[tuple[str, int | None]]:
     return [
         ("Enqueued", job.created_ms),
         ("Changed", job.updated_ms),

@@ -100,18 +100,18 @@ class Redrives(Core):
 
     async def page(
         self, wanted: OperationRequest, behind: Behind, limit: int
-    ) -> tuple[list[jobs.Place], Behind | None]:
+    ) -> tuple[list[jobs.JobPlace], Behind | None]:
         """Where up to `limit` jobs are that would be requeued now, the next in that order, though a page has them by
         seq; and where the next page begins, None behind the last. LISTED jobs are looked at in a place: a page may have
         fewer, or none, and another one follow."""
         searches = _searches(wanted, await self._until(wanted))
-        found: list[jobs.Place] = []
+        found: list[jobs.JobPlace] = []
         at = behind.at
         for stage, search in enumerate(searches[behind.stage :], behind.stage):
             if len(found) == limit:
                 return found, Behind(stage)
             part = await redrive.find(self._engine.pools.rest, search, at, looks=LISTED, limit=limit - len(found))
-            found += [jobs.Place(*search.topic, Seq(seq)) for seq in part.seqs]
+            found += [jobs.JobPlace(*search.topic, Seq(seq)) for seq in part.seqs]
             if part.more:
                 return found, Behind(stage, part.last or at)
             at = SearchPlace()

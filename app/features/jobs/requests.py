@@ -21,7 +21,7 @@ from app.http.context import Context, context_of
 from app.http.route import Call
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Action
-from app.kernel.jobs import Match, Status
+from app.kernel.jobs import JobMatch, Status
 from app.kernel.model import Held, Seq
 from app.kernel.purges import Purges
 from app.kernel.topics.policy import Policy
@@ -30,7 +30,7 @@ from app.kernel.topics.settings import BIGINT_MAX, OnExhausted
 MAX_RATE: Final = 100_000  # jobs a second
 
 
-async def cancel_matching(request: Request, policy: Policy, match: Match) -> CancelCounts:
+async def cancel_matching(request: Request, policy: Policy, match: JobMatch) -> CancelCounts:
     """Cancel the jobs that match at this moment, in batches, with an entry in the audit trail ahead of it: what breaks
     off has done a part. Who asks was let do that; `match` is `must_be_live`."""
     context = context_of(request)
@@ -40,7 +40,7 @@ async def cancel_matching(request: Request, policy: Policy, match: Match) -> Can
     return await context.core(Changes).cancel_matching(policy, match)
 
 
-def cancels(policy: Policy, match: Match, rate: int = 0) -> OperationRequest:
+def cancels(policy: Policy, match: JobMatch, rate: int = 0) -> OperationRequest:
     """A cancel of what matches, as an operation: `rate` jobs a second, 0 for as fast as it goes. Raises
     InvalidRequest."""
     return OperationRequest((policy.topic.name, policy.topic.id), rate=rate, cancels=must_be_live(match))

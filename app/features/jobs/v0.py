@@ -18,7 +18,7 @@ from app.http.route import Call
 from app.http.sight import WHY, as_seen, must_see_what_it_asks
 from app.kernel import jobs
 from app.kernel.forms import as_json
-from app.kernel.jobs import Shown
+from app.kernel.jobs import JobView
 from app.kernel.model import MAX_GROUP, MAX_JOB_KEY, MAX_TAG_BYTES
 from app.kernel.topics.backoff import is_suspect
 from app.kernel.topics.settings import BIGINT_MAX, MAX_TENANT, TEN_YEARS_MS
@@ -114,7 +114,7 @@ async def page(call: Call) -> JobsAnswer:
         raise foreign_cursor()
     match = match_of(given, given.getlist("data"))
     must_see_what_it_asks(call.key, call.topic, match)
-    found = await jobs.listed(
+    found = await jobs.list_page(
         call.context.pools.rest, policy.topic, match, oldest_first=oldest, behind=behind, limit=limit
     )
     items = [JobInFull(**_fields(as_seen(call.key, call.topic, job))) for job in found.jobs]
@@ -128,12 +128,12 @@ async def show(call: Call) -> JobAnswer:
     return answer_of(call, await call.context.core(Changes).show(policy, seq_in(call.request)))
 
 
-def answer_of(call: Call, job: Shown) -> JobAnswer:
+def answer_of(call: Call, job: JobView) -> JobAnswer:
     """A job as its reader may see it."""
     return JobAnswer(topic=job.topic, **_fields(as_seen(call.key, job.topic, job)))
 
 
-def _fields(job: Shown) -> dict[str, Any]:
+def _fields(job: JobView) -> dict[str, Any]:
     """A job's fields, but for those that it has not. Who holds it is shown, but not the lease's id."""
     held = job.state == "leased"
     fields = {

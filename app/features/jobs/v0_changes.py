@@ -26,7 +26,7 @@ from app.http.payloads import JSON, MAX_TYPE_BYTES, TYPE_PATTERN
 from app.http.route import Call
 from app.http.sight import must_see_what_it_asks
 from app.http.v0.records import AppendBody, Record, check_priority, columns_of
-from app.kernel.jobs import Match
+from app.kernel.jobs import JobMatch
 from app.kernel.model import MAX_GROUP, MAX_TAG_BYTES, Seq
 from app.kernel.topics.settings import BIGINT_MAX, TEN_YEARS_MS
 
@@ -200,8 +200,8 @@ def _wanted(body: ChangeBody) -> Change:
     return change
 
 
-def _match(given: CancelFilter) -> Match:
-    return Match(
+def _match(given: CancelFilter) -> JobMatch:
+    return JobMatch(
         states=None if given.state is None else [given.state],
         tenant=given.tenant,
         tag=None if given.tag is None else check_text(given.tag, "tag", MAX_TAG_BYTES),

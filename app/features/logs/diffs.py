@@ -15,8 +15,8 @@ from app.errors import TopicNotFound
 from app.kernel.counts import inspector
 from app.kernel.engine import Core
 from app.kernel.logs import log
-from app.kernel.logs.log import Ask, Extent, Records
-from app.kernel.logs.reads import Diff, Read
+from app.kernel.logs.log import Ask, Diff, Extent, Records
+from app.kernel.logs.readers import Read
 from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import TopicType
 
@@ -171,7 +171,7 @@ class SharedReads:
         key = (topic_id, ask)
         flight = self._flights.get(key)
         # One that began before the topic changed may have missed what its caller was woken for.
-        if flight is None or (flight.mark is not None and self._readers.changed(topic_id, flight.mark)):
+        if flight is None or (flight.mark is not None and self._readers.has_changed(topic_id, flight.mark)):
             flight = self._flights[key] = _Flight()
             flight.task = asyncio.create_task(self._fly(flight, policy, ask))
             flight.task.add_done_callback(lambda _: self._land(key, flight))
@@ -204,7 +204,7 @@ class SharedReads:
             pass
         finally:
             topic_id = policy.topic.id
-            newest = read is not None and not self._readers.changed(topic_id, read.mark)
+            newest = read is not None and not self._readers.has_changed(topic_id, read.mark)
             for parked in self._parked.pop((topic_id, ask)):
                 parked.hand(topic_id, read, newest=newest)
 

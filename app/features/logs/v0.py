@@ -23,8 +23,7 @@ from app.http.v0.dialect import answer
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Action
 from app.kernel.forms import as_json
-from app.kernel.logs.log import Ask, Match, Records
-from app.kernel.logs.reads import Diff
+from app.kernel.logs.log import Ask, Diff, Records, TagMatch
 from app.kernel.model import MAX_TAG_BYTES
 from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import TopicType
@@ -308,17 +307,17 @@ def tombstone(after: int, found: Diff) -> Tombstone | None:
     return Tombstone(first, last, reason, missed, extent.earliest_seq, extent.head_seq)  # type: ignore[arg-type]
 
 
-def match_of(given: str | list[str] | None) -> Match:
+def match_of(given: str | list[str] | None) -> TagMatch:
     """Which tags are meant. Raises InvalidRequest."""
     if given is None:
-        return Match()
+        return TagMatch()
     if isinstance(given, str):
         given = ["tag", "Glob" if given.endswith("*") else "Eq", given]
     match given:
         case ["tag", "Eq", tag]:
-            return Match(tag=check_text(tag, "match", MAX_TAG_BYTES))
+            return TagMatch(tag=check_text(tag, "match", MAX_TAG_BYTES))
         case ["tag", "Glob", pattern] if pattern.endswith("*") and "*" not in pattern[:-1]:
-            return Match(prefix=check_text(pattern[:-1], "match", MAX_TAG_BYTES))
+            return TagMatch(prefix=check_text(pattern[:-1], "match", MAX_TAG_BYTES))
     raise InvalidRequest(
         'match must be ["tag", "Eq", "x"], ["tag", "Glob", "x*"] with its only star at the end, or a text.'
     )

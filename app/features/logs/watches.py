@@ -28,8 +28,7 @@ from app.kernel.counts import inspector
 from app.kernel.engine import Core
 from app.kernel.logs import log as core
 from app.kernel.logs.log import Ask, Extent
-from app.kernel.logs.readers import Parked
-from app.kernel.logs.reads import Read
+from app.kernel.logs.readers import Parked, Read
 from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import TopicType
 

@@ -25,7 +25,7 @@ from app.http.spans import spans_of
 from app.http.v0.dialect import answer, fsync_since
 from app.http.v0.records import AppendBody, LogAppendBody, columns_of
 from app.kernel.enqueue.producer import Placed
-from app.kernel.logs.log import Outcome
+from app.kernel.logs.log import AppendOutcome
 from app.kernel.model import Batch, Seq
 from app.kernel.topics import store, webhooks
 from app.kernel.topics.policy import Policy, check_name, resolve
@@ -140,7 +140,7 @@ async def _append(context: Context, policy: Policy, batch: Batch, size: int, key
     """Append to a log: the seqs, and whether they are those of an earlier batch with the same key."""
     appended = await context.engine.logs.append(policy, batch, size, key)
     seqs = cast("list[Seq]", list(range(appended.first_seq, appended.last_seq + 1)))
-    return seqs, appended.outcome is Outcome.DEDUPED
+    return seqs, appended.outcome is AppendOutcome.DEDUPED
 
 
 async def _find_policy(context: Context, name: str) -> Policy | None:

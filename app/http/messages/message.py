@@ -14,7 +14,7 @@ from app.http.fields import encode, history
 from app.http.payloads import to_base64
 from app.http.sight import WHY
 from app.kernel.forms import PayloadForm, form_of, is_utf8
-from app.kernel.jobs import Shown, Status
+from app.kernel.jobs import JobView, Status
 from app.kernel.model import Job, id_of
 from app.kernel.settle.results import Progress
 from app.kernel.topics.policy import Policy
@@ -102,7 +102,7 @@ def write_claimed(policy: Policy, job: Job, *, base64: bool) -> bytes:
     )
 
 
-def write_message(policy: Policy, job: Shown, *, base64: bool) -> bytes:
+def write_message(policy: Policy, job: JobView, *, base64: bool) -> bytes:
     """A message that somebody looks at. Who holds it is nobody else's business: its lease's id is not shown."""
     held = job.status is Status.PROCESSING
     return (
@@ -129,7 +129,7 @@ def write_message(policy: Policy, job: Shown, *, base64: bool) -> bytes:
     )
 
 
-def _content(job: Shown, *, base64: bool) -> bytes:
+def _content(job: JobView, *, base64: bool) -> bytes:
     if job.hidden:
         return b'"hidden":%b' % encode(WHY)
     return b'%b,"metadata":%b' % (_payload(job.payload, job.content_type, base64=base64), _metadata(job.metadata))
@@ -152,13 +152,13 @@ def _origin(topic: str | None, crashes: int | None) -> bytes:
     return shown + b',"original_crashes":%d' % crashes if crashes else shown
 
 
-def _progress(job: Shown) -> bytes:
+def _progress(job: JobView) -> bytes:
     if job.percent is None:
         return b""
     return b',"progress":%b' % encode(progress_of(Progress(job.percent, job.note, job.progress_ms or 0)))
 
 
-def _names(job: Job | Shown) -> bytes:
+def _names(job: Job | JobView) -> bytes:
     """What it has of key, group and tenant."""
     shown = b"" if job.key is None else b',"key":%b' % encode(job.key)
     if job.group is not None:

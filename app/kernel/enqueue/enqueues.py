@@ -142,7 +142,7 @@ class Enqueues:
         else:
             shares = await self._within(db, policy, policy.bounds, batches)
         taken = merge([batch for batch, share in zip(batches, shares, strict=True) if isinstance(share, list)])
-        return Put(shares, partial(self._added, policy, taken, len(taken), taken.undelayed) if taken else _nobody)
+        return Put(shares, partial(self._added, policy, taken, len(taken), taken.ready_count) if taken else _nobody)
 
     def groups(self) -> dict[str, list[GroupCommit[Any, Any]]]:
         """Its group commits, by verb."""
@@ -164,7 +164,7 @@ class Enqueues:
             return await self._commit_within(policy, policy.bounds, calls)
         seqs = await producer.enqueue(db, topic, batch, ttl_ms=policy.config.ttl_ms)
         self._numbers.count_statement([len(call.batch) for call in calls])
-        self._added(policy, batch, len(batch), batch.undelayed)
+        self._added(policy, batch, len(batch), batch.ready_count)
         shares: list[list[Seq] | BaseException] = []
         start = 0
         for call in calls:
@@ -181,7 +181,7 @@ class Enqueues:
         if taken:
             self._numbers.count_statement([len(batch) for batch in taken])
             added = merge(taken)
-            self._added(policy, added, len(added), added.undelayed)
+            self._added(policy, added, len(added), added.ready_count)
         return shares
 
     async def _within(

@@ -43,7 +43,7 @@ class Limits(msgspec.Struct, frozen=True):
     window_ms: int = 0
 
 
-class Part(msgspec.Struct, frozen=True):
+class AppendPart(msgspec.Struct, frozen=True):
     """One caller's share of an append: so many records, of so many bytes of payload and metadata, and its key."""
 
     records: int
@@ -51,7 +51,7 @@ class Part(msgspec.Struct, frozen=True):
     key: str | None = None
 
 
-class Outcome(Enum):
+class AppendOutcome(Enum):
     """What became of a caller's batch. deduped: its key is known, and what it wrote then counts."""
 
     WRITTEN = "written"
@@ -62,14 +62,16 @@ class Outcome(Enum):
 class Appended(msgspec.Struct, frozen=True):
     """A caller's seqs, contiguous; 0 where the log is full. The log's head and earliest seq are those after all."""
 
-    outcome: Outcome
+    outcome: AppendOutcome
     first_seq: int
     last_seq: int
     head_seq: int
     earliest_seq: int
 
 
-async def append(db: Connection, topic: Topic, batch: Batch, parts: Sequence[Part], limits: Limits) -> list[Appended]:
+async def append(
+    db: Connection, topic: Topic, batch: Batch, parts: Sequence[AppendPart], limits: Limits
+) -> list[Appended]:
     """Append the parts of a batch in order, each whole or not at all. Raises Gone and asyncpg's other errors.
 
     Of the batch, payloads, tags, producers and metadata count. When a log has caps and evicts, what is oldest goes in
@@ -95,7 +97,7 @@ async def append(db: Connection, topic: Topic, batch: Batch, parts: Sequence[Par
     assert row is not None, "a function answers one row always"
     outcomes, firsts, lasts, head, earliest = row
     return [
-        Appended(Outcome(outcome), first, last, head, earliest)
+        Appended(AppendOutcome(outcome), first, last, head, earliest)
         for outcome, first, last in zip(outcomes, firsts, lasts, strict=True)
     ]
 
@@ -133,6 +135,13 @@ class Extent(msgspec.Struct, frozen=True):
     earliest_seq: int  # of what is not too old; head_seq + 1: nothing
     ttl_lost_to: int = 0
     cap_lost_to: int = 0
+
+
+class Diff(msgspec.Struct, frozen=True):
+    """What a reader gets. `extent` is of the same snapshot as the records, where the topic is a log."""
+
+    extent: Extent
+    records: Records
 
 
 async def read(db: Connection, topic: Topic, ask: Ask, ttl_ms: int) -> tuple[Extent, Records] | None:
@@ -202,33 +211,35 @@ async def newest(db: Connection, logs: Sequence[Topic], queues: Sequence[Topic])
     return {row["topic_id"]: row["seq"] for row in rows}
 
 
-class Match(msgspec.Struct, frozen=True):
+class TagMatch(msgspec.Struct, frozen=True):
     """Tags: this one exactly, or those that start with a prefix; neither is every record, tagged or not."""
 
     tag: str | None = None
     prefix: str | None = None
 
 
-class Place(msgspec.Struct, frozen=True):
+class DeletionPlace(msgspec.Struct, frozen=True):
     """Where a deletion goes on."""
 
     tag: str = ""
     seq: int = 0
 
 
-class Deleted(msgspec.Struct, frozen=True):
+class DeletedRecords(msgspec.Struct, frozen=True):
     """What a batch of a deletion did, and where the next one begins; None: there is nothing more."""
 
     count: int
-    next: Place | None
+    next: DeletionPlace | None
 
 
-async def delete(db: Connection, topic: Topic, match: Match, place: Place, *, upto: int, limit: int) -> Deleted:
+async def delete(
+    db: Connection, topic: Topic, match: TagMatch, place: DeletionPlace, *, upto: int, limit: int
+) -> DeletedRecords:
     """Delete up to `limit` records that match, up to a seq, and behind a place. Raises Gone."""
     row = await db.fetchrow(_DELETE, topic.name, topic.id, upto, match.tag, match.prefix, place.tag, place.seq, limit)
     assert row is not None, "a function answers one row always"
     more = row["deleted"] == limit
-    return Deleted(row["deleted"], Place(row["last_tag"], row["last_seq"]) if more else None)
+    return DeletedRecords(row["deleted"], DeletionPlace(row["last_tag"], row["last_seq"]) if more else None)
 
 
 async def trim(db: Connection, topic: Topic, limits: Limits, limit: int) -> int:

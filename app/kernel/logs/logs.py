@@ -14,7 +14,7 @@ from app.kernel.batching import GroupCommit, tried_again
 from app.kernel.counts import inspector
 from app.kernel.enqueue.enqueues import BYTES_OF_A_RECORD, MOST_BYTES
 from app.kernel.logs import log
-from app.kernel.logs.log import Appended, Limits, Match, Outcome, Part, Place
+from app.kernel.logs.log import Appended, AppendOutcome, AppendPart, DeletionPlace, Limits, TagMatch
 from app.kernel.model import Batch, merge
 from app.kernel.settle import exit_rows as exits
 from app.kernel.topics.policy import Policy
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 DELETED_AT_ONCE: Final = 5_000
 
 
-class _Call(msgspec.Struct, frozen=True):
+class _AppendCall(msgspec.Struct, frozen=True):
     policy: Policy
     batch: Batch
-    part: Part
+    part: AppendPart
 
 
 class Logs:
@@ -38,7 +38,7 @@ class Logs:
     def __init__(self, state: EngineState) -> None:
         self._state = state
         self._numbers = Verb(state.metrics, "append")
-        self.group: GroupCommit[_Call, Appended] = GroupCommit(
+        self.group: GroupCommit[_AppendCall, Appended] = GroupCommit(
             self._commit,
             max_waiting=state.max_waiting,
             most=MOST_BYTES,
@@ -54,9 +54,9 @@ class Logs:
         await self._check(policy, batch)
         if self._state.room.most:
             await self._state.room.take(size)
-        part = Part(len(batch), size, key)
+        part = AppendPart(len(batch), size, key)
         try:
-            appended = await self.group.submit(policy.topic.id, _Call(policy, batch, part))
+            appended = await self.group.submit(policy.topic.id, _AppendCall(policy, batch, part))
         except log.Gone:
             # The topic was deleted, and perhaps made anew, through another process.
             self._state.policies.forget(policy.topic.name)
@@ -64,8 +64,8 @@ class Logs:
             if policy.config.type is not TopicType.LOG:
                 raise TopicNotFound(policy.topic.name) from None
             await self._check(policy, batch)
-            appended = await self.group.submit(policy.topic.id, _Call(policy, batch, part))
-        if appended.outcome is Outcome.FULL:
+            appended = await self.group.submit(policy.topic.id, _AppendCall(policy, batch, part))
+        if appended.outcome is AppendOutcome.FULL:
             config = policy.config
             raise TopicFull(
                 f"Topic {policy.topic.name!r} is full.",
@@ -83,7 +83,7 @@ class Logs:
         if policy.schema_version is not None:
             await self._state.checks.must_fit(policy, batch.payloads, batch.content_types)
 
-    async def delete(self, policy: Policy, before: int | None, match: Match) -> int:
+    async def delete(self, policy: Policy, before: int | None, match: TagMatch) -> int:
         """Delete what matches and is below `before` (None: any), as of now, for good: how many.
 
         In batches: appends and readers come in between, and a long deletion that breaks off has done a part. Raises
@@ -95,7 +95,7 @@ class Logs:
             raise TopicNotFound(topic.name)
         upto = state.head_seq if before is None else min(state.head_seq, before - 1)
         count = 0
-        place: Place | None = Place()
+        place: DeletionPlace | None = DeletionPlace()
         try:
             # What is too old was lost before this: readers are told of that, and it is none of what is deleted here.
             limits = Limits(ttl_ms=policy.config.ttl_ms)
@@ -108,7 +108,7 @@ class Logs:
             raise TopicNotFound(topic.name) from None
         return count
 
-    async def delete_jobs(self, policy: Policy, before: int | None, match: Match) -> tuple[int, int]:
+    async def delete_jobs(self, policy: Policy, before: int | None, match: TagMatch) -> tuple[int, int]:
         """Cancel a queue's jobs that match, as of now: how many waited and are deleted for good, and how many are
         leased and were marked, as a cancel does."""
         topic, db = policy.topic, self._state.verbs(policy)
@@ -128,16 +128,16 @@ class Logs:
         await self._state.groups.let_next_through(policy)
         return count, marked
 
-    async def _commit(self, calls: Sequence[_Call]) -> list[Appended | BaseException]:
+    async def _commit(self, calls: Sequence[_AppendCall]) -> list[Appended | BaseException]:
         policy = calls[-1].policy
         batch = merge([call.batch for call in calls])
         parts = [call.part for call in calls]
         shares = await log.append(self._state.verbs(policy), policy.topic, batch, parts, policy.log_limits)
         written = sum(
-            part.records for part, share in zip(parts, shares, strict=True) if share.outcome is Outcome.WRITTEN
+            part.records for part, share in zip(parts, shares, strict=True) if share.outcome is AppendOutcome.WRITTEN
         )
         self._numbers.count_statement([part.records for part in parts])
         if written:
             self._state.metrics.topic(policy.topic.name).appended.add(written)
-            self._state.readers.appended(policy.topic.id, written)
+            self._state.readers.note_append(policy.topic.id, written)
         return list(shares)

@@ -20,14 +20,27 @@ from app.kernel.topics.settings import TopicType
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pools
-    from app.kernel.logs.log import Ask
-    from app.kernel.logs.reads import Read
+    from app.kernel.logs.log import Ask, Diff
     from app.kernel.topics.policy import Policy
 
 POLL_SECONDS: Final = 0.5
 MOST_MARKS: Final = 50_000
 
 log = logging.getLogger(__name__)
+
+
+class Read:
+    """What was read, for all who asked; `mark` is the readers' from when the statement was sent. `shown` is what an
+    edge makes of it, and `alone` the same for those who watch nothing else: whoever is first fills them in."""
+
+    __slots__ = ("alone", "diff", "mark", "policy", "shown")
+
+    def __init__(self, diff: Diff, policy: Policy, mark: int) -> None:
+        self.diff = diff
+        self.policy = policy
+        self.mark = mark
+        self.shown: bytes | None = None
+        self.alone: bytes | None = None
 
 
 class Parked:
@@ -88,7 +101,7 @@ class Readers:
         """What to hand to `wait`: taken before the read that found nothing."""
         return self._now
 
-    def changed(self, topic_id: int, mark: int) -> bool:
+    def has_changed(self, topic_id: int, mark: int) -> bool:
         """Whether the topic is known to have changed since this mark."""
         return self._changes.get(topic_id, self._base) > mark
 
@@ -106,7 +119,7 @@ class Readers:
         seen = reader.seen
         if self._stopping:
             return reader
-        reader.changed.update([topic_id for topic_id in seen if self.changed(topic_id, mark)])
+        reader.changed.update([topic_id for topic_id in seen if self.has_changed(topic_id, mark)])
         if reader.changed:
             return reader
         for topic_id in seen:
@@ -128,7 +141,7 @@ class Readers:
                 if not waited.parked:
                     del self._topics[topic_id]
 
-    def appended(self, topic_id: int, records: int) -> None:
+    def note_append(self, topic_id: int, records: int) -> None:
         """This process has appended so many records: wake the readers, here and elsewhere."""
         self.wake(topic_id)
         self.grown.emit(topic_id, records)
@@ -152,7 +165,7 @@ class Readers:
             if wanted:
                 self.wanted.emit(waited.policy, wanted)
 
-    def parked(self, topic: str) -> int:
+    def waiting_for(self, topic: str) -> int:
         """How many wait for a topic."""
         return sum(len(waited.parked) for waited in self._topics.values() if waited.policy.topic.name == topic)
 

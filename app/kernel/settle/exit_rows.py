@@ -11,7 +11,7 @@ import msgspec
 from app.base.db import sql
 from app.kernel.forms import as_json
 from app.kernel.logs import log
-from app.kernel.logs.log import Limits, Match, Outcome, Part
+from app.kernel.logs.log import AppendOutcome, AppendPart, Limits, TagMatch
 from app.kernel.model import Batch, Budget, Connection, Lane, LeaseId, Topic
 
 _BURY = sql.load(__package__, "bury")
@@ -102,15 +102,17 @@ async def inter(
         producers=[row["producer"] for row in rows],
         metadata=[row["metadata"] for row in rows],
     )
-    parts = [Part(1, len(payload) + len(row["metadata"].encode())) for payload, row in zip(payloads, rows, strict=True)]
+    parts = [
+        AppendPart(1, len(payload) + len(row["metadata"].encode())) for payload, row in zip(payloads, rows, strict=True)
+    ]
     places = [row["ord"] - 1 for row in rows]
     outcomes = [one.outcome for one in await log.append(db, dead_letter, batch, parts, limits)]
-    written = [i for i, outcome in enumerate(outcomes) if outcome is Outcome.WRITTEN]
+    written = [i for i, outcome in enumerate(outcomes) if outcome is AppendOutcome.WRITTEN]
     if written:
         tids, said = [rows[i]["tid"] for i in written], [spent[places[i]].error for i in written]
         await db.fetchval(_INTER, name, tids, said, told)
     seen = Seen(sum(rows[i]["suspect"] for i in written))
-    refused = [places[i] for i, outcome in enumerate(outcomes) if outcome is not Outcome.WRITTEN]
+    refused = [places[i] for i, outcome in enumerate(outcomes) if outcome is not AppendOutcome.WRITTEN]
     if refused:
         await fail(
             db, topic, budget, [_without_room(spent[place], dead_letter) for place in refused], seen=seen, told=told
@@ -188,7 +190,7 @@ class Deleted(msgspec.Struct, frozen=True):
     marked: int
 
 
-async def delete(db: Connection, topic: Topic, match: Match, *, after: int, upto: int, limit: int) -> Deleted:
+async def delete(db: Connection, topic: Topic, match: TagMatch, *, after: int, upto: int, limit: int) -> Deleted:
     """Delete waiting jobs that match, and mark leased ones, looking at up to `limit` jobs with after < seq <= upto."""
     count = ready = marked = 0
     row = None

@@ -112,7 +112,7 @@ class Exits:
             numbers.failed.add(len(part.failed))
             numbers.suspected.add(part.suspects)
             if part.recorded:
-                self._state.readers.appended(target.topic.id, len(part.recorded))
+                self._state.readers.note_append(target.topic.id, len(part.recorded))
         return recorded, failed
 
     async def exhaust(self, policy: Policy, lanes: Sequence[Lane]) -> int:

@@ -13,7 +13,7 @@ from asyncpg.pgproto.pgproto import UUID
 
 from app.base.metrics import Verb
 from app.base.signals import Signal
-from app.kernel.batching import GroupCommit, shown, tried_again
+from app.kernel.batching import GroupCommit, for_caller, tried_again
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Ending, KeyedNackResult, Return
 from app.kernel.model import Held, Job
@@ -234,7 +234,7 @@ class Settlements:
                 lambda: consumer.nack_keyed(db, policy.topic, jobs, how, backoff=policy.config.backoff)
             )
         except Exception as error:
-            return _NONE, shown(error)
+            return _NONE, for_caller(error)
         done, ended, refunded = ({keyed[i] for i in places} for places in (back.done, back.ended, back.refunded))
         out, failure = await self._end_cancelled(policy, [i for i in keyed if i not in done], entries, returns)
         return KeyedNackResult(done | out, ended | out, refunded, back.delays_ms), failure
@@ -250,7 +250,7 @@ class Settlements:
         try:
             leases = await tried_again(lambda: consumer.leases(db, policy.topic, jobs))
         except Exception as error:
-            return set(), shown(error)
+            return set(), for_caller(error)
         marked = {left[i]: ending for i, ending in leases.items() if ending.cancelled}
         return await self._retire(policy, entries, returns, marked)
 
@@ -284,7 +284,7 @@ class Settlements:
             try:
                 done = await tried_again(functools.partial(self._exits.retire, policy, spent))
             except Exception as error:
-                return gone, shown(error)
+                return gone, for_caller(error)
             gone.update(rest[i] for i in done)
         return gone, None
 

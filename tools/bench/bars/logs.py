@@ -8,7 +8,7 @@ import statistics
 import time
 
 from app.kernel.logs import log
-from app.kernel.logs.log import Limits, Part
+from app.kernel.logs.log import AppendPart, Limits
 from app.kernel.model import Batch
 from app.kernel.topics import store
 from app.kernel.topics.policy import DEFAULTS, AskedSettings, resolve
@@ -32,7 +32,7 @@ async def append(bench: Bench, effort: Effort) -> list[Figure]:
     count = max(int(PACE * effort.seconds), 10)
     texts = [data_of(bench.payload) for _ in range(BATCH)]
     whole = Batch(payloads=[text.encode() for text in texts])
-    part = Part(BATCH, sum(map(len, whole.payloads)))
+    part = AppendPart(BATCH, sum(map(len, whole.payloads)))
     rates, bases, reads = [], [], []
     for _ in range(effort.rounds):
         began = time.perf_counter()
