@@ -307,7 +307,7 @@ def depth(times: Sequence[int], held: dict[int, DepthStep]) -> Chart:
         _line("scheduled", "scheduled", count(lambda one: one.scheduled)),
         _line("blocked", "blocked", count(lambda one: one.blocked)),
     ]
-    nothing = "No depth samples in this range."
+    nothing = "No depth samples in this range. They are taken once a minute."
     return Chart("Depth", _data(times, "jobs", lines), "" if held else nothing)
 
 
