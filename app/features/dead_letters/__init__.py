@@ -8,7 +8,7 @@ from typing import Final
 from app.base.keys import Scope
 from app.features.dead_letters import forms, jobs_page, messages, page, v0
 from app.features.dead_letters.failures import FailureReader
-from app.features.dead_letters.requeues import RequeueAnswer, RequeueBody
+from app.features.dead_letters.requeues import RequeueBody
 from app.features.feature import Feature
 from app.http.messages.dialect import MESSAGES
 from app.http.messages.ids import ID
@@ -19,37 +19,31 @@ from app.pages.frame import Page
 from app.pages.permissions import PURGE, REQUEUE, SEE
 
 _CONFLICT: Final = frozenset({409})
+_TOPIC: Final = "/v0/topics/{topic}"
+_OPERATION: Final = "/v0/operations/{id}"
 _of_topic = partial(Route, dialect=V0, refuses=_CONFLICT)
 _operation = partial(Route, dialect=V0, parameters=[v0.ID])
-_messages = partial(Route, dialect=MESSAGES, refuses=_CONFLICT)
+_messages = partial(Route, dialect=MESSAGES, scope=Scope.WRITE, refuses=_CONFLICT)
 
 FEATURE: Final = Feature(
     "dead_letters",
     cores=[FailureReader],
     routes=[
         _of_topic(
-            "POST",
-            "/v0/topics/{topic}/requeue",
-            v0.requeue,
-            dict.fromkeys((200, 202), RequeueAnswer),
-            scope=Scope.WRITE,
-            takes=RequeueBody,
-            verb="requeue",
+            "POST", f"{_TOPIC}/requeue", v0.requeue, v0.COUNTS, scope=Scope.WRITE, takes=RequeueBody, verb="requeue"
         ),
         _of_topic(
             "GET",
-            "/v0/topics/{topic}/operations",
+            f"{_TOPIC}/operations",
             v0.of_topic,
             {200: v0.OperationsAnswer},
             scope=Scope.READ,
             verb="requeue_of_topic",
         ),
-        _operation(
-            "GET", "/v0/operations/{id}", v0.read, {200: v0.OperationAnswer}, scope=Scope.READ, verb="requeue_read"
-        ),
+        _operation("GET", _OPERATION, v0.read, {200: v0.OperationAnswer}, scope=Scope.READ, verb="requeue_read"),
         _operation(
             "POST",
-            "/v0/operations/{id}/cancel",
+            f"{_OPERATION}/cancel",
             v0.cancel,
             {200: v0.OperationAnswer},
             scope=Scope.WRITE,
@@ -57,7 +51,7 @@ FEATURE: Final = Feature(
         ),
         _of_topic(
             "GET",
-            "/v0/topics/{topic}/failures",
+            f"{_TOPIC}/failures",
             v0.failures,
             {200: v0.FailuresAnswer},
             scope=Scope.READ,
@@ -66,28 +60,19 @@ FEATURE: Final = Feature(
         ),
         _of_topic(
             "DELETE",
-            "/v0/topics/{topic}/failures/{cluster}",
+            f"{_TOPIC}/failures/{{cluster}}",
             v0.delete,
             {200: v0.ClusterDeletedAnswer},
             scope=Scope.DELETE,
             parameters=[v0.CLUSTER],
             verb="failures_delete",
         ),
-        _messages(
-            "POST",
-            "/api/messages/{id}/requeue",
-            messages.requeue,
-            {204: None},
-            scope=Scope.WRITE,
-            parameters=[ID],
-            verb="requeue",
-        ),
+        _messages("POST", "/api/messages/{id}/requeue", messages.requeue, {204: None}, parameters=[ID], verb="requeue"),
         _messages(
             "POST",
             "/api/topics/{topic}/requeue",
             messages.requeue_many,
             messages.COUNTS,
-            scope=Scope.WRITE,
             takes=RequeueBody,
             verb="requeue_requeue_many",
         ),

@@ -33,16 +33,17 @@ class PurgeBody(msgspec.Struct, forbid_unknown_fields=True):
     }
     statuses: Annotated[
         list[Literal["pending", "processing", "expired", "failed"]] | None,
-        about("Those of these statuses; of none given, all but failed ones."),
+        about("Messages of these statuses; without any, all but failed ones."),
     ] = None
     cluster: Annotated[
-        ClusterId | None, about("Those of this cluster of failures instead, the topic's dead letters among them.")
+        ClusterId | None, about("Messages of this cluster of failures instead, with the topic's dead letters.")
     ] = None
 
 
 async def requeue(call: Call) -> None:
-    """Put a dead letter back into its topic, and a failed or expired message into its own: with its id, a whole budget
-    and its time to live anew. 404 if it is not out; 409 if a pending message has its key."""
+    """Put a dead letter back into the topic that it came from, or make a failed or expired message pending again: with
+    its id, all its deliveries and a new time to live. 404 if it is none of these; 409 if a pending message has its
+    key."""
     message_id: str = call.request.path_params["id"]
     job = job_of(message_id)
     # A key for its own topic need not be one for its dead letters' topic: `requeue_one` checks the prefixes.
@@ -55,14 +56,14 @@ async def requeue(call: Call) -> None:
 
 
 async def requeue_many(call: Call, body: RequeueBody) -> tuple[int, OperationCount]:
-    """Requeue dead letters, and messages that failed: those of this topic, or those that it holds for others. An
-    operation does it and goes on whoever leaves."""
+    """Requeue failed messages and dead letters: those of this topic, or those that it holds for other topics. An
+    operation does the work; it goes on without its caller."""
     return await requeues.begin(call, body)
 
 
 async def purge(call: Call, body: PurgeBody) -> PurgeAnswer:
-    """Delete a topic's messages by their status, or those that are out by the kind of their errors; for good, those
-    that somebody holds too. The topic stays."""
+    """Delete a topic's messages for good: by their status, or failed ones by the kind of their errors. Messages in
+    flight go too. The topic stays."""
     if body.cluster is not None and body.statuses:
         raise InvalidRequest("statuses or cluster: a cluster's messages are deleted whatever their status.")
     try:

@@ -38,49 +38,51 @@ _CLUSTER: Final = re.compile(r"[0-9a-f]{16}\Z")
 
 
 class RequeueFilter(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Jobs that are out and fit all of this; {} is all of them."""
+    """Failed jobs and dead letters that match all of this; {} matches all."""
 
     error: Annotated[
         Annotated[str, text("A part of it.", most=MAX_ERROR_PART, least=1)] | None,
-        about("A part of their last error, as it stands."),
+        about("A part of the last error, letter by letter."),
     ] = None
     tag: Tag | None = None
-    key: Annotated[Key | None, about("With this key.")] = None
+    key: Annotated[Key | None, about("The job's key.")] = None
     tenant: Annotated[
-        Annotated[str, Meta(max_length=MAX_TENANT)] | None, about("Their tenant, before they went out.")
+        Annotated[str, Meta(max_length=MAX_TENANT)] | None, about("The job's tenant, before it failed.")
     ] = None
     older_than_ms: Annotated[
-        Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None, about("They went out at least so long ago.", 0)
+        Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None, about("The job failed for good at least this long ago.", 0)
     ] = None
-    cluster: Annotated[ClusterId | None, about("Those of this cluster of failures.")] = None
+    cluster: Annotated[ClusterId | None, about("A cluster of failures.")] = None
 
 
 class RequeueCanary(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A few go first, and the rest only if those do well."""
+    """A few jobs go first, and the rest only if these do well."""
 
-    first: Annotated[Annotated[int, Meta(ge=1, le=MAX_SEQS)] | None, about("How many.", 10)] = None
+    first: Annotated[Annotated[int, Meta(ge=1, le=MAX_SEQS)] | None, about("How many go first.", 10)] = None
     stop_at_percent: Annotated[
         Annotated[float, Meta(ge=0, le=100)] | None,
-        about("Stop if more than so many per cent of them are out again.", 10),
+        about("Stop if more than this many per cent of them have failed again.", 10),
     ] = None
     timeout_ms: Annotated[
         Annotated[int, Meta(ge=1, le=86_400_000)] | None,
-        about("Stop if not all of them have come to an end within so long.", 600_000),
+        about("Stop if not all of them have ended within this time.", 600_000),
     ] = None
 
 
 class RequeueBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Which jobs, how fast, and how carefully."""
+    """Which jobs to requeue, how fast, and how carefully."""
 
     RULES: ClassVar[dict[str, Any]] = {"oneOf": [{"required": ["seqs"]}, {"required": ["filter"]}]}
     seqs: Annotated[
         list[Seq] | UnsetType,
-        about("These jobs: by their seqs in this topic, or those that they had here before.", maxItems=MAX_SEQS),
+        about("Seqs of jobs: in this topic, or those that they had here before.", maxItems=MAX_SEQS),
     ] = UNSET
     filter: RequeueFilter | UnsetType = UNSET
-    rate: Annotated[Annotated[int, Meta(ge=0, le=MAX_RATE)] | None, about("Most jobs a second; 0: no bound.", 0)] = None
+    rate: Annotated[
+        Annotated[int, Meta(ge=0, le=MAX_RATE)] | None, about("At most this many jobs a second; 0: no limit.", 0)
+    ] = None
     canary: RequeueCanary | None = None
-    dry_run: Annotated[bool | None, about("Count what matches, and change nothing.", False)] = None
+    dry_run: Annotated[bool | None, about("Count the jobs, and change nothing.", False)] = None
 
 
 class RequeueAnswer(OperationCount):

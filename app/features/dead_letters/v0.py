@@ -13,7 +13,7 @@ from starlette.requests import Request
 from app.errors import InvalidRequest
 from app.features.dead_letters import requeues
 from app.features.dead_letters.failures import SILENCE, Failure, FailureReader
-from app.features.dead_letters.requeues import RequeueBody
+from app.features.dead_letters.requeues import RequeueAnswer, RequeueBody
 from app.features.jobs.operations import Operation
 from app.features.jobs.redrives import Redrives
 from app.features.jobs.requests import OperationCount, find_operation, must_cover_letters
@@ -27,24 +27,25 @@ MAX_OPERATIONS: Final = 20  # of a topic
 _CLUSTER: Final = re.compile(CLUSTER_PATTERN.replace("$", r"\Z"))
 _WHOLE: Final = re.compile(r"-?[0-9]{1,1000}\Z")
 
+COUNTS: Final = dict.fromkeys((200, 202), RequeueAnswer)  # what a requeue answers, by status
 ID: Final = {**path("id", "The operation's id.", {"type": "string"}), "example": "4d0e9d5b-3c1f-4f7a-9a57-2f9f7a1f8f00"}
 LIMIT: Final = query("limit", f"1 to {MAX_CLUSTERS} clusters, clamped.", {"type": "integer", "default": 20})
 SINCE: Final = query(
     "since",
-    "Only what went out from then on: an RFC 3339 time with its offset.",
+    "Only jobs that failed for good from then on: an RFC 3339 time with its offset.",
     {"type": "string", "format": "date-time"},
 )
 CLUSTER: Final = path(
     "cluster",
-    "The cluster, as the list of failures has it.",
+    "The cluster's id, as the list of failures has it.",
     {"type": "string", "pattern": CLUSTER_PATTERN},
 )
 
 
 class OperationSoFar(msgspec.Struct):
-    """A requeue or cancel of many jobs, so far. Times are in ms since 1970. `skipped`: jobs that somebody else took
-    meanwhile, whose key a pending job has, or whose topic is gone. `failed_again`: of the canary's. Of a cancel: `gone`
-    and `marked`, as POST …/cancel counts them."""
+    """A requeue or cancel of many jobs, so far. Times are in ms since 1970. `skipped`: jobs that another call changed
+    meanwhile, whose key a pending job has, or whose topic is gone. `failed_again`: of the canary's jobs. Of a cancel:
+    `gone` and `marked`, as POST …/cancel counts them."""
 
     id: str
     topic: str
@@ -70,7 +71,7 @@ class OperationAnswer(OperationSoFar):
 
 
 class OperationsAnswer(msgspec.Struct):
-    """A topic's requeues and cancels, those under way before others, the newest first."""
+    """A topic's requeues and cancels: those under way first, then the newest first."""
 
     topic: str
     operations: Annotated[list[OperationSoFar], about(f"{MAX_OPERATIONS} at most.")]
@@ -93,8 +94,8 @@ class FailedJob(msgspec.Struct):
 
 
 class FailureCluster(msgspec.Struct, kw_only=True):
-    """Jobs that are out, and whose errors are of one kind. `title` is what these have in common; `count` is exact
-    unless at_least is true. Times are when its first and its last job went out, in ms since 1970."""
+    """Failed jobs and dead letters whose errors are of one kind. `title` is what the errors have in common; `count` is
+    exact unless at_least is true. Times are those of the first and the last failure, in ms since 1970."""
 
     cluster: Annotated[str, Meta(extra_json_schema={"pattern": CLUSTER_PATTERN})]
     title: str
@@ -107,7 +108,7 @@ class FailureCluster(msgspec.Struct, kw_only=True):
 
 
 class FailuresAnswer(msgspec.Struct):
-    """Clusters, the largest first. more: there may be others."""
+    """Clusters, the largest first. `more`: there may be others."""
 
     topic: str
     failures: list[FailureCluster]
@@ -119,38 +120,38 @@ class ClusterDeletedAnswer(msgspec.Struct):
 
     topic: str
     cluster: str
-    deleted: Annotated[int, about("Those that were out by then, whoever held them.")]
+    deleted: Annotated[int, about("Jobs that were in the cluster by then, leased ones too.")]
 
 
 async def requeue(call: Call, body: RequeueBody) -> tuple[int, OperationCount]:
-    """Requeue dead letters, and jobs that failed, with a whole budget: those of this topic, or those that it holds for
-    others. An operation does it and goes on whoever leaves."""
+    """Requeue failed jobs and dead letters, with all their deliveries ahead of them: those of this topic, or those that
+    it holds for other topics. An operation does the work; it goes on without its caller."""
     return await requeues.begin(call, body)
 
 
 async def of_topic(call: Call) -> OperationsAnswer:
-    """The requeues and cancels of a topic that are under way, and those that ended last; of these, 1,000 of all topics'
-    are looked at."""
+    """A topic's requeues and cancels: those under way, and the last ones that ended. Of the latter, the newest 1,000 of
+    all topics are searched."""
     await call.queue()
     found = await call.context.core(Redrives).of_topic(call.topic, MAX_OPERATIONS)
     return OperationsAnswer(call.topic, [OperationSoFar(**_fields(one)) for one in found])
 
 
 async def read(call: Call) -> OperationAnswer:
-    """How far a requeue or cancel is. It is kept for 14 days after its end."""
+    """How far a requeue or cancel is. Operations are kept for 14 days after their end."""
     return OperationAnswer(**_fields(await _operation(call)))
 
 
 async def cancel(call: Call) -> OperationAnswer:
-    """Ask a requeue or cancel to end after the batch that it is at. What it has done stays done."""
+    """Stop a requeue or cancel after the batch that it is at. Jobs that it has changed stay changed."""
     found = await _operation(call)
     ending = await call.context.core(Redrives).cancel(found.id, call.context.access.actor(call.request))
     return OperationAnswer(**_fields(ending or found))
 
 
 async def failures(call: Call) -> FailuresAnswer:
-    """What a queue's jobs have failed with that are out, by the kind of the error: those that failed in place, its dead
-    letters, and those that are in it as a dead-letter topic."""
+    """What a queue's jobs have failed with, by the kind of the error: jobs that failed in place, the queue's dead
+    letters, and dead letters that it holds for other topics."""
     limit, since = _parse_query(call.request)
     policy = await call.queue()
     must_cover_letters(call.key, policy)
@@ -159,7 +160,7 @@ async def failures(call: Call) -> FailuresAnswer:
 
 
 async def delete(call: Call) -> ClusterDeletedAnswer:
-    """Delete the jobs of a cluster that are out by now, for good, those that somebody holds too."""
+    """Delete the jobs that are in a cluster by now for good, leased ones too."""
     cluster: str = call.request.path_params["cluster"]
     if _CLUSTER.match(cluster) is None:
         raise InvalidRequest("A cluster's id has 16 hex digits, as the list of failures shows it.")

@@ -22,7 +22,7 @@ from app.features.explain.reasons import Reason, ReasonCode
 from app.features.jobs import filters, job_parts
 from app.features.jobs.changes import Change, Changes, Payload, no_job
 from app.features.jobs.requests import Leases, release, requeue_one
-from app.features.results.outcomes import Outcome, Outcomes
+from app.features.results.outcomes import JobOutcome, Outcomes
 from app.http.context import Context, context_of
 from app.http.fields import seq_in
 from app.http.payloads import JSON, stored_type
@@ -189,7 +189,7 @@ def _times(job: JobView) -> list[tuple[str, int | None]]:
     ]
 
 
-def _result(outcome: Outcome | None) -> partial[job_parts.PayloadView] | None:
+def _result(outcome: JobOutcome | None) -> partial[job_parts.PayloadView] | None:
     return None if outcome is None or outcome.result is None else partial(_json, outcome.result)
 
 

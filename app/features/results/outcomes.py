@@ -1,7 +1,7 @@
-"""What became of a job, and who waits to learn it. docs/results.md.
+"""What became of a job, and callers that wait for its end. docs/results.md.
 
-Waiting costs the database little: an ack of this process wakes at once who waits for its job; for all others, one
-statement looks every POLL_SECONDS, for all jobs that are waited for together.
+Waiting costs the database little: an ack in this process wakes the callers that wait for its job at once. For all
+others, one statement every POLL_SECONDS looks for the ends of all jobs that anybody waits for.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ AT_ONCE: Final = 1_000  # jobs of one statement
 PENDING: Final = "pending"
 COMPLETED: Final = "completed"
 DEAD_LETTERED: Final = "dead_lettered"
-# How the ledger calls the ends of jobs that are gone; deleted, where nothing was their end before.
+# The ledger's events that end a job; deleted is the end of a job that had not ended before.
 ENDS: Final = {
     "acked": COMPLETED,
     "dead_lettered": DEAD_LETTERED,
@@ -39,13 +39,13 @@ ENDS: Final = {
 log = logging.getLogger(__name__)
 
 
-class Outcome(Hideable, frozen=True):
+class JobOutcome(Hideable, frozen=True):
     """What became of a job. Times are in ms since 1970.
 
-    `state` is pending, or its end; `at_ms` is when that was. `result` is the text of JSON, None where a job was
-    completed without one; `expires_ms` until when it is kept, None for ever. `letter`: the topic and seq of a dead
-    letter that is still there. `progress`: of a pending job, as far as its holder has said. `hidden`: the result is,
-    from whoever looks.
+    `state`: pending, or how it ended; `at_ms`: when it ended. `result`: the text of JSON, None for a job that was
+    completed without one; `expires_ms`: until when it is kept, None for ever. `letter`: the topic and seq of the dead
+    letter, if that is still there. `progress`: of a pending job, if its holder says so. `hidden`: the reader may not
+    see the result.
     """
 
     SECRET: ClassVar = {"result": None}
@@ -61,14 +61,14 @@ class Outcome(Hideable, frozen=True):
 
 
 class Outcomes(Core):
-    """Tells what became of jobs, and parks who waits until something has."""
+    """Finds out what became of jobs, and parks callers until something has."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-        self._waited: dict[tuple[int, int], tuple[Topic, set[asyncio.Event]]] = {}
+        self._waiting: dict[tuple[int, int], tuple[Topic, set[asyncio.Event]]] = {}
         self._poll = Loop("look for the ends of jobs", self._look_for_ends, POLL_SECONDS, first=POLL_SECONDS)
         self._stopping = False
-        engine.settlements.settled.subscribe(self._ended)
+        engine.settlements.settled.subscribe(self._note_settled)
 
     async def of(
         self,
@@ -78,16 +78,16 @@ class Outcomes(Core):
         *,
         covers: Callable[[str], bool],
         last: Sequence[Event] | None = None,
-    ) -> Outcome | None:
-        """What became of a job; while it is pending, wait so long. None if nothing is kept of it.
+    ) -> JobOutcome | None:
+        """What became of a job, after waiting up to `seconds` while it is pending. None if nothing is kept of it.
 
-        Where it is as a dead letter, and what was handed in for it there, is told if `covers` that topic. `last`: its
-        events, the newest first, for who has read them already and does not wait; two are enough.
+        The place of its dead letter, and the result of that, are included if the caller's key `covers` that topic.
+        `last`: the job's events, the newest first, from callers that have read them and don't wait; two are enough.
         """
         if seconds <= 0:
             return await self._look(policy, seq, covers, last)
         give_up = time.monotonic() + seconds
-        with self._parked(policy.topic, seq) as woken:  # before the look: no end between the two goes unheard
+        with self._park(policy.topic, seq) as woken:  # before the look, so that no end in between is missed
             outcome = await self._look(policy, seq, covers)
             while (
                 outcome is not None
@@ -105,13 +105,13 @@ class Outcomes(Core):
             return outcome
 
     def count(self) -> int:
-        """How many wait."""
-        return sum(len(events) for _, events in self._waited.values())
+        """How many callers wait."""
+        return sum(len(events) for _, events in self._waiting.values())
 
     def stop(self) -> None:
-        """Send away all who wait; nobody waits any more."""
+        """Answer all callers that wait. From now on nobody waits."""
         self._stopping = True
-        self._wake(list(self._waited))
+        self._wake(list(self._waiting))
 
     async def drain(self) -> None:
         """Stop looking."""
@@ -119,70 +119,70 @@ class Outcomes(Core):
 
     async def _look(
         self, policy: Policy, seq: int, covers: Callable[[str], bool], last: Sequence[Event] | None = None
-    ) -> Outcome | None:
+    ) -> JobOutcome | None:
         db, topic = self._engine.pools.rest, policy.topic
         row = await store.job(db, topic, policy.budget, seq)
         if row is not None and row.state in {"failed", "expired", "cancelled"}:
             ends = {"failed": row.updated_ms, "expired": row.expires_ms, "cancelled": row.visible_ms}
-            return Outcome(row.state, ends[row.state] or row.updated_ms, error=row.last_error)
+            return JobOutcome(row.state, ends[row.state] or row.updated_ms, error=row.last_error)
         if row is not None:
-            return Outcome(PENDING, progress=row.progress)
+            return JobOutcome(PENDING, progress=row.progress)
         found = await results.find(db, topic, seq)
         if found is not None and covers(found.topic):
             if not found.kept:
                 return None
-            return Outcome(COMPLETED, found.completed_ms, result=found.result, expires_ms=found.expires_ms)
+            return JobOutcome(COMPLETED, found.completed_ms, result=found.result, expires_ms=found.expires_ms)
         for place in (await jobs.letters(db, [(topic.id, seq)])).values():
             for one in await jobs.show(db, [place]):
                 letter = (one.topic, one.seq) if covers(one.topic) else None
-                return Outcome(DEAD_LETTERED, one.dlq_moved_ms, error=one.last_error, letter=letter)
+                return JobOutcome(DEAD_LETTERED, one.dlq_moved_ms, error=one.last_error, letter=letter)
         return _last(await ledger.last(db, topic, seq, 2) if last is None else last)
 
     @contextlib.contextmanager
-    def _parked(self, topic: Topic, seq: int) -> Iterator[asyncio.Event]:
+    def _park(self, topic: Topic, seq: int) -> Iterator[asyncio.Event]:
         woken, place = asyncio.Event(), (topic.id, seq)
-        self._waited.setdefault(place, (topic, set()))[1].add(woken)
+        self._waiting.setdefault(place, (topic, set()))[1].add(woken)
         try:
             self._poll.start()
             yield woken
         finally:
-            events = self._waited[place][1]
+            events = self._waiting[place][1]
             events.discard(woken)
             if not events:
-                del self._waited[place]
+                del self._waiting[place]
 
-    def _ended(self, topic_id: int, seqs: Sequence[int]) -> None:
-        """This process has settled jobs: perhaps they have come to their end."""
-        if self._waited:
-            self._wake([(topic_id, seq) for seq in seqs if (topic_id, seq) in self._waited])
+    def _note_settled(self, topic_id: int, seqs: Sequence[int]) -> None:
+        """This process has settled these jobs, which may have ended."""
+        if self._waiting:
+            self._wake([(topic_id, seq) for seq in seqs if (topic_id, seq) in self._waiting])
 
     def _wake(self, places: Sequence[tuple[int, int]]) -> None:
         for place in places:
-            for woken in self._waited[place][1]:
+            for woken in self._waiting[place][1]:
                 woken.set()
 
     async def _look_for_ends(self) -> float | None:
-        places = list(self._waited)
+        places = list(self._waiting)
         for start in range(0, len(places), AT_ONCE):
             await self._poll_some(places[start : start + AT_ONCE])
         return None if places else REST
 
     async def _poll_some(self, places: Sequence[tuple[int, int]]) -> None:
-        known = [(place, self._waited[place][0]) for place in places if place in self._waited]
+        known = [(place, self._waiting[place][0]) for place in places if place in self._waiting]
         live = await results.unended(self._engine.pools.rest, [(topic, place[1]) for place, topic in known])
-        self._wake([place for i, (place, _) in enumerate(known) if i not in live and place in self._waited])
+        self._wake([place for i, (place, _) in enumerate(known) if i not in live and place in self._waiting])
 
 
-def _last(events: Sequence[Event]) -> Outcome | None:
-    """What the ledger says of a job that is gone, the newest event first: its end, before it was deleted or swept."""
+def _last(events: Sequence[Event]) -> JobOutcome | None:
+    """How a job that is gone ended, by its events, the newest first: before it was deleted or swept."""
     if not events:
         return None
     end, *before = events
     if end.event == "deleted" and before and before[0].event in {"failed", "expired"}:
         end = before[0]
     if end.event == "requeued" and not (end.detail or "").startswith("to "):
-        return Outcome(PENDING)  # it has just come back
+        return JobOutcome(PENDING)  # it has just come back
     state = ENDS.get(end.event)
     if state is None or (state == COMPLETED and end.until_ms is not None):
-        return None  # there was a result, and it is kept no longer
-    return Outcome(state, end.at_ms, error=end.detail if state == "failed" else None)
+        return None  # its result is kept no longer
+    return JobOutcome(state, end.at_ms, error=end.detail if state == "failed" else None)

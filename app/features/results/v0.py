@@ -1,4 +1,4 @@
-"""GET /v0/topics/:topic/jobs/:seq/result: what a worker handed in, or how the job ended otherwise."""
+"""GET /v0/topics/:topic/jobs/:seq/result: the result of a job, or how it ended otherwise."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.requests import Request
 from app.base.keys import covers
 from app.errors import InvalidRequest, Unauthorized
 from app.features.explain.v0 import unknown
-from app.features.results.outcomes import COMPLETED, PENDING, Outcome, Outcomes
+from app.features.results.outcomes import COMPLETED, PENDING, JobOutcome, Outcomes
 from app.http.bounds import about
 from app.http.calls import count_as
 from app.http.departure import while_connected
@@ -25,7 +25,7 @@ from app.kernel.topics.policy import Policy
 MAX_WAIT_MS: Final = 60_000
 WAIT_MS: Final = query(
     "wait_ms",
-    "For how long to wait for the job's end, in ms.",
+    "How long to wait for the job's end, in ms.",
     {"type": "integer", "minimum": 0, "maximum": MAX_WAIT_MS, "default": 0},
 )
 PARAMETERS: Final = (SEQ, WAIT_MS)
@@ -35,11 +35,11 @@ STATES: Final = (
 )
 _MILLIS: Final = re.compile(r"[0-9]{1,6}\Z")
 
-State = Annotated[str, about("pending: it waits, or is worked on. Else how it ended.", enum=list(STATES))]
+State = Annotated[str, about("pending: it waits or runs. Else how it ended.", enum=list(STATES))]
 
 
 class ShownProgress(msgspec.Struct):
-    """How far the holder of a lease says it is, and since when, in ms since 1970."""
+    """How far the holder of the lease says it is, and since when, in ms since 1970."""
 
     percent: int
     note: str | None
@@ -47,30 +47,30 @@ class ShownProgress(msgspec.Struct):
 
 
 class DeadLetterPlace(msgspec.Struct):
-    """Which job it is now."""
+    """The job that it is now, as a dead letter."""
 
     topic: str
     seq: int
 
 
 class ResultAnswer(msgspec.Struct, kw_only=True):
-    """What became of a job. Times are in ms since 1970; what it does not have is left out."""
+    """What became of a job. Times are in ms since 1970. Fields that don't apply are left out."""
 
     topic: str
     seq: int
     state: State
-    result: Annotated[Raw | UnsetType, about("Of a completed job: what was handed in, null if nothing was.")] = UNSET
-    hidden: Annotated[str | UnsetType, about("Why the result of a completed one is not shown.")] = UNSET
+    result: Annotated[Raw | UnsetType, about("The result of a completed job, null if it has none.")] = UNSET
+    hidden: Annotated[str | UnsetType, about("Why the result is not shown.")] = UNSET
     completed_at: int | UnsetType = UNSET
     expires_at: Annotated[int | UnsetType | None, about("Until when the result is kept; null: for ever.")] = UNSET
-    ended_at: Annotated[int | UnsetType, about("When it ended otherwise.")] = UNSET
-    error: Annotated[str | UnsetType | None, about("What went wrong last; null: nobody said.")] = UNSET
-    dead_letter: Annotated[DeadLetterPlace | UnsetType, about("Where it is now.")] = UNSET
-    progress: Annotated[ShownProgress | UnsetType, about("Of a pending job, if its holder says so.")] = UNSET
+    ended_at: Annotated[int | UnsetType, about("When a job ended that was not completed.")] = UNSET
+    error: Annotated[str | UnsetType | None, about("Its last error; null: it has none.")] = UNSET
+    dead_letter: Annotated[DeadLetterPlace | UnsetType, about("Where the dead letter is.")] = UNSET
+    progress: Annotated[ShownProgress | UnsetType, about("Of a pending job, if its holder reports it.")] = UNSET
 
 
 async def result(call: Call) -> ResultAnswer:
-    """What a job was completed with, or how it ended otherwise; with `wait_ms`, wait so long for its end."""
+    """The result of a job, or how it ended otherwise. With `wait_ms`, waits up to that long for its end."""
     policy, seq = await call.queue(), seq_in(call.request)
     outcome = await _find_outcome(call, policy, seq, _parse_wait_ms(call.request))
     if outcome is None:
@@ -79,20 +79,20 @@ async def result(call: Call) -> ResultAnswer:
 
 
 def _parse_wait_ms(request: Request) -> int:
-    """For how long the caller would wait. Raises InvalidRequest."""
+    """How long the caller waits. Raises InvalidRequest."""
     given = request.query_params.get("wait_ms", "0")
     if _MILLIS.match(given) is None or int(given) > MAX_WAIT_MS:
         raise InvalidRequest(f"wait_ms must be 0 to {MAX_WAIT_MS}.")
     return int(given)
 
 
-async def _find_outcome(call: Call, policy: Policy, seq: int, wait_ms: int) -> Outcome | None:
-    """What became of a job, waiting for it for as long as the caller stays. None if nothing is kept of it.
-    Raises ClientDisconnect, and Unauthorized where the key is good no longer."""
+async def _find_outcome(call: Call, policy: Policy, seq: int, wait_ms: int) -> JobOutcome | None:
+    """What became of a job, after waiting for as long as the caller stays. None if nothing is kept of it. Raises
+    ClientDisconnect, and Unauthorized if the key has become invalid meanwhile."""
     request, outcomes, covered = call.request, call.context.core(Outcomes), covers(call.key)
     if not wait_ms:
         return await outcomes.of(policy, seq, covers=covered)
-    count_as(request, "result_wait")  # its time is the wait's
+    count_as(request, "result_wait")  # its duration is the wait's
     await request.body()
     outcome = await while_connected(request, outcomes.of(policy, seq, wait_ms / 1000, covers=covered))
     if not call.context.access.still_good(call.key):
@@ -100,7 +100,7 @@ async def _find_outcome(call: Call, policy: Policy, seq: int, wait_ms: int) -> O
     return outcome
 
 
-def _answer(topic: str, seq: int, outcome: Outcome) -> ResultAnswer:
+def _answer(topic: str, seq: int, outcome: JobOutcome) -> ResultAnswer:
     answer = ResultAnswer(topic=topic, seq=seq, state=outcome.state)
     if outcome.state == PENDING:
         if (progress := outcome.progress) is not None:
