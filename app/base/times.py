@@ -16,6 +16,16 @@ _SHOWN: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_0
 _TOLD: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
+def ms_of(time: datetime) -> int:
+    """A time in ms since 1970."""
+    return int(time.timestamp() * 1000)
+
+
+def ms_or_none(time: datetime | None) -> int | None:
+    """The same; None for None."""
+    return None if time is None else ms_of(time)
+
+
 def rfc3339(ms: int) -> str:
     """A time in ms since 1970, in UTC, to the millisecond."""
     return (EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")

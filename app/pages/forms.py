@@ -73,13 +73,3 @@ def instant_of(text: str, field: str) -> datetime:
         return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     except (ValueError, OverflowError, OSError):
         raise InvalidRequest("This is no time, such as 2026-01-31T09:00:00Z.", {"field": field}) from None
-
-
-def ms(time: datetime) -> int:
-    """A time in ms since 1970."""
-    return int(time.timestamp() * 1000)
-
-
-def ms_or_none(time: datetime | None) -> int | None:
-    """The same; None for None."""
-    return None if time is None else ms(time)

@@ -13,13 +13,14 @@ from starlette.responses import Response
 
 from app.base.keys import Scope
 from app.base.outages import TOO_SLOW
+from app.base.times import ms_of
 from app.errors import InvalidRequest
 from app.features.saved_views import page as saved
 from app.http.context import context_of
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Action, Entry
 from app.kernel.topics.settings import BIGINT_MAX
-from app.pages.forms import TypedForm, form_with_fault, instant_of, ms
+from app.pages.forms import TypedForm, form_with_fault, instant_of
 from app.pages.render import page
 
 MOST: Final = 50
@@ -118,7 +119,7 @@ def _row(entry: Entry) -> AuditRow:
     kind = entry.action.partition(".")[0]
     base = _HREFS.get("topic" if kind in _OF_TOPICS else kind, "") if entry.action not in _ENDS else ""
     return AuditRow(
-        at_ms=ms(entry.at),
+        at_ms=ms_of(entry.at),
         action=entry.action,
         subject=entry.subject,
         href=base + quote(entry.subject, safe="") if base else "",

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from app.base.times import ms_of
 from app.http.fields import CURSOR, PAGE_SIZE, cursor_of, cursor_to, page_size, time_of
 from app.http.openapi import query
 from app.http.route import Call
@@ -70,7 +71,7 @@ async def page(call: Call) -> AuditAnswer:
 def _body_of(entry: Entry) -> AuditEntry:
     return AuditEntry(
         id=entry.id,
-        at=int(entry.at.timestamp() * 1000),
+        at=ms_of(entry.at),
         actor=entry.actor,
         actor_name=entry.actor_name,
         address=entry.address,

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 from starlette.requests import Request
 
+from app.base.times import ms_of
 from app.errors import NotAQueue, TopicNotFound
 from app.features.archive import archive
 from app.features.archive.archive import ArchivePart
@@ -151,7 +152,7 @@ async def _good(request: Request, source: Policy) -> Good | None:
     db, topic, config = context_of(request).pools.rest, source.topic, source.config
     if config.replayable and allows(request, SEE_COMPLETED, topic.name):
         for done in await archive.page(db, topic, ArchivePart(config.replay_window_ms), 1):
-            completed_ms = int(done.finished_at.timestamp() * 1000)
+            completed_ms = ms_of(done.finished_at)
             return Good(topic.name, done.seq, completed_ms, done.payload, done.content_type)
     match = JobMatch(states=("ready", "scheduled", "leased"))
     found = await jobs.find(db, topic, match, oldest_first=False, behind=BIGINT_MAX, limit=WAITING)

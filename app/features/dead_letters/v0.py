@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
+from app.base.times import ms_of, ms_or_none
 from app.errors import InvalidRequest
 from app.features.dead_letters import requeues
 from app.features.dead_letters.failures import SILENCE, Failure, FailureReader
@@ -214,7 +215,7 @@ def _fields(one: Operation) -> dict[str, Any]:
         "failed_again": one.failed_again,
         "rate": one.wanted.rate,
         "cancelled": one.cancelled,
-        "started_at": int(one.started_at.timestamp() * 1000),
-        "ended_at": None if one.ended_at is None else int(one.ended_at.timestamp() * 1000),
+        "started_at": ms_of(one.started_at),
+        "ended_at": ms_or_none(one.ended_at),
         "requested_by": one.actor[0],
     }

@@ -12,6 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.base.times import ms_of
 from app.errors import InvalidRequest, NotFound, TooMuchToRead, TopicNotFound
 from app.features.explain.store import Pasts
 from app.http.context import Context, context_of
@@ -23,7 +24,7 @@ from app.kernel.jobs import Statuses
 from app.kernel.ledger import PAST_STATES, Past, PastJob
 from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import BIGINT_MAX
-from app.pages.forms import instant_of, ms
+from app.pages.forms import instant_of
 from app.pages.frame import tabs
 from app.pages.render import page
 
@@ -94,9 +95,9 @@ async def show(request: Request) -> Response:
     if given:
         try:
             instant = instant_of(given, "at")
-            if ms(instant) > now_ms:
+            if ms_of(instant) > now_ms:
                 raise InvalidRequest("This is still to come.")
-            at_ms = ms(instant)
+            at_ms = ms_of(instant)
             past = await context.core(Pasts).at(policy.topic, instant)
             (statuses,) = await jobs.statuses(context.pools.rest, [policy.topic])
             compared = _comparison(past, await context.core(Levels).look_at(policy), statuses)
@@ -127,7 +128,7 @@ async def _then(context: Context, policy: Policy, instant: datetime, state: str,
     if state not in PAST_STATES:
         raise InvalidRequest(f"state is one of {', '.join(PAST_STATES)}.")
     found = await context.core(Pasts).jobs_at(policy.topic, instant, state=state, behind=behind, limit=MOST + 1)
-    after = {"at": ms(instant), "state": state, "after": found[MOST - 1].seq} if len(found) > MOST else {}
+    after = {"at": ms_of(instant), "state": state, "after": found[MOST - 1].seq} if len(found) > MOST else {}
     return Then(state, found[:MOST], f"?{urlencode(after)}" if after else "")
 
 

@@ -12,6 +12,7 @@ import asyncpg
 import msgspec
 
 from app.base.db import sql
+from app.base.times import ms_of
 from app.errors import NotFound, TooMuchToRead, Unavailable
 from app.kernel import ledger
 from app.kernel.counts.inspector import Lows
@@ -184,6 +185,6 @@ class Pasts(Core):
 
 
 def _must_be_shown(instant: datetime, from_ms: int) -> None:
-    at_ms = int(instant.timestamp() * 1000)
+    at_ms = ms_of(instant)
     if at_ms < from_ms:
         raise NotFound("Nothing is kept of what happened so long ago.", {"at": at_ms, "from": from_ms})

@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 
 from app.base.keys import covers
+from app.base.times import ms_of
 from app.errors import InvalidRequest, NotFound
 from app.features.explain.explain import Explain
 from app.features.explain.reasons import Reason, ReasonCode
@@ -195,7 +196,7 @@ async def as_of(call: Call) -> AsOfAnswer:
     past = await call.context.core(Pasts).at(policy.topic, instant)
     return AsOfAnswer(
         topic=call.topic,
-        at=int(instant.timestamp() * 1000),
+        at=ms_of(instant),
         ready=past.ready,
         in_flight=past.in_flight,
         scheduled=past.scheduled,
@@ -224,7 +225,7 @@ async def jobs_as_of(call: Call) -> JobsThenAnswer:
         for one in found[:limit]
     ]
     following = cursor_to({"behind": jobs[-1].seq}) if len(found) > limit else None
-    return JobsThenAnswer(call.topic, int(instant.timestamp() * 1000), jobs, following)
+    return JobsThenAnswer(call.topic, ms_of(instant), jobs, following)
 
 
 async def history(call: Call) -> HistoryAnswer:

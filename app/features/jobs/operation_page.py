@@ -8,6 +8,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from app.base.times import ms_of, ms_or_none
 from app.errors import NotFound
 from app.features.jobs import filters
 from app.features.jobs.operations import Operation, OperationState
@@ -15,7 +16,6 @@ from app.features.jobs.redrives import Redrives
 from app.features.jobs.requests import find_operation
 from app.http.context import context_of
 from app.kernel.topics.policy import check_name
-from app.pages.forms import ms, ms_or_none
 from app.pages.frame import tabs
 from app.pages.permissions import CHANGE_JOBS, REQUEUE, SEE, Permission, allows, must_be_allowed
 from app.pages.render import page
@@ -49,7 +49,7 @@ async def show(request: Request) -> Response:
         parts=[("in-flight", found.done), ("blocked", found.skipped), ("rest", rest)],
         rest=rest,
         rest_ms=rest * 1_000 // rate if rate and found.state is OperationState.RUNNING else None,
-        started_ms=ms(found.started_at),
+        started_ms=ms_of(found.started_at),
         ended_ms=ms_or_none(found.ended_at),
         by=found.actor[1] or found.actor[0],
         may_cancel=allows(request, _needed(found), name),

@@ -10,12 +10,13 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from app.base.keys import Scope, scopes_of
+from app.base.times import ms_of, ms_or_none
 from app.errors import InvalidRequest
 from app.features.people import rights
 from app.http.context import context_of
 from app.http.signin import api_keys
 from app.http.signin.api_keys import KeyState, NewKey, StoredKey
-from app.pages.forms import FAULTS, TypedForm, form_with_fault, ms, ms_or_none
+from app.pages.forms import FAULTS, TypedForm, form_with_fault
 from app.pages.permissions import CHANGE_KEYS, allows
 from app.pages.render import page
 from app.pages.session import fields_of
@@ -140,7 +141,7 @@ def _row(kept: StoredKey) -> KeyRow:
         prefixes=kept.prefixes,
         tenant=kept.tenant,
         hides_payloads=kept.hides_payloads,
-        created_ms=ms(kept.created_at),
+        created_ms=ms_of(kept.created_at),
         created_by=kept.created_by,
         rotated_ms=ms_or_none(kept.rotated_at),
         expires_ms=ms_or_none(kept.expires_at),

@@ -9,13 +9,14 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from app.base.times import ms_of
 from app.errors import InvalidRequest
 from app.features.people import rights
 from app.http.context import context_of
 from app.http.signin import users
 from app.http.signin.people import Right
 from app.http.signin.users import Account
-from app.pages.forms import FAULTS, TypedForm, form_with_fault, ms
+from app.pages.forms import FAULTS, TypedForm, form_with_fault
 from app.pages.permissions import CHANGE_USERS, allows
 from app.pages.render import page
 from app.pages.session import fields_of
@@ -149,5 +150,5 @@ def _right(word: str) -> Right:
 
 
 def _row(account: Account) -> UserRow:
-    created, updated = ms(account.created_at), ms(account.updated_at)
+    created, updated = ms_of(account.created_at), ms_of(account.updated_at)
     return UserRow(account.id, account.username, account.is_admin, created, updated)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.responses import Response
 
 from app.base.keys import HIDDEN, scopes_of
-from app.base.times import EPOCH
+from app.base.times import EPOCH, ms_of, ms_or_none
 from app.features.people import rights
 from app.http.bounds import about, text
 from app.http.fields import cursor_of, cursor_to, page_size
@@ -158,14 +158,10 @@ def _fields(kept: StoredKey) -> dict[str, Any]:
         "tenant": kept.tenant,
         "payloads": "hidden" if kept.hides_payloads else "shown",
         "state": kept.state.value,
-        "created_at": _ms(kept.created_at),
+        "created_at": ms_of(kept.created_at),
         "created_by": kept.created_by,
-        "rotated_at": _ms(kept.rotated_at),
-        "expires_at": _ms(kept.expires_at),
-        "revoked_at": _ms(kept.revoked_at),
-        "old_secret_until": _ms(kept.old_until) if kept.state is KeyState.LIVE else None,
+        "rotated_at": ms_or_none(kept.rotated_at),
+        "expires_at": ms_or_none(kept.expires_at),
+        "revoked_at": ms_or_none(kept.revoked_at),
+        "old_secret_until": ms_or_none(kept.old_until) if kept.state is KeyState.LIVE else None,
     }
-
-
-def _ms(time: datetime | None) -> int | None:
-    return None if time is None else int(time.timestamp() * 1000)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from app.base.times import ms_of
 from app.features.saved_views import store
 from app.features.saved_views.store import ADDRESS, MAX_ADDRESS, MAX_NAME, MOST, View
 from app.http.bounds import about
@@ -73,4 +74,4 @@ def _mine(call: Call) -> tuple[Pool, str]:
 
 
 def _fields(view: View) -> tuple[str, str, int]:
-    return view.name, view.address, int(view.created_at.timestamp() * 1000)
+    return view.name, view.address, ms_of(view.created_at)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -10,6 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from app.base import cron
 from app.base.keys import Scope
+from app.base.times import ms_of, ms_or_none
 from app.features.schedules import requests
 from app.features.schedules.changes import Schedules
 from app.features.schedules.store import Missed, Schedule, ScheduleSpec
@@ -155,11 +155,11 @@ async def resume(call: Call) -> TopicSchedule:
 async def run(call: Call) -> ScheduleRun:
     """Make a schedule's job now, paused or not. Its times stay as they are."""
     name, made = await requests.run(call)
-    return ScheduleRun(name, made.topic.name, made.seq, _ms(made.time))
+    return ScheduleRun(name, made.topic.name, made.seq, ms_of(made.time))
 
 
 def _answer_of(one: Schedule) -> TopicSchedule:
-    item, next_fires = msgspec.structs.asdict(_item(one)), [_ms(at) for at in requests.next_fires(one)]
+    item, next_fires = msgspec.structs.asdict(_item(one)), [ms_of(at) for at in requests.next_fires(one)]
     if one.hidden:
         return TopicSchedule(**item, hidden=WHY, next_fires=next_fires)
     record = {"data": msgspec.Raw(as_json(*requests.payload_of(one))), **requests.fields_of(one)}
@@ -174,14 +174,14 @@ def _item(one: Schedule) -> TopicScheduleItem:
         time_zone=one.time_zone,
         missed=one.missed.value,
         paused=one.paused,
-        next_fire=_ms_or_none(one.next_fire),
-        last_fire=_ms_or_none(one.last_fire),
+        next_fire=ms_or_none(one.next_fire),
+        last_fire=ms_or_none(one.last_fire),
         last_seq=one.last_seq,
         fires=one.fires,
         last_error=_error(one),
-        last_error_at=_ms_or_none(one.error_at),
-        created_at=_ms(one.created_at),
-        updated_at=_ms(one.updated_at),
+        last_error_at=ms_or_none(one.error_at),
+        created_at=ms_of(one.created_at),
+        updated_at=ms_of(one.updated_at),
     )
 
 
@@ -190,11 +190,3 @@ def _error(one: Schedule) -> ScheduleError | None:
     if one.error_code is None or one.error_text is None:
         return None
     return ScheduleError(one.error_code, one.error_text)
-
-
-def _ms(at: datetime) -> int:
-    return int(at.timestamp() * 1000)
-
-
-def _ms_or_none(at: datetime | None) -> int | None:
-    return None if at is None else _ms(at)

@@ -8,13 +8,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from app.base.times import duration
+from app.base.times import duration, ms_of, ms_or_none
 from app.errors import InvalidSchedule
 from app.features.upkeep.reapers import Reapers, SweepState
 from app.features.upkeep.runs import MOST_KEPT, LastRun
 from app.features.upkeep.sweeps import DELETE
 from app.http.context import context_of
-from app.pages.forms import TypedForm, ms, ms_or_none
+from app.pages.forms import TypedForm
 from app.pages.permissions import REAP, allows
 from app.pages.render import page
 from app.pages.session import fields_of
@@ -107,8 +107,8 @@ def _run_row(sweep: Sweep, pace: str, last: LastRun) -> RunRow:
         pace=pace,
         outcome=outcome,
         level=level,
-        started_ms=ms(last.started_at),
-        took="" if ended is None else duration(max(ended - ms(last.started_at), 0)),
+        started_ms=ms_of(last.started_at),
+        took="" if ended is None else duration(max(ended - ms_of(last.started_at), 0)),
         moved=last.moved,
         error=last.error or "",
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
+from app.base.times import ms_of, ms_or_none
 from app.features.upkeep.reapers import MOST_WAIT_MS, Reapers, SweepState
 from app.features.upkeep.runs import LastRun
 from app.features.upkeep.sweeps import DELETE
@@ -103,9 +103,5 @@ def _reaper(state: SweepState, schedule: str) -> Reaper:
 
 
 def _run_of(last: LastRun) -> ReaperRun:
-    ended = None if last.finished_at is None else _ms(last.finished_at)
-    return ReaperRun(_ms(last.started_at), ended, last.running, last.moved, last.error)
-
-
-def _ms(at: datetime) -> int:
-    return int(at.timestamp() * 1000)
+    ended = ms_or_none(last.finished_at)
+    return ReaperRun(ms_of(last.started_at), ended, last.running, last.moved, last.error)
