@@ -23,7 +23,7 @@ from app.http.context import Context, context_of
 from app.http.credentials import from_another_site
 from app.http.sse import EventStream, close, error_frame, push
 from app.pages import permissions
-from app.pages.render import LIVE, Area
+from app.pages.render import LIVE, LivePart
 from app.pages.screens import Screens, Watcher
 
 EVENTS: Final = "text/event-stream"
@@ -119,7 +119,7 @@ async def _look(request: Request, handler: Handler) -> bytes:
     # Also for who has none, as a script that shows a key: others who see the same may have one.
     scope[permissions.VISITOR] = replace(visitor, proof=_PROOF.decode())
     answer = await handler(Request(scope))
-    if not isinstance(answer, Area):
+    if not isinstance(answer, LivePart):
         raise NotAcceptable("Nothing moves on this page.")
     return bytes(answer.body)
 

@@ -44,7 +44,7 @@ def _endpoint(page: Page) -> Handler:
 
     @functools.wraps(page.do)
     async def endpoint(request: Request) -> Response:
-        permissions.must_be_allowed(request, page.needs, request.path_params.get("topic"))
+        permissions.check_permission(request, page.needs, request.path_params.get("topic"))
         if request.method == "POST":
             await session.fields_of(request)
         elif live.asks(request):

@@ -70,7 +70,7 @@ class Visitor(msgspec.Struct, frozen=True):
     proof: str = ""
 
 
-def must_be_allowed(request: Request, permission: Permission, topic: str | None = None) -> Key | None:
+def check_permission(request: Request, permission: Permission, topic: str | None = None) -> Key | None:
     """Check that the visitor may do this, to this topic if given. Returns their key. Raises Unauthorized, Forbidden."""
     access = context_of(request).access
     if not access.directory.guarded:
@@ -85,7 +85,7 @@ def must_be_allowed(request: Request, permission: Permission, topic: str | None 
 def allows(request: Request, permission: Permission, topic: str | None = None) -> bool:
     """Whether the visitor may do this."""
     try:
-        must_be_allowed(request, permission, topic)
+        check_permission(request, permission, topic)
     except (Unauthorized, Forbidden):
         return False
     return True

@@ -160,7 +160,7 @@ def asks_for_live_part(request: Request) -> bool:
     return request.headers.get("hx-target") == LIVE
 
 
-class Area(HTMLResponse):
+class LivePart(HTMLResponse):
     """The live block of a page, alone."""
 
 
@@ -173,7 +173,7 @@ def page(request: Request, template: str, status: int = 200, **view: object) -> 
         "side": frame.side(request),
     }
     if asks_for_live_part(request) and LIVE in made.blocks and status == 200:
-        return Area("".join(made.blocks[LIVE](made.new_context(view))), status, _HEADERS)
+        return LivePart("".join(made.blocks[LIVE](made.new_context(view))), status, _HEADERS)
     return HTMLResponse(made.render(view), status, _HEADERS)
 
 

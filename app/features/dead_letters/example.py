@@ -23,7 +23,7 @@ from app.kernel.forms import PayloadForm, form_of, is_utf8
 from app.kernel.jobs import JobMatch, JobPlace, JobView
 from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import BIGINT_MAX
-from app.pages.permissions import SEE, SEE_COMPLETED, allows, must_be_allowed
+from app.pages.permissions import SEE, SEE_COMPLETED, allows, check_permission
 from app.pages.render import look_briefly
 
 MOST_ERROR: Final = 20_000  # characters of an error
@@ -103,7 +103,7 @@ async def read(request: Request, policy: Policy, place: JobPlace) -> Example | N
         return None
     source = await _source(request, policy, found[0])
     worker = "" if source is None else await _worker(context, source, found[0])
-    key = must_be_allowed(request, SEE, found[0].topic)
+    key = check_permission(request, SEE, found[0].topic)
     job = as_seen(key, found[0].topic, found[0])
     compares = source is not None and not job.hidden and sees_payloads(key, source.topic.name)
     good = await _good(request, source) if source is not None and compares else None

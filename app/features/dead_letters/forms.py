@@ -24,7 +24,7 @@ from app.kernel.jobs import Status
 from app.kernel.topics.policy import Policy, check_name
 from app.pages.forms import describe_doubling, number
 from app.pages.frame import tabs
-from app.pages.permissions import PURGE, REQUEUE, must_be_allowed
+from app.pages.permissions import PURGE, REQUEUE, check_permission
 from app.pages.render import page
 from app.pages.session import fields_of
 
@@ -65,7 +65,7 @@ async def requeue(request: Request) -> Response:
     if wrong:
         return await _requeue_form(request, selection, pace, wrong)
     context, name = context_of(request), check_name(request.path_params["topic"])
-    key = must_be_allowed(request, REQUEUE, name)
+    key = check_permission(request, REQUEUE, name)
     policy = await context.policies.queue(name)
     canary = Canary(first, percent, minutes * 60_000) if first else None
     starts = () if key is None else key.prefixes
@@ -81,7 +81,7 @@ async def _requeue_form(
     request: Request, selection: Selection, pace: RequeuePace, wrong: dict[str, str], again: str = ""
 ) -> Response:
     context, name = context_of(request), check_name(request.path_params["topic"])
-    key = must_be_allowed(request, REQUEUE, name)
+    key = check_permission(request, REQUEUE, name)
     policy = await context.policies.queue(name)
     starts = () if key is None else key.prefixes
     meant = await requeue_of(context, policy, selection.match, selection.seqs, starts=starts)
@@ -142,7 +142,7 @@ async def _purge_form(
 ) -> Response:
     """`chosen` None: all statuses that may be purged."""
     context, name = context_of(request), check_name(request.path_params["topic"])
-    key = must_be_allowed(request, PURGE, name)
+    key = check_permission(request, PURGE, name)
     policy = await context.policies.queue(name)
     must_cover_letters(key, policy)
     purgeable = await _purgeable(context, policy)

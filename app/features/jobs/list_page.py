@@ -34,7 +34,7 @@ from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import BIGINT_MAX
 from app.pages.forms import describe_doubling, number
 from app.pages.frame import tabs
-from app.pages.permissions import CHANGE_JOBS, REQUEUE, SEE, allows, must_be_allowed
+from app.pages.permissions import CHANGE_JOBS, REQUEUE, SEE, allows, check_permission
 from app.pages.render import page
 from app.pages.session import fields_of
 
@@ -115,7 +115,7 @@ async def show(request: Request) -> Response:
     """A page of jobs; a number alone is a job's seq, and leads to it. Raises InvalidRequest, TopicNotFound, NotAQueue,
     Unavailable."""
     context, name = context_of(request), check_name(request.path_params["topic"])
-    key = must_be_allowed(request, SEE, name)
+    key = check_permission(request, SEE, name)
     asked = _query_in(request.query_params, name)
     must_see_what_it_asks(key, name, asked.match)
     if asked.text.isascii() and asked.text.isdigit():
@@ -265,7 +265,7 @@ async def begin_cancel(request: Request) -> Response:
 async def _cancel_of(request: Request, text: str, rate: int) -> OperationRequest:
     name = check_name(request.path_params["topic"])
     match = match_of(*filters.parameters(filters.parse(text)))
-    must_see_what_it_asks(must_be_allowed(request, CHANGE_JOBS, name), name, match)
+    must_see_what_it_asks(check_permission(request, CHANGE_JOBS, name), name, match)
     policy = await context_of(request).policies.queue(name)
     return cancels(policy, match, rate)
 

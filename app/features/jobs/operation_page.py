@@ -17,7 +17,7 @@ from app.features.jobs.requests import find_operation
 from app.http.context import context_of
 from app.kernel.topics.policy import check_name
 from app.pages.frame import tabs
-from app.pages.permissions import CHANGE_JOBS, REQUEUE, SEE, Permission, allows, must_be_allowed
+from app.pages.permissions import CHANGE_JOBS, REQUEUE, SEE, Permission, allows, check_permission
 from app.pages.render import page
 
 SAID: Final = {  # of a state: in a word or two, and in which tone
@@ -59,7 +59,7 @@ async def show(request: Request) -> Response:
 async def cancel(request: Request) -> Response:
     """Ask it to end after the batch that it is at. Raises NotFound, Forbidden, Unavailable."""
     found = await _found(request, SEE)
-    must_be_allowed(request, _needed(found), found.wanted.topic[0])
+    check_permission(request, _needed(found), found.wanted.topic[0])
     context = context_of(request)
     await context.core(Redrives).cancel(found.id, context.access.actor(request))
     return RedirectResponse(address(found), 303)
@@ -77,7 +77,7 @@ def _needed(one: Operation) -> Permission:
 
 async def _found(request: Request, permission: Permission) -> Operation:
     name, which = check_name(request.path_params["topic"]), request.path_params["id"]
-    found = await find_operation(context_of(request), which, must_be_allowed(request, permission, name))
+    found = await find_operation(context_of(request), which, check_permission(request, permission, name))
     if found.wanted.topic[0] != name:
         raise NotFound(f"There is no operation {which[:80]!r} in this topic.")
     return found

@@ -34,7 +34,7 @@ from app.kernel.model import MAX_TAG_BYTES, Seq
 from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import TEN_YEARS_MS
 from app.pages.frame import tabs
-from app.pages.permissions import CHANGE_JOBS, SEE, allows, must_be_allowed
+from app.pages.permissions import CHANGE_JOBS, SEE, allows, check_permission
 from app.pages.render import asks_for_live_part, look_briefly, page
 from app.pages.session import fields_of
 
@@ -75,7 +75,7 @@ async def show(request: Request) -> Response:
 async def show_with(request: Request, said: FormReply) -> Response:
     """The page, with what is said of the form that was sent from it."""
     context, name, seq = context_of(request), check_name(request.path_params["topic"]), seq_in(request)
-    key = must_be_allowed(request, SEE, name)
+    key = check_permission(request, SEE, name)
     may_name = covers(key)
     policy = await context.policies.queue(name)
     db, topic = context.pools.rest, policy.topic
@@ -252,7 +252,7 @@ async def clone(request: Request) -> Response:
 
 async def requeue(request: Request) -> Response:
     """Give one that is out another life, and go where it is then."""
-    key = must_be_allowed(request, CHANGE_JOBS, request.path_params["topic"])
+    key = check_permission(request, CHANGE_JOBS, request.path_params["topic"])
 
     async def run(job: Target) -> str:
         now = await requeue_one(job.context, job.policy, job.seq, () if key is None else key.prefixes)

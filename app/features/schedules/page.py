@@ -21,7 +21,7 @@ from app.http.context import context_of
 from app.http.sight import WHY
 from app.kernel.forms import as_json
 from app.kernel.topics.policy import check_name
-from app.pages.permissions import SCHEDULE, SEE_SCHEDULES, allows, must_be_allowed
+from app.pages.permissions import SCHEDULE, SEE_SCHEDULES, allows, check_permission
 from app.pages.render import page
 from app.pages.session import MOST_BYTES, fields_of
 
@@ -63,7 +63,7 @@ async def show(request: Request) -> Response:
     prefix, after = given.get("q", "").strip(), given.get("after", "")
     if "\0" in prefix + after:
         raise InvalidRequest("A name has no NUL character.")
-    key = must_be_allowed(request, SEE_SCHEDULES)
+    key = check_permission(request, SEE_SCHEDULES)
     allowed = () if key is None else key.prefixes
     found = await context_of(request).core(Schedules).page(prefix, after, MOST + 1, allowed)
     return page(

@@ -22,7 +22,7 @@ from app.features.stats.overview import Overview, Snapshot, Sort, TopicOverview
 from app.http.context import Context, context_of
 from app.kernel.counts.levels import Levels
 from app.kernel.counts.triage import Level, TroubleCode
-from app.pages.permissions import SEE, SEE_SERVER, allows, must_be_allowed
+from app.pages.permissions import SEE, SEE_SERVER, allows, check_permission
 from app.pages.render import page
 
 MOST: Final = 50  # topics that are listed
@@ -54,7 +54,7 @@ class Fact(msgspec.Struct, frozen=True):
 async def show(request: Request) -> Response:
     """The page. Raises Unavailable."""
     context = context_of(request)
-    key = must_be_allowed(request, SEE)
+    key = check_permission(request, SEE)
     view = await context.core(Overview).read()
     may_see = covers(key)
     seen = [one for one in view.topics if may_see(one.name)]

@@ -18,7 +18,7 @@ from app.features.stats.overview import Overview, Sort, TopicOverview
 from app.http.context import context_of
 from app.kernel.topics import store
 from app.pages.frame import side
-from app.pages.permissions import SEE, must_be_allowed
+from app.pages.permissions import SEE, check_permission
 from app.pages.render import page
 
 MOST: Final = 50
@@ -44,7 +44,7 @@ async def show(request: Request) -> Response:
     except ValueError:
         raise InvalidRequest(f"sort is one of {', '.join(Sort)}.") from None
     view = await context_of(request).engine.core(Overview).read()
-    may_see = covers(must_be_allowed(request, SEE))
+    may_see = covers(check_permission(request, SEE))
     mine = [one for one in view.topics if may_see(one.name)]
     chosen = [one for one in mine if wanted.lower() in one.name.lower()]
     listed, more = overview.page(chosen, sort, after, MOST)
@@ -77,7 +77,7 @@ async def find(request: Request) -> Response:
     wanted = request.query_params.get("q", "").strip()
     if "\0" in wanted:
         raise InvalidRequest("What is looked for has no NUL character.")
-    key = must_be_allowed(request, SEE)
+    key = check_permission(request, SEE)
     allowed = () if key is None else key.prefixes
     first = await store.page(context.pools.rest, wanted, "", FOUND, defaults=context.policies.defaults, allowed=allowed)
     known = (await context.core(Overview).read()).topics
