@@ -12,7 +12,7 @@ from app.kernel.claim.marks import Marks
 from app.kernel.claim.ordering import Lanes
 from app.kernel.claim.waiters import Waiters
 from app.kernel.counts.counters import Counters
-from app.kernel.enqueue.byte_limit import Room
+from app.kernel.enqueue.bounds import ByteQuota
 from app.kernel.groups.groups import Groups
 from app.kernel.logs.readers import Readers
 from app.kernel.model import Topic
@@ -56,7 +56,7 @@ class EngineState:
         self.waiters.claimable.subscribe(self.fairness.heard)
         self.readers = Readers(pools)
         self.throttle = Throttle(pools, self.waiters.wake, buckets)
-        self.room = Room(pools, max_total_bytes)
+        self.room = ByteQuota(pools, max_total_bytes)
         self.groups = Groups(pools, policies, self.marks, self.counters, self.waiters)
         self.checks = Checks(pools.rest, policies, self.metrics)
         self.users = Users(pools, self.metrics, max_waiting)

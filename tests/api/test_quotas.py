@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from app.kernel.enqueue import byte_limit as room
+from app.kernel.enqueue import bounds as room
 from tests.api.dialect import Body, Topic, eventually, refused
 from tests.api.keyring import Services, client
 

@@ -10,7 +10,7 @@ import pytest
 from app.base.db.pool import Pools
 from app.errors import HoldfastError, Throttled, TopicFull
 from app.kernel.claim.consumer import Return
-from app.kernel.enqueue.producer import Placed
+from app.kernel.enqueue.producer import Placement
 from app.kernel.model import Batch, Seq
 from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
@@ -178,7 +178,7 @@ async def test_with_an_idempotency_key_too_and_a_refusal_is_not_kept(
     await processes[0].engine.settlements.ack(queue, [held(job)])
     refused = taken.index(False)
     placed = await processes[1].engine.enqueues.place(queue, batch(1), 10, f"k{refused}")
-    assert isinstance(placed, Placed)
+    assert isinstance(placed, Placement)
     assert (len(placed.seqs), placed.repeated) == (1, False)
 
 

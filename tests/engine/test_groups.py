@@ -17,7 +17,7 @@ from app.http.bounds import MAX_RECORDS
 from app.kernel.claim.consumer import Return
 from app.kernel.counts import levels
 from app.kernel.counts.levels import Levels
-from app.kernel.enqueue.producer import Placed
+from app.kernel.enqueue.producer import Placement
 from app.kernel.jobs import Status
 from app.kernel.logs.log import TagMatch
 from app.kernel.model import Batch
@@ -232,7 +232,7 @@ async def test_the_largest_batch_fits_into_a_statements_time(machine: Machine, q
     names: list[str | None] = [f"g{n}" for n in range(MAX_RECORDS)]
     for ready in (MAX_RECORDS, 0):
         placed = await machine.engine.enqueues.place(queue, Batch(payloads=[b"1"] * MAX_RECORDS, groups=names), 1)
-        assert isinstance(placed, Placed)
+        assert isinstance(placed, Placement)
         assert placed.ready == ready
     jobs = sorted(await machine.claim(queue, 1_000), key=lambda job: job.seq)
     assert len(await machine.engine.settlements.ack(queue, [held(job) for job in jobs])) == 1_000

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from app.base.db.pool import Pools, open_pools
 from app.kernel.engine import Engine
-from app.kernel.enqueue.producer import Placed
+from app.kernel.enqueue.producer import Placement
 from app.kernel.model import Batch
 from app.kernel.topics.cache import Policies
 from app.kernel.topics.policy import Policy
@@ -63,10 +63,10 @@ class World:
         """What the edges ask for before each verb."""
         return await self.policies.queue(topic)
 
-    async def put(self, policy: Policy, batch: Batch) -> Placed:
+    async def put(self, policy: Policy, batch: Batch) -> Placement:
         """Enqueue records with keys, and see what became of each."""
         placed = await self.engine.enqueues.place(policy, batch, 100)
-        assert isinstance(placed, Placed)
+        assert isinstance(placed, Placement)
         return placed
 
     async def clock(self) -> int:

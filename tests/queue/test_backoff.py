@@ -12,7 +12,7 @@ from app.kernel.claim.consumer import Return
 from app.kernel.enqueue import producer
 from app.kernel.model import Batch, Budget, Reach
 from app.kernel.settle import exit_rows as exits
-from app.kernel.settle.exit_rows import Seen, Spent
+from app.kernel.settle.exit_rows import ExitCounts, Spent
 from app.kernel.topics.backoff import MOST_MS, MOST_REFUNDS, Backoff
 from app.kernel.topics.policy import Policy
 from tests.queue.calls import Session, batch, held, lease_ended, outlived, put, row, take
@@ -186,7 +186,7 @@ async def test_the_last_crash_counts_though_nobody_claims_after_it(
     await put(db, queue, batch(ttls_ms=[400] if way == "expire" else []))
     await crash(db, queue)
     await crash(db, queue)
-    seen = Seen()
+    seen = ExitCounts()
     if way == "bury":
         assert await exits.bury(db, queue.topic, LAST, [Spent(1)], dead.topic, seen=seen) == {0}
         found = await row(db, dead, 1)
@@ -209,7 +209,7 @@ async def test_who_gives_a_job_up_has_not_crashed(db: Session, queue: Policy) ->
     await put(db, queue, batch())
     await crash(db, queue)
     (job,) = await take(db, queue)
-    seen = Seen()
+    seen = ExitCounts()
     gives_up = [Spent(1, held(job).lease, "no")]
     assert await exits.fail(db, queue.topic, Budget(ends=False, max_deliveries=0), gives_up, seen=seen) == {0}
     found = await row(db, queue, 1)

@@ -123,7 +123,7 @@ async def test_once_its_holder_is_dead_it_is_not_delivered_again(db: Session, qu
     await cancel(db, queue, 1)
     await lease_ended(db, queue, job)
     assert await take(db, queue, 10) == []
-    seen = exits.Seen()
+    seen = exits.ExitCounts()
     assert await exits.expire(db, queue.topic.name, 10, seen=seen) == 1
     assert (seen.cancelled, await row(db, queue, 1)) == (1, None)
     assert await events(db, queue, 1) == ["enqueued", "claimed", "updated", "cancelled"]

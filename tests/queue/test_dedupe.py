@@ -10,7 +10,7 @@ import pytest
 from app.base.db.pool import Pools
 from app.kernel.claim import consumer
 from app.kernel.enqueue import producer
-from app.kernel.enqueue.producer import Placed, Windows
+from app.kernel.enqueue.producer import Placement, Windows
 from app.kernel.model import Batch, Connection
 from app.kernel.topics import store
 from app.kernel.topics.policy import Policy
@@ -23,7 +23,7 @@ HOUR_MS = 3_600_000
 
 async def write_all(
     db: Connection, policy: Policy, batches: Sequence[Batch], keys: Sequence[str | None], *, ids_ms: int = HOUR_MS
-) -> list[Placed]:
+) -> list[Placement]:
     """Enqueue several callers' batches in one statement."""
     for made in batches:
         lanes = sorted(made.lanes(), key=lambda lane: (lane.tenant, lane.priority))
@@ -41,7 +41,7 @@ async def write(
     once: str | None = None,
     ids_ms: int = HOUR_MS,
     **columns: object,
-) -> Placed:
+) -> Placement:
     """Enqueue records with these dedupe ids and payloads."""
     ids, payloads = zip(*records, strict=True)
     made = Batch(payloads=[p.encode() for p in payloads], dedupe_ids=list(ids), **columns)  # type: ignore[arg-type]

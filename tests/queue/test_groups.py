@@ -12,7 +12,7 @@ from app.kernel import jobs as shown
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
 from app.kernel.enqueue import producer
-from app.kernel.enqueue.producer import Placed
+from app.kernel.enqueue.producer import Placement
 from app.kernel.groups import groups
 from app.kernel.groups.groups import Promotion
 from app.kernel.jobs import Status
@@ -29,7 +29,7 @@ from tests.queue.tallies import tallied
 MakeQueue = Callable[..., Awaitable[Policy]]
 
 
-async def write(db: Session, policy: Policy, *records: tuple[str | None, str], **columns: object) -> Placed:
+async def write(db: Session, policy: Policy, *records: tuple[str | None, str], **columns: object) -> Placement:
     """Enqueue records with these groups and payloads."""
     names, payloads = zip(*records, strict=True)
     made = Batch(payloads=[p.encode() for p in payloads], groups=list(names), **columns)  # type: ignore[arg-type]

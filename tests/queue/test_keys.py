@@ -10,7 +10,7 @@ from asyncpg.pgproto.pgproto import UUID
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
 from app.kernel.enqueue import producer
-from app.kernel.enqueue.producer import Placed
+from app.kernel.enqueue.producer import Placement
 from app.kernel.model import Batch, Job
 from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exit_rows import Lease, Spent
@@ -21,7 +21,7 @@ from tests.queue.tallies import tallied
 MakeQueue = Callable[..., Awaitable[Policy]]
 
 
-async def write(db: Session, policy: Policy, *records: tuple[str | None, str], **columns: object) -> Placed:
+async def write(db: Session, policy: Policy, *records: tuple[str | None, str], **columns: object) -> Placement:
     """Enqueue records with these keys and payloads."""
     keys, payloads = zip(*records, strict=True)
     made = Batch(payloads=[p.encode() for p in payloads], keys=list(keys), **columns)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from app.kernel.counts.inspector import Counts, Probe, QueueState
-from app.kernel.enqueue.producer import Placed
+from app.kernel.enqueue.producer import Placement
 from app.kernel.model import Batch, Job, Lane
 from app.kernel.topics.settings import FIELDS
 from tests.queue import statements
@@ -142,7 +142,7 @@ async def test_what_was_placed_is_what_those_enqueues_answer(connect: Callable[[
     """With keys the first of its fields, with dedupe ids all of them; and the parameters begin alike."""
     db = await connect()
     keyed, deduped = [await db.prepare(statements.named(name).text) for name in ("enqueue_keyed", "enqueue_deduped")]
-    placed = [field.name for field in msgspec.structs.fields(Placed)]
+    placed = [field.name for field in msgspec.structs.fields(Placement)]
     assert [column.name for column in deduped.get_attributes()] == placed
     assert [column.name for column in keyed.get_attributes()] == placed[:-2]
     of_keyed = [parameter.name for parameter in keyed.get_parameters()]

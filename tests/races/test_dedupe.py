@@ -13,7 +13,7 @@ from app.base.db.pool import Pools, open_pools
 from app.errors import Throttled
 from app.kernel.claim import consumer
 from app.kernel.enqueue import producer
-from app.kernel.enqueue.producer import Placed
+from app.kernel.enqueue.producer import Placement
 from app.kernel.model import Batch, Seq
 from app.kernel.topics import store
 from app.kernel.topics.policy import Policy
@@ -27,10 +27,10 @@ from tests.races.rivals import Rivals
 MakeQueue = Callable[..., Awaitable[Policy]]
 
 
-async def placed(machine: Machine, policy: Policy, batch: Batch, key: str | None = None) -> Placed:
+async def placed(machine: Machine, policy: Policy, batch: Batch, key: str | None = None) -> Placement:
     """What became of a batch that looks back."""
     found = await machine.engine.enqueues.place(policy, batch, sum(map(len, batch.payloads)), key)
-    assert isinstance(found, Placed)
+    assert isinstance(found, Placement)
     return found
 
 
@@ -223,7 +223,7 @@ async def test_a_full_queue_takes_duplicates_and_keeps_no_id_of_what_it_refuses(
         placed(machine, queue, Batch(payloads=[b"6"]), "k"),
         return_exceptions=True,
     )
-    assert [type(answer).__name__ for answer in answers] == ["Throttled", "Placed", "Throttled"]
+    assert [type(answer).__name__ for answer in answers] == ["Throttled", "Placement", "Throttled"]
     jobs = await machine.claim(queue, 10)
     await machine.engine.settlements.ack(queue, [held(job) for job in jobs])
     assert (await placed(machine, queue, Batch(payloads=[b"7"], dedupe_ids=["c"]))).duplicates == []

@@ -11,7 +11,7 @@ from app.features.jobs import redrive_rows as redrive
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
 from app.kernel.enqueue import producer
-from app.kernel.enqueue.producer import Placed
+from app.kernel.enqueue.producer import Placement
 from app.kernel.groups.groups import Promotion
 from app.kernel.logs.log import TagMatch
 from app.kernel.model import Batch, Budget, Topic
@@ -268,7 +268,7 @@ async def test_producers_of_a_queue_with_bounds_lock_their_groups_at_once(
     async def waits() -> bool:
         return bool(await rivals.observer.fetchval("SELECT cardinality(pg_blocking_pids($1)) > 0", pid))
 
-    async def hold(db: Session, of: Topic, budget: Budget, batch: Batch, *, ttl_ms: int) -> Placed:
+    async def hold(db: Session, of: Topic, budget: Budget, batch: Batch, *, ttl_ms: int) -> Placement:
         sent.append(batch.groups)
         placed = await upsert(db, of, budget, batch, ttl_ms=ttl_ms)
         if "b" in batch.groups and not late.done():

@@ -13,7 +13,7 @@ from app.kernel.claim import consumer
 from app.kernel.logs import log
 from app.kernel.logs.log import Ask
 from app.kernel.settle import exit_rows as exits
-from app.kernel.settle.exit_rows import Interred, Spent
+from app.kernel.settle.exit_rows import Interment, Spent
 from app.kernel.topics import store
 from app.kernel.topics.cache import Policies
 from app.kernel.topics.policy import AskedSettings, Policy, resolve
@@ -31,7 +31,7 @@ async def dead(topic: str, pools: Pools, policies: Policies) -> Policy:
     return await policies.get(name)
 
 
-async def inter(db: Session, queue: Policy, spent: list[Spent], dead: Policy) -> Interred:
+async def inter(db: Session, queue: Policy, spent: list[Spent], dead: Policy) -> Interment:
     async with db.transaction():
         return await exits.inter(db, queue.topic, queue.budget, spent, dead.topic, limits=dead.log_limits)
 
@@ -58,12 +58,12 @@ async def test_a_job_is_in_one_place_whoever_comes_first(
     elif rival == "ack":
         assert await consumer.ack(rivals.one, queue.topic, [held(job)]) == {0}
     else:
-        assert await inter(rivals.one, queue, spent, dead) == Interred({0}, set())
+        assert await inter(rivals.one, queue, spent, dead) == Interment({0}, set())
     late = asyncio.create_task(inter(rivals.other, queue, spent, dead))
     await rivals.meet()
     await first.commit()
 
-    assert await late == Interred({0} if rival == "heartbeat" else set(), set())
+    assert await late == Interment({0} if rival == "heartbeat" else set(), set())
     assert await row(rivals.one, queue, job.seq) is None
     assert len(await came_from(rivals.one, dead)) == (0 if rival == "ack" else 1)
     ended = {"heartbeat": ["extended", "dead_lettered"], "ack": ["acked"], "inter": ["dead_lettered"]}[rival]

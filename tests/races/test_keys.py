@@ -10,7 +10,7 @@ import pytest
 from app.base.db.pool import Pools, open_pools
 from app.errors import Throttled
 from app.kernel.claim import consumer
-from app.kernel.enqueue.producer import Placed
+from app.kernel.enqueue.producer import Placement
 from app.kernel.model import Batch, Lane
 from app.kernel.settle import exit_rows as exits
 from app.kernel.topics.policy import Policy
@@ -133,8 +133,8 @@ async def test_a_deletion_of_a_key_and_a_return_do_not_deadlock(queue: Policy, r
     await give_back(rivals.one, queue, new)
     await transaction.commit()
     # It saw neither what was returned nor what that superseded: it is not done, and says so.
-    assert await late == exits.Cleared(0, 0, 0, more=True)
-    assert await exits.delete_key(rivals.other, queue.topic, "", "a", 10) == exits.Cleared(1, 0, 0, more=False)
+    assert await late == exits.KeyDeletion(0, 0, 0, more=True)
+    assert await exits.delete_key(rivals.other, queue.topic, "", "a", 10) == exits.KeyDeletion(1, 0, 0, more=False)
     assert await take(rivals.one, queue, 10) == []
     assert await tallied(rivals.one, queue)
 
@@ -330,12 +330,12 @@ async def test_a_full_queue_takes_updates_and_refuses_what_is_new(
         put(queue, Batch(payloads=[b"6"], keys=["d"]), 2),
         return_exceptions=True,
     )
-    assert [type(answer).__name__ for answer in answers] == ["Throttled", "Placed", "Throttled"]
+    assert [type(answer).__name__ for answer in answers] == ["Throttled", "Placement", "Throttled"]
     with pytest.raises(Throttled):
         await put(queue, Batch(payloads=[b"6"], keys=["d"]), 1, "once")
     for payload, repeated in ((b"7", False), (b"8", True)):
         once = await put(queue, Batch(payloads=[payload], keys=["b"]), 1, "once")
-        assert isinstance(once, Placed)
+        assert isinstance(once, Placement)
         assert (once.seqs, once.repeated) == ([2], repeated)
     assert [job.payload for job in await machine.claim(queue, 10)] == [b"1", b"7"]
     assert await tallied(pools.hot, queue)

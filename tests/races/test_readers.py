@@ -11,7 +11,7 @@ import pytest
 
 from app.base.db.pool import Pools, open_pools
 from app.features.logs.diffs import Diffs
-from app.kernel.enqueue.producer import Placed
+from app.kernel.enqueue.producer import Placement
 from app.kernel.logs import log
 from app.kernel.logs.log import AppendOutcome, AppendPart, Ask, Limits
 from app.kernel.model import Batch, Connection
@@ -242,6 +242,6 @@ async def test_fifty_enqueues_with_one_key_make_one_batch(
     answers = await asyncio.gather(
         *(processes[i % 4].engine.enqueues.place(queue, records(2, str(i)), 2, "k") for i in range(50))
     )
-    placed = [answer for answer in answers if isinstance(answer, Placed)]
+    placed = [answer for answer in answers if isinstance(answer, Placement)]
     assert [answer.seqs for answer in placed] == [[1, 2]] * 50
     assert sum(not answer.repeated for answer in placed) == 1

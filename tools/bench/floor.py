@@ -28,7 +28,7 @@ from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Slots
 from app.kernel.enqueue import producer
 from app.kernel.model import Batch, Job, Lane, Reach
-from app.kernel.settle.results import Ended
+from app.kernel.settle.results import AckCounts
 from app.kernel.topics.policy import Policy
 from tests.queue import calls
 from tests.queue.calls import Session
@@ -111,7 +111,7 @@ class Statements:
     async def ack(self, db: Session, jobs: Sequence[Job]) -> int:
         """How many."""
         held = [calls.held(job, NODE) for job in sorted(jobs, key=lambda job: job.seq)]
-        return len(await consumer.ack(db, self._policy.topic, held, Ended()))
+        return len(await consumer.ack(db, self._policy.topic, held, AckCounts()))
 
 
 class Bare:

@@ -21,7 +21,7 @@ from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Slots
 from app.kernel.enqueue import producer
 from app.kernel.model import Batch, Lane, Reach
-from app.kernel.settle.results import Ended
+from app.kernel.settle.results import AckCounts
 from tests.queue import calls
 from tools.bench.bench import Bench, running
 from tools.bench.peers.drivers.holdfast import Holdfast
@@ -84,7 +84,7 @@ async def by_verb(bench: Bench, jobs: int, batch: int) -> dict[str, float]:
         held = [[calls.held(job, "bench") for job in sorted(some, key=lambda job: job.seq)] for some in taken]
         at = ran(backend), time.process_time()
         for some in held:
-            await consumer.ack(db, policy.topic, some, Ended())
+            await consumer.ack(db, policy.topic, some, AckCounts())
         note("ack", at)
     return spent
 

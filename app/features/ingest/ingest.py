@@ -24,7 +24,7 @@ from app.http.route import Call
 from app.http.signin.people import UserKey
 from app.http.spans import spans_of
 from app.http.users import allow_origin, user_of_token, with_user
-from app.kernel.enqueue.producer import Placed
+from app.kernel.enqueue.producer import Placement
 from app.kernel.model import MAX_GROUP, MAX_JOB_KEY, Batch, id_of
 from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import NAME, TopicType
@@ -102,7 +102,7 @@ async def ingest(call: Call) -> Response:
 
     policy, found = await context.engine.enqueues.place_as_found(policy, batch, size, None, let_in_again)
     context.engine.metrics.counter(catalogue.INGESTED, media.kind).add()
-    seqs, duplicate = (found.seqs, found.duplicate) if isinstance(found, Placed) else (found, [])
+    seqs, duplicate = (found.seqs, found.duplicate) if isinstance(found, Placement) else (found, [])
     spans_of(request).set_seqs(seqs)
     shown = IngestAnswer(id_of(policy.topic.id, seqs[0]), name, seqs[0], any(duplicate))
     headers = {"x-job-id": shown.id}

@@ -28,7 +28,7 @@ from app.http.fields import seq_in
 from app.http.payloads import JSON, stored_type
 from app.http.sight import WHY, as_seen
 from app.kernel import jobs, ledger
-from app.kernel.enqueue.producer import Placed
+from app.kernel.enqueue.producer import Placement
 from app.kernel.jobs import JobPlace, JobView
 from app.kernel.model import MAX_TAG_BYTES, Seq
 from app.kernel.topics.policy import Policy, check_name
@@ -242,9 +242,9 @@ async def clone(request: Request) -> Response:
         given = await job.context.core(Changes).show(job.policy, job.seq)
         size = len(given.payload) + len((given.metadata or "").encode())
         placed = await job.context.engine.enqueues.place(job.policy, job_parts.batch_of(given), size)
-        if isinstance(placed, Placed) and placed.duplicates:
+        if isinstance(placed, Placement) and placed.duplicates:
             raise InvalidRequest("Nothing was enqueued: within the topic's dedupe window, it is a duplicate.")
-        (seq,) = placed.seqs if isinstance(placed, Placed) else placed
+        (seq,) = placed.seqs if isinstance(placed, Placement) else placed
         return page_of(job.policy.topic.name, seq)
 
     return await _run(request, run)

@@ -25,7 +25,7 @@ from app.http.payloads import BYTES, check_type, has_nul, of_base64, stored_type
 from app.http.route import Call
 from app.http.spans import spans_of
 from app.http.users import USER_KEY
-from app.kernel.enqueue.producer import Placed
+from app.kernel.enqueue.producer import Placement
 from app.kernel.model import Batch, id_of
 from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import DEAD_LETTERS
@@ -82,10 +82,10 @@ async def _enqueue(
     policy, found = await context.engine.enqueues.place_as_found(policy, batch, size, key, find)
     context.names.learn(policy.topic)
     topic_id = policy.topic.id
-    seqs = found.seqs if isinstance(found, Placed) else found
+    seqs = found.seqs if isinstance(found, Placement) else found
     spans_of(request).set_seqs(seqs)
     ids = [id_of(topic_id, seq) for seq in seqs]
-    if isinstance(found, Placed):
+    if isinstance(found, Placement):
         return _Placement(ids, found.duplicates, found.repeated)
     return _Placement(ids, [], repeated=False)
 

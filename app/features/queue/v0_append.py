@@ -24,7 +24,7 @@ from app.http.route import Call
 from app.http.spans import spans_of
 from app.http.v0.dialect import answer, fsync_since
 from app.http.v0.records import AppendBody, LogAppendBody, columns_of
-from app.kernel.enqueue.producer import Placed
+from app.kernel.enqueue.producer import Placement
 from app.kernel.logs.log import AppendOutcome
 from app.kernel.model import Batch, Seq
 from app.kernel.topics import store, webhooks
@@ -96,7 +96,7 @@ async def append(call: Call) -> Response:
             extent, _ = await extent_of(context, policy)
             where = {field: extent[field] for field in ("head_seq", "earliest_seq")}
             raise TopicFull(full.message, {**(full.detail or {}), **where}) from None
-        if not isinstance(found, Placed):
+        if not isinstance(found, Placement):
             seqs = found
         else:
             seqs, head, deduped = found.seqs, found.head_seq, found.repeated

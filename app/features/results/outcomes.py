@@ -169,7 +169,7 @@ class Outcomes(Core):
 
     async def _poll_some(self, places: Sequence[tuple[int, int]]) -> None:
         known = [(place, self._waiting[place][0]) for place in places if place in self._waiting]
-        live = await results.unended(self._engine.pools.rest, [(topic, place[1]) for place, topic in known])
+        live = await results.find_unended(self._engine.pools.rest, [(topic, place[1]) for place, topic in known])
         self._wake([place for i, (place, _) in enumerate(known) if i not in live and place in self._waiting])
 
 

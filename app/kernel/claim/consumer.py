@@ -20,7 +20,7 @@ from app.base.db import sql
 from app.kernel.claim.ordering import sort_keys
 from app.kernel.counts import inspector
 from app.kernel.model import Budget, Connection, Held, Job, LeaseId, Reach, Seq, Share, Topic
-from app.kernel.settle.results import NOTHING, Ended, Keep, Progress
+from app.kernel.settle.results import NOTHING, AckCounts, Keep, Progress
 from app.kernel.topics.backoff import SUSPECTED_FROM, Backoff
 
 _CLAIM = sql.load(__package__, "claim")
@@ -180,7 +180,7 @@ async def ack(
     db: Connection,
     topic: Topic,
     held: Sequence[Held],
-    ended: Ended | None = None,
+    ended: AckCounts | None = None,
     *,
     results: Sequence[str | None] = (),
     keep: Keep = NOTHING,

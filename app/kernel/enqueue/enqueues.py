@@ -1,4 +1,5 @@
-"""Enqueues, in groups: of jobs, of jobs that are placed singly, and of what may have been enqueued before."""
+"""Enqueues, in groups: of plain jobs, of jobs with keys or groups, and of batches that may have been enqueued
+before."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from app.errors import Draining
 from app.kernel.batching import Apart, GroupCommit
 from app.kernel.enqueue import bounds, producer
 from app.kernel.enqueue.bounds import Bounds, Refusal
-from app.kernel.enqueue.producer import Placed
-from app.kernel.enqueue.upserts import Placements, Upserts, Write, refused, with_ids
+from app.kernel.enqueue.producer import Placement
+from app.kernel.enqueue.upserts import Placements, Upserts, Write, refusal_error, with_ids
 from app.kernel.model import Batch, Connection, Seq, Session, merge
 from app.kernel.state import EngineState
 from app.kernel.topics import webhooks
@@ -28,7 +29,7 @@ Gone = asyncpg.InternalServerError  # what a missing sequence raises, and more
 BYTES_OF_A_RECORD: Final = 512  # what its other columns may weigh, so that empty payloads are bounded too
 
 
-class _Call(msgspec.Struct, frozen=True):
+class _EnqueueCall(msgspec.Struct, frozen=True):
     policy: Policy
     write: Write
     size: int
@@ -40,30 +41,28 @@ class _Call(msgspec.Struct, frozen=True):
 
 
 class Put(msgspec.Struct, frozen=True):
-    """What was put in by a transaction that is not committed yet: of each batch its seqs, or the error for its caller.
-    `announce`, once it is committed, tells who waits. `duplicates`: places of batches that made nothing, since all of
-    their records were there before."""
+    """What a transaction that is not committed yet has put in."""
 
-    shares: list[list[Seq] | BaseException]
-    announce: Callable[[], None]
-    duplicates: frozenset[int] = frozenset()
+    shares: list[list[Seq] | BaseException]  # each batch's seqs, or the error for its caller
+    announce: Callable[[], None]  # wakes callers: call it after the commit
+    duplicates: frozenset[int] = frozenset()  # places of batches whose records were all there before
 
 
 class Enqueues:
-    """One statement in flight for each topic; one for jobs with keys or groups; and one for what may have been enqueued
-    before. These two wait for others of the same keys, groups and ids."""
+    """One statement in flight for each topic; one for jobs with keys or groups; and one for batches that may have been
+    enqueued before. The last two wait for others of the same keys, groups and ids."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
         self._numbers = Verb(state.metrics, "enqueue")
-        self.group: GroupCommit[_Call, list[Seq]] = GroupCommit(
+        self.group: GroupCommit[_EnqueueCall, list[Seq]] = GroupCommit(
             self._commit, max_waiting=state.max_waiting, most=MOST_BYTES, weight=lambda call: call.size
         )
-        self._upserts = Upserts(state, self._added)
-        self.keyed: GroupCommit[_Call, Placed] = GroupCommit(
+        self._upserts = Upserts(state, self._announce)
+        self.keyed: GroupCommit[_EnqueueCall, Placement] = GroupCommit(
             self._commit_placed, max_waiting=state.max_waiting, most=MOST_BYTES, weight=lambda call: call.size
         )
-        self.deduped: GroupCommit[_Call, Placed] = GroupCommit(
+        self.deduped: GroupCommit[_EnqueueCall, Placement] = GroupCommit(
             self._commit_placed, max_waiting=state.max_waiting, most=MOST_BYTES, weight=lambda call: call.size
         )
 
@@ -76,28 +75,28 @@ class Enqueues:
         NotAQueue, and asyncpg's errors for what the database refuses.
         """
         found = await self.place(policy, batch, size)
-        return found.seqs if isinstance(found, Placed) else found
+        return found.seqs if isinstance(found, Placement) else found
 
-    async def place(self, policy: Policy, batch: Batch, size: int, key: str | None = None) -> list[Seq] | Placed:
-        """The same; of a batch with keys, groups, dedupe ids or an idempotency key of its own, what became of each
+    async def place(self, policy: Policy, batch: Batch, size: int, key: str | None = None) -> list[Seq] | Placement:
+        """The same. A batch with keys, groups, dedupe ids or an idempotency key of its own gets what became of each
         record. docs/semantics.md, sections 6 to 8."""
         return (await self.place_as_found(policy, batch, size, key, self._state.policies.queue))[1]
 
     async def place_as_found(
         self, policy: Policy, batch: Batch, size: int, key: str | None, find: Callable[[str], Awaitable[Policy]]
-    ) -> tuple[Policy, list[Seq] | Placed]:
-        """The same, and the policy of the topic that has the jobs: another one than was given, where that was deleted
-        and `find` has one of its name."""
+    ) -> tuple[Policy, list[Seq] | Placement]:
+        """The same, with the policy of the topic that has the jobs: not the given one, if that was deleted and `find`
+        has one of its name."""
 
-        async def put(policy: Policy) -> tuple[Policy, list[Seq] | Placed]:
+        async def put(policy: Policy) -> tuple[Policy, list[Seq] | Placement]:
             return policy, await self._place(policy, _write(policy, batch, key), size)
 
         return await self._state.policies.again_if(Gone, policy, put, find)
 
-    async def _place(self, policy: Policy, write: Write, size: int) -> list[Seq] | Placed:
+    async def _place(self, policy: Policy, write: Write, size: int) -> list[Seq] | Placement:
         batch = write.batch
         await self.admit(policy, batch, size)
-        call = _Call(policy, write, size + BYTES_OF_A_RECORD * len(batch))
+        call = _EnqueueCall(policy, write, size + BYTES_OF_A_RECORD * len(batch))
         if write.looks_back:
             return await self.deduped.submit(policy.topic.id, call)
         if batch.placed_singly:
@@ -105,7 +104,7 @@ class Enqueues:
         return await self.group.submit(policy.topic.id, call)
 
     async def admit(self, policy: Policy, batch: Batch, size: int) -> None:
-        """Look whether a batch may go in, before it joins others, which are none of its faults, or comes to `put`.
+        """Check that a batch may go in, before it joins others, or comes to `put`: others must not share its faults.
 
         Raises Draining, InvalidRequest, SchemaViolation, Throttled, TopicNotFound, and asyncpg's errors.
         """
@@ -133,7 +132,7 @@ class Enqueues:
                 for write in writes:
                     placed.add(await self._upserts.place(db, policy, [write]))
             shares = [one if isinstance(one, BaseException) else one.seqs for one in placed.shares]
-            known = [isinstance(one, Placed) and bool(one.duplicate) and all(one.duplicate) for one in placed.shares]
+            known = [isinstance(one, Placement) and bool(one.duplicate) and all(one.duplicate) for one in placed.shares]
             duplicates = frozenset(place for place, all_known in enumerate(known) if all_known)
             return Put(shares, partial(self._upserts.announce, policy, placed, began), duplicates)
         if policy.bounds is None:
@@ -142,7 +141,7 @@ class Enqueues:
         else:
             shares = await self._within(db, policy, policy.bounds, batches)
         taken = merge([batch for batch, share in zip(batches, shares, strict=True) if isinstance(share, list)])
-        return Put(shares, partial(self._added, policy, taken, len(taken), taken.ready_count) if taken else _nobody)
+        return Put(shares, partial(self._announce, policy, taken, len(taken), taken.ready_count) if taken else _nobody)
 
     def groups(self) -> dict[str, list[GroupCommit[Any, Any]]]:
         """Its group commits, by verb."""
@@ -154,7 +153,7 @@ class Enqueues:
         await self.keyed.drain()
         await self.deduped.drain()
 
-    async def _commit(self, calls: Sequence[_Call]) -> list[list[Seq] | BaseException]:
+    async def _commit(self, calls: Sequence[_EnqueueCall]) -> list[list[Seq] | BaseException]:
         policy = calls[-1].policy
         topic = policy.topic
         batch = merge([call.batch for call in calls])
@@ -164,7 +163,7 @@ class Enqueues:
             return await self._commit_within(policy, policy.bounds, calls)
         seqs = await producer.enqueue(db, topic, batch, ttl_ms=policy.config.ttl_ms)
         self._numbers.count_statement([len(call.batch) for call in calls])
-        self._added(policy, batch, len(batch), batch.ready_count)
+        self._announce(policy, batch, len(batch), batch.ready_count)
         shares: list[list[Seq] | BaseException] = []
         start = 0
         for call in calls:
@@ -173,7 +172,7 @@ class Enqueues:
         return shares
 
     async def _commit_within(
-        self, policy: Policy, limits: Bounds, calls: Sequence[_Call]
+        self, policy: Policy, limits: Bounds, calls: Sequence[_EnqueueCall]
     ) -> list[list[Seq] | BaseException]:
         async with self._state.verbs(policy).acquire() as db, db.transaction():
             shares = await self._within(db, policy, limits, [call.batch for call in calls])
@@ -181,13 +180,13 @@ class Enqueues:
         if taken:
             self._numbers.count_statement([len(batch) for batch in taken])
             added = merge(taken)
-            self._added(policy, added, len(added), added.ready_count)
+            self._announce(policy, added, len(added), added.ready_count)
         return shares
 
     async def _within(
         self, db: Connection, policy: Policy, limits: Bounds, batches: Sequence[Batch]
     ) -> list[list[Seq] | BaseException]:
-        """Enqueue what there is room for: of each batch the seqs, or the error for its caller."""
+        """Enqueue the batches that have room: each one's seqs, or the error for its caller."""
         topic = policy.topic
         lows = self._state.marks.lows(topic.id)
         taken, room = await bounds.enqueue(
@@ -201,12 +200,12 @@ class Enqueues:
         for batch, share in zip(batches, taken, strict=True):
             if isinstance(share, Refusal):
                 numbers.refused.add(len(batch))
-                shares.append(refused(policy, share))
+                shares.append(refusal_error(policy, share))
             else:
                 shares.append(share)
         return shares
 
-    async def _commit_placed(self, calls: Sequence[_Call]) -> list[Placed | BaseException]:
+    async def _commit_placed(self, calls: Sequence[_EnqueueCall]) -> list[Placement | BaseException]:
         policy = calls[-1].policy
         writes = [call.write for call in calls]
         pool = self._state.verbs(policy)
@@ -222,7 +221,7 @@ class Enqueues:
         self._upserts.announce(policy, placed, began)
         return placed.shares
 
-    def _added(self, policy: Policy, batch: Batch, new: int, ready: int) -> None:
+    def _announce(self, policy: Policy, batch: Batch, new: int, ready: int) -> None:
         topic, topic_id = policy.topic, policy.topic.id
         if batch.groups:
             self._state.groups.note(topic_id)
@@ -244,7 +243,7 @@ def _write(policy: Policy, batch: Batch, key: str | None) -> Write:
 
 
 def _nobody() -> None:
-    """Nothing was put in, and nobody is told."""
+    """Nothing was put in: there is nothing to announce."""
 
 
 NOTHING: Final = Put([], _nobody)

@@ -29,7 +29,7 @@ async def enqueue(db: Connection, topic: Topic, batch: Batch, *, ttl_ms: int) ->
     return seqs
 
 
-class Placed(msgspec.Struct, frozen=True):
+class Placement(msgspec.Struct, frozen=True):
     """Where the records of a batch with keys, groups or dedupe ids are, in its order: a job's seq; whether that waited,
     and was updated; whether the record was dropped, as a duplicate of the one that made that job.
 
@@ -65,7 +65,7 @@ class Windows(msgspec.Struct, frozen=True):
     keys_ms: int
 
 
-async def upsert(db: Connection, topic: Topic, budget: Budget, batch: Batch, *, ttl_ms: int) -> Placed:
+async def upsert(db: Connection, topic: Topic, budget: Budget, batch: Batch, *, ttl_ms: int) -> Placement:
     """Enqueue, with keys: a record whose tenant and key are those of a waiting job is written into it.
 
     And with groups: a record whose group has a live job is blocked until that is gone, as are all but the first of one
@@ -75,7 +75,7 @@ async def upsert(db: Connection, topic: Topic, budget: Budget, batch: Batch, *, 
     """
     row = await db.fetchrow(_ENQUEUE_KEYED, *_with_keys(topic, budget, batch, ttl_ms), batch.groups)
     assert row is not None, "it answers one row always"
-    return Placed(*row)
+    return Placement(*row)
 
 
 async def enqueue_deduped(
@@ -87,7 +87,7 @@ async def enqueue_deduped(
     *,
     windows: Windows,
     ttl_ms: int,
-) -> list[Placed]:
+) -> list[Placement]:
     """Several callers' batches, each perhaps with an idempotency key, of records that may have dedupe ids: what was
     enqueued before, within its window, is not enqueued again. What became of each batch, in order; `ready`, `due` and
     `touched` of all stand with the first.
@@ -102,7 +102,7 @@ async def enqueue_deduped(
         *(batch.groups, batch.dedupe_ids, windows.ids_ms),
         *([len(part) for part in batches], keys, windows.keys_ms),
     )
-    return [Placed(*row) for row in rows]
+    return [Placement(*row) for row in rows]
 
 
 def _with_keys(topic: Topic, budget: Budget, batch: Batch, ttl_ms: int) -> list[object]:
@@ -120,7 +120,7 @@ async def sweep_dedupe(db: Connection, limit: int) -> int:
     return count
 
 
-async def hook(db: Connection, topic: Topic, batch: Batch, placed: Placed) -> None:
+async def hook(db: Connection, topic: Topic, batch: Batch, placed: Placement) -> None:
     """Note which URLs are to hear of what becomes of these records' jobs, in the transaction that put them in. A
     duplicate's job is somebody else's, and stays as it is."""
     dropped = set(placed.duplicates)

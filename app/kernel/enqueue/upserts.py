@@ -1,5 +1,5 @@
-"""Enqueues that look at what is there: with keys, what waits is updated; with groups, who comes behind waits; with
-dedupe ids and idempotency keys, what was enqueued before is not enqueued again. docs/semantics.md, sections 6 to 8;
+"""Enqueues that look at existing jobs. A record with a key updates the job that waits; one with a group waits behind
+the others; one with a dedupe id or idempotency key is not enqueued twice. docs/semantics.md, sections 6 to 8;
 docs/adr/0025 and 0033."""
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from app.base.db.pool import Pool
 from app.errors import HoldfastError, Throttled, TopicFull
 from app.kernel.batching import Apart
 from app.kernel.enqueue import bounds, producer
-from app.kernel.enqueue.bounds import Refusal, Room
-from app.kernel.enqueue.producer import Placed, Windows
+from app.kernel.enqueue.bounds import Clearance, Refusal
+from app.kernel.enqueue.producer import Placement, Windows
 from app.kernel.model import Batch, Session, merge
 from app.kernel.state import EngineState
 from app.kernel.topics.policy import FIFO, Policy
@@ -44,17 +44,17 @@ class Write(msgspec.Struct, frozen=True):
 
     @property
     def looks_back(self) -> bool:
-        """Whether what was enqueued before makes a difference to it."""
+        """Whether earlier enqueues make a difference to it."""
         return self.key is not None or bool(self.batch.dedupe_ids)
 
 
 class Placements(msgspec.Struct, frozen=True):
-    """What became of callers' batches: of each its share, or the error for its caller; and what to announce of it once
-    it is committed."""
+    """What became of callers' batches: each one's share, or the error for its caller; and what to announce once it is
+    committed."""
 
-    shares: list[Placed | BaseException]
-    written: list[tuple[Batch, Placed]]
-    room: Room = msgspec.field(default_factory=Room)
+    shares: list[Placement | BaseException]
+    written: list[tuple[Batch, Placement]]
+    room: Clearance = msgspec.field(default_factory=Clearance)
 
     @property
     def new(self) -> int:
@@ -70,12 +70,12 @@ class Placements(msgspec.Struct, frozen=True):
 
 
 class Upserts:
-    """The statements, and who hears of them. `added`: told of a batch, of how many of its records are new, and of how
+    """The statements, and their announcements. `tell` is called with a batch, how many of its records are new, and how
     many jobs became claimable by it."""
 
-    def __init__(self, state: EngineState, added: Callable[[Policy, Batch, int, int], None]) -> None:
+    def __init__(self, state: EngineState, tell: Callable[[Policy, Batch, int, int], None]) -> None:
         self._state = state
-        self._added = added
+        self._tell = tell
 
     async def place(self, db: Pool | Session, policy: Policy, writes: Sequence[Write]) -> Placements:
         """Write batches whose lanes are known, in one statement, and note their webhooks.
@@ -92,11 +92,11 @@ class Upserts:
 
     async def _place(self, db: Pool | Session, policy: Policy, writes: Sequence[Write]) -> Placements:
         if policy.bounds is None:
-            return await _written(db, policy, writes)
+            return await _write(db, policy, writes)
         found, room = await bounds.upsert(
             db,  # type: ignore[arg-type]
             policy.topic,
-            partial(_written, db, policy, writes),
+            partial(_write, db, policy, writes),
             policy.bounds,
             makes_room=len(writes) == 1,
             budget=policy.budget,
@@ -107,10 +107,10 @@ class Upserts:
         if len(writes) > 1:
             raise Apart
         self._state.metrics.topic(policy.topic.name).refused.add(len(writes[0].batch))
-        return Placements([refused(policy, found)], [], room)
+        return Placements([refusal_error(policy, found)], [], room)
 
     def announce(self, policy: Policy, placements: Placements, began: float) -> None:
-        """Tell who waits of what is committed. `began`: when it was sent, by the monotonic clock."""
+        """Wake callers, now that it is committed. `began`: when it was sent, by the monotonic clock."""
         topic = policy.topic
         numbers, room = self._state.metrics.topic(topic.name), placements.room
         numbers.expired.add(room.expired)
@@ -118,7 +118,7 @@ class Upserts:
         self._state.note_move(topic, ready=-room.evicted)
         for batch, placed in placements.written:
             numbers.duplicates.add(sum(placed.duplicate))
-            self._added(policy, batch, placed.new, placed.ready + placed.due)
+            self._tell(policy, batch, placed.new, placed.ready + placed.due)
             if placed.due:
                 self._state.marks.look_at_due(topic.id)
             if placed.touched:
@@ -126,14 +126,14 @@ class Upserts:
                 self._state.waiters.announce(topic.id, placed.touched)
 
 
-async def _written(db: Pool | Session, policy: Policy, writes: Sequence[Write]) -> Placements:
+async def _write(db: Pool | Session, policy: Policy, writes: Sequence[Write]) -> Placements:
     batches = [write.batch for write in writes]
     if any(write.looks_back for write in writes):
-        found = await _deduped(db, policy, writes)
+        found = await _write_deduped(db, policy, writes)
         return Placements([*found], list(zip(batches, found, strict=True)))
     batch = merge(batches)
     placed = await producer.upsert(db, policy.topic, policy.budget, batch, ttl_ms=policy.config.ttl_ms)
-    shares: list[Placed | BaseException] = []
+    shares: list[Placement | BaseException] = []
     start = 0
     for part in batches:
         mine = slice(start, start + len(part))
@@ -142,7 +142,7 @@ async def _written(db: Pool | Session, policy: Policy, writes: Sequence[Write]) 
     return Placements(shares, [(batch, placed)])
 
 
-async def _deduped(db: Pool | Session, policy: Policy, writes: Sequence[Write]) -> list[Placed]:
+async def _write_deduped(db: Pool | Session, policy: Policy, writes: Sequence[Write]) -> list[Placement]:
     config = policy.config
     batches, keys = [write.batch for write in writes], [write.key for write in writes]
     windows = Windows(config.dedupe_window_ms, config.idempotency_window_ms)
@@ -151,8 +151,8 @@ async def _deduped(db: Pool | Session, policy: Policy, writes: Sequence[Write]) 
     )
 
 
-def refused(policy: Policy, refusal: Refusal) -> HoldfastError:
-    """What a caller is told for whose batch there is no room."""
+def refusal_error(policy: Policy, refusal: Refusal) -> HoldfastError:
+    """The error for a caller whose batch has no room."""
     name, config = policy.topic.name, policy.config
     if refusal is Refusal.TOO_DEEP:
         return Throttled(

@@ -1,4 +1,5 @@
-"""The ways out other than an ack: dead letters, failure, expiry, retention. docs/semantics.md, sections 2 and 10."""
+"""The statements that end jobs other than by an ack: dead letters, failure, expiry, deletion. docs/semantics.md,
+sections 2 and 10."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ RECORDED_AT_ONCE: Final = 8 * 1024 * 1024  # bytes of dead letters that one tran
 
 
 class Spent(msgspec.Struct, frozen=True):
-    """A job that goes out. With a lease, its holder gives it up, whatever is left of its deliveries; without, nobody
-    holds it any more, and it goes if it has none left. `cancelled`, as far as is known: it goes for good."""
+    """A job that ends. With a lease, its holder gives it up, whatever is left of its deliveries; without, no worker
+    holds it any more, and it ends if it has no deliveries left. `cancelled`, as far as is known: it ends for good."""
 
     seq: int
     lease: LeaseId | None = None
@@ -41,11 +42,10 @@ class Spent(msgspec.Struct, frozen=True):
     cancelled: bool = False
 
 
-class Seen(msgspec.Struct):
-    """Of jobs that went out, how many are suspected from now on: the lease that ended in silence was their second. And
-    how many were cancelled."""
+class ExitCounts(msgspec.Struct):
+    """What is counted of jobs that ended."""
 
-    suspects: int = 0
+    suspects: int = 0  # suspected from now on: the lease that ended in silence was their second
     cancelled: int = 0
 
 
@@ -56,7 +56,7 @@ async def bury(
     spent: Sequence[Spent],
     dead_letter: Topic,
     *,
-    seen: Seen | None = None,
+    seen: ExitCounts | None = None,
     told: bool = False,
 ) -> set[int]:
     """Move jobs to the dead-letter topic: the places in `spent` that were moved. `spent` must ascend by seq. Adds to
@@ -65,13 +65,12 @@ async def bury(
     return _gone(await db.fetchrow(_BURY, *_who(topic, budget, spent), *target, told), seen)
 
 
-class Interred(msgspec.Struct, frozen=True):
-    """Places in `spent`: those whose record is in the log, and those that failed in place, as the log was full; and how
-    many of them are suspected from now on."""
+class Interment(msgspec.Struct, frozen=True):
+    """What moving dead letters to a log did, by places in `spent`."""
 
-    recorded: set[int]
-    failed: set[int]
-    suspects: int = 0
+    recorded: set[int]  # their records are in the log
+    failed: set[int]  # failed in place, as the log was full
+    suspects: int = 0  # how many of them are suspected from now on
 
 
 async def inter(
@@ -83,7 +82,7 @@ async def inter(
     *,
     limits: Limits,
     told: bool = False,
-) -> Interred:
+) -> Interment:
     """Turn jobs into records of a log, as many as RECORDED_AT_ONCE allows, at least one: call it again for the rest,
     until it finds nothing. `spent` must ascend by seq.
 
@@ -94,7 +93,7 @@ async def inter(
     name, seqs, leases, _, most = _who(topic, budget, spent)
     rows = await db.fetch(_SPENT, name, seqs, leases, most, RECORDED_AT_ONCE)
     if not rows:
-        return Interred(set(), set())
+        return Interment(set(), set())
     payloads = [as_json(row["payload"], row["content_type"]) for row in rows]  # a log holds nothing else
     batch = Batch.of(
         payloads,
@@ -111,13 +110,13 @@ async def inter(
     if written:
         tids, said = [rows[i]["tid"] for i in written], [spent[places[i]].error for i in written]
         await db.fetchval(_INTER, name, tids, said, told)
-    seen = Seen(sum(rows[i]["suspect"] for i in written))
+    seen = ExitCounts(sum(rows[i]["suspect"] for i in written))
     refused = [places[i] for i, outcome in enumerate(outcomes) if outcome is not AppendOutcome.WRITTEN]
     if refused:
         await fail(
             db, topic, budget, [_without_room(spent[place], dead_letter) for place in refused], seen=seen, told=told
         )
-    return Interred({places[i] for i in written}, set(refused), seen.suspects)
+    return Interment({places[i] for i in written}, set(refused), seen.suspects)
 
 
 def _without_room(job: Spent, dead_letter: Topic) -> Spent:
@@ -131,7 +130,7 @@ async def fail(
     budget: Budget,
     spent: Sequence[Spent],
     *,
-    seen: Seen | None = None,
+    seen: ExitCounts | None = None,
     told: bool = False,
 ) -> set[int]:
     """End jobs as failed, in place: the places in `spent` that ended. `spent` must ascend by seq. Adds to `seen`."""
@@ -145,14 +144,16 @@ async def cancel_held(db: Connection, topic: Topic, spent: Sequence[Spent]) -> s
     return {place - 1 for place in await db.fetchval(_CANCEL_HELD, *who)}
 
 
-async def exhausted(db: Connection, topic: Topic, budget: Budget, lanes: Sequence[Lane], limit: int) -> list[Spent]:
+async def find_exhausted(
+    db: Connection, topic: Topic, budget: Budget, lanes: Sequence[Lane], limit: int
+) -> list[Spent]:
     """Jobs of these lanes whose last lease ended in silence, at most `limit`, ascending by seq."""
     tenants, priorities = [lane.tenant for lane in lanes], [lane.priority for lane in lanes]
     rows = await db.fetch(_EXHAUSTED, topic.name, tenants, priorities, budget.max_deliveries, limit)
     return sorted((Spent(row["seq"]) for row in rows), key=lambda job: job.seq)
 
 
-async def expire(db: Connection, topic: str, limit: int, *, seen: Seen | None = None) -> int:
+async def expire(db: Connection, topic: str, limit: int, *, seen: ExitCounts | None = None) -> int:
     """Mark jobs whose time to live has passed, and end those that were cancelled under leases that have ended, at most
     `limit` together: how many. Adds to `seen`."""
     row = await db.fetchrow(_EXPIRE, topic, limit)
@@ -180,17 +181,16 @@ async def delete_expired(
     return row["deleted"], None if row["last_seq"] is None else (row["last_at"], row["last_seq"])
 
 
-class Deleted(msgspec.Struct, frozen=True):
-    """What a batch of a deletion did; of that, how many were fresh; the last seq looked at, None at the end; and how
-    many jobs were leased, and are marked now."""
+class MatchDeletion(msgspec.Struct, frozen=True):
+    """What a batch of a deletion by filter did."""
 
     count: int
-    ready: int
-    last_seq: int | None
-    marked: int
+    ready: int  # of those, fresh ones
+    last_seq: int | None  # that was looked at; None at the end
+    marked: int  # jobs that were leased: they go once their leases end
 
 
-async def delete(db: Connection, topic: Topic, match: TagMatch, *, after: int, upto: int, limit: int) -> Deleted:
+async def delete(db: Connection, topic: Topic, match: TagMatch, *, after: int, upto: int, limit: int) -> MatchDeletion:
     """Delete waiting jobs that match, and mark leased ones, looking at up to `limit` jobs with after < seq <= upto."""
     count = ready = marked = 0
     row = None
@@ -198,25 +198,24 @@ async def delete(db: Connection, topic: Topic, match: TagMatch, *, after: int, u
         row = await db.fetchrow(_DELETE_JOBS, topic.name, after, upto, match.tag, match.prefix, limit)
         assert row is not None, "it answers one row always"
         count, ready, marked = count + row["deleted"], ready + row["ready"], marked + row["marked"]
-    return Deleted(count, ready, row["last_seq"], marked)
+    return MatchDeletion(count, ready, row["last_seq"], marked)
 
 
-class Cleared(msgspec.Struct, frozen=True):
-    """What a batch of a deletion by key did: how many went; of those, how many were fresh, and how many leased; and
-    whether there may be more."""
+class KeyDeletion(msgspec.Struct, frozen=True):
+    """What a batch of a deletion by key did."""
 
     count: int
-    ready: int
-    leased: int
-    more: bool
+    ready: int  # of those, fresh ones
+    leased: int  # of those
+    more: bool  # whether there may be more
 
 
-async def delete_key(db: Connection, topic: Topic, tenant: str, key: str, limit: int) -> Cleared:
+async def delete_key(db: Connection, topic: Topic, tenant: str, key: str, limit: int) -> KeyDeletion:
     """Delete up to `limit` jobs of a tenant and key, whatever their state: a lease on one is good no more."""
     row = await db.fetchrow(_DELETE_KEY, topic.name, tenant, key, limit)
     assert row is not None, "it answers one row always"
     more = row["looked"] >= limit or row["deleted"] < row["looked"]
-    return Cleared(row["deleted"], row["ready"], row["leased"], more)
+    return KeyDeletion(row["deleted"], row["ready"], row["leased"], more)
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -240,7 +239,7 @@ async def supersede(db: Connection, topic: Topic, budget: Budget, after: Lease, 
     return row["ended"], last
 
 
-def _gone(row: Any, seen: Seen | None) -> set[int]:
+def _gone(row: Any, seen: ExitCounts | None) -> set[int]:
     assert row is not None, "it answers one row always"
     if seen is not None:
         seen.suspects += row["suspects"]

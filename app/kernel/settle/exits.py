@@ -75,7 +75,7 @@ class Exits:
         if target.config.type is TopicType.LOG:
             return await self._inter(policy, spent, target)
         db = self._state.verbs(policy)
-        seen, numbers = exits.Seen(), self._state.metrics.topic(policy.topic.name)
+        seen, numbers = exits.ExitCounts(), self._state.metrics.topic(policy.topic.name)
         done = await exits.bury(
             db, policy.topic, policy.budget, spent, target.topic, seen=seen, told=policy.hears_of_all_jobs
         )
@@ -117,7 +117,7 @@ class Exits:
 
     async def exhaust(self, policy: Policy, lanes: Sequence[Lane]) -> int:
         """Take out a batch of these lanes' jobs whose last delivery ended in silence: how many."""
-        spent = await exits.exhausted(self._state.pools.hot, policy.topic, policy.budget, lanes, BATCH)
+        spent = await exits.find_exhausted(self._state.pools.hot, policy.topic, policy.budget, lanes, BATCH)
         return len(await self.retire(policy, spent)) if spent else 0
 
     async def exhaust_all(self, policy: Policy) -> int:
@@ -127,7 +127,7 @@ class Exits:
     async def expire(self, policy: Policy, db: Pool | None = None, limit: int = BATCH) -> int:
         """Mark up to `limit` jobs whose time to live has passed, and end those that were cancelled, once nobody holds
         them: how many. `db`: by another pool than the topic's."""
-        seen = exits.Seen()
+        seen = exits.ExitCounts()
         count = await exits.expire(db or self._state.verbs(policy), policy.topic.name, limit, seen=seen)
         if count:
             numbers = self._state.metrics.topic(policy.topic.name)
@@ -161,7 +161,7 @@ class Exits:
         return count
 
     async def _fail(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
-        seen, numbers = exits.Seen(), self._state.metrics.topic(policy.topic.name)
+        seen, numbers = exits.ExitCounts(), self._state.metrics.topic(policy.topic.name)
         done = await exits.fail(
             self._state.verbs(policy), policy.topic, policy.budget, spent, seen=seen, told=policy.hears_of_all_jobs
         )

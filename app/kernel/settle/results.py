@@ -52,7 +52,7 @@ class Keep(msgspec.Struct, frozen=True):
 NOTHING: Final = Keep()
 
 
-class Ended(msgspec.Struct):
+class AckCounts(msgspec.Struct):
     """Of jobs that were completed, in no order: the deliveries they took, and, where it is known, the time since the
     last claim in ms, beside whose they were."""
 
@@ -69,7 +69,7 @@ class Ended(msgspec.Struct):
                 self.tenants.append(tenant)
 
 
-async def completed(db: Connection, topic: Topic, leases: Sequence[tuple[Seq, LeaseId]]) -> set[int]:
+async def find_completed(db: Connection, topic: Topic, leases: Sequence[tuple[Seq, LeaseId]]) -> set[int]:
     """Of (seq, lease id) pairs: the places of jobs that were completed with a result under that very lease.
 
     A statement of its own: the ack that waited for its twin has a snapshot from before that one's commit.
@@ -84,7 +84,7 @@ async def find(db: Connection, topic: Topic, seq: int) -> Result | None:
     return None if row is None else Result(**dict(row))
 
 
-async def unended(db: Connection, jobs: Sequence[tuple[Topic, int]]) -> set[int]:
+async def find_unended(db: Connection, jobs: Sequence[tuple[Topic, int]]) -> set[int]:
     """Places of the jobs, by topic and seq, that still wait or are worked on."""
     names, ids = [topic.name for topic, _ in jobs], [topic.id for topic, _ in jobs]
     return {row["ord"] - 1 for row in await db.fetch(_UNENDED, names, ids, [seq for _, seq in jobs])}

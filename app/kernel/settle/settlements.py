@@ -1,4 +1,4 @@
-"""What holders do with their leases: ack, nack, fail, extend, in groups. docs/semantics.md, sections 1 to 3."""
+"""The verbs of lease holders: ack, nack, fail, extend, in groups. docs/semantics.md, sections 1 to 3."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ from app.kernel.batching import GroupCommit, for_caller, tried_again
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Ending, KeyedNackResult, Return
 from app.kernel.model import Held, Job
-from app.kernel.settle import results as handed_in
+from app.kernel.settle import results as results_rows
 from app.kernel.settle.exit_rows import Spent
 from app.kernel.settle.exits import Exits
-from app.kernel.settle.results import Ended, Keep, Progress
+from app.kernel.settle.results import AckCounts, Keep, Progress
 from app.kernel.state import EngineState
 from app.kernel.topics.policy import Policy
 
 log = logging.getLogger(__name__)
 
 
-class _Call(msgspec.Struct, frozen=True):
-    """One caller's jobs; `returns`, `leases_ms`, and, unless they are empty, `results` (texts of JSON) and `progress`
-    stand beside `held`. What a nack has given back is added to `refunded`, what it has taken out to `ended`, what an
-    extend finds cancelled to `cancelled`."""
+class _SettleCall(msgspec.Struct, frozen=True):
+    """One caller's jobs. `returns`, `leases_ms`, `results` (texts of JSON) and `progress` stand beside `held`, unless
+    they are empty. Places are added to `refunded` and `ended` by a nack, and to `cancelled` by an extend."""
 
     policy: Policy
     held: Sequence[Held]
@@ -50,8 +49,8 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 class Settlements:
-    """One statement in flight for each verb and topic. Each answer is by place in the caller's list: what is missing
-    was not its holder's any more, and nothing was changed there."""
+    """One statement in flight for each verb and topic. Each answer is by place in the caller's list. A place that is
+    missing was not its holder's any more, and nothing was changed there."""
 
     def __init__(self, state: EngineState, exits: Exits) -> None:
         self._state = state
@@ -62,18 +61,24 @@ class Settlements:
         # Topic id, and seqs that are leased no more, by their holder's own doing.
         self.settled: Signal[int, Sequence[int]] = Signal()
         self._returns: set[asyncio.Task[None]] = set()
-        size: Callable[[_Call], int] = lambda call: len(call.held)  # noqa: E731
-        self._acks: GroupCommit[_Call, set[int]] = GroupCommit(self._ack, max_waiting=state.max_waiting, weight=_weight)
-        self._nacks: GroupCommit[_Call, set[int]] = GroupCommit(self._nack, max_waiting=state.max_waiting, weight=size)
-        self._fails: GroupCommit[_Call, set[int]] = GroupCommit(self._fail, max_waiting=state.max_waiting, weight=size)
-        self._extends: GroupCommit[_Call, dict[int, int]] = GroupCommit(
+        size: Callable[[_SettleCall], int] = lambda call: len(call.held)  # noqa: E731
+        self._acks: GroupCommit[_SettleCall, set[int]] = GroupCommit(
+            self._ack, max_waiting=state.max_waiting, weight=_weight
+        )
+        self._nacks: GroupCommit[_SettleCall, set[int]] = GroupCommit(
+            self._nack, max_waiting=state.max_waiting, weight=size
+        )
+        self._fails: GroupCommit[_SettleCall, set[int]] = GroupCommit(
+            self._fail, max_waiting=state.max_waiting, weight=size
+        )
+        self._extends: GroupCommit[_SettleCall, dict[int, int]] = GroupCommit(
             self._extend, max_waiting=state.max_waiting, weight=size
         )
 
     async def ack(self, policy: Policy, held: Sequence[Held], results: Sequence[str | None] = ()) -> set[int]:
-        """Complete jobs: the places in `held` that were. results[i], the text of JSON, is what held[i] hands in; what
-        was completed with a result under this very lease before is among them."""
-        return await self._acks.submit(policy.topic.id, _Call(policy, held, results=results)) if held else set()
+        """Complete jobs: the places in `held` that were. results[i], the text of JSON, belongs to held[i]. A job that
+        was completed with a result under this very lease before counts as well."""
+        return await self._acks.submit(policy.topic.id, _SettleCall(policy, held, results=results)) if held else set()
 
     async def nack(
         self,
@@ -83,12 +88,14 @@ class Settlements:
         refunded: set[int] | None = None,
         ended: set[int] | None = None,
     ) -> set[int]:
-        """Return jobs to the queue, or take them out where their deliveries are spent: the places that were held. Adds
-        to `refunded` those whose delivery was given back to who asked for it, to `ended` those that can't be claimed
-        again."""
+        """Return jobs to the queue, or take out those with no deliveries left: the places that were held.
+
+        refunded: gets the places whose delivery was given back, as was asked for.
+        ended: gets the places whose job can't be claimed again.
+        """
         if not held:
             return set()
-        call = _Call(
+        call = _SettleCall(
             policy,
             held,
             returns,
@@ -102,7 +109,7 @@ class Settlements:
         if not held:
             return set()
         returns = [Return(error=error) for error in errors]
-        return await self._fails.submit(policy.topic.id, _Call(policy, held, returns))
+        return await self._fails.submit(policy.topic.id, _SettleCall(policy, held, returns))
 
     async def extend(
         self,
@@ -117,7 +124,7 @@ class Settlements:
         if not held:
             return {}
         found = set() if cancelled is None else cancelled
-        call = _Call(policy, held, (), [lease_ms] * len(held), cancelled=found, progress=progress)
+        call = _SettleCall(policy, held, (), [lease_ms] * len(held), cancelled=found, progress=progress)
         return await self._extends.submit(policy.topic.id, call)
 
     def give_back(self, policy: Policy, node: str, jobs: Sequence[Job], *, refund: bool = True) -> asyncio.Future[None]:
@@ -150,9 +157,9 @@ class Settlements:
         for group in (self._acks, self._nacks, self._fails, self._extends):
             await group.drain()
 
-    async def _ack(self, calls: Sequence[_Call]) -> list[set[int] | BaseException]:
-        policy, entries = calls[-1].policy, _sorted(calls)
-        held, ended, db = [entry.held for entry in entries], Ended(), self._state.verbs(policy)
+    async def _ack(self, calls: Sequence[_SettleCall]) -> list[set[int] | BaseException]:
+        policy, entries = calls[-1].policy, _in_lock_order(calls)
+        held, ended, db = [entry.held for entry in entries], AckCounts(), self._state.verbs(policy)
         whose = await self._state.users.whose(policy, (one.seq for one in held))
         results = _column(entries, [call.results for call in calls])
         keep = Keep(policy.config.result_ttl_ms, policy.config.replayable, policy.hears_of_all_jobs)
@@ -164,7 +171,7 @@ class Settlements:
         topic.deliveries.observe_all(ended.deliveries)
         topic.processing_ms.observe_all(ended.ages_ms)
         self._state.fairness.measure(policy.topic.id, ended.tenants, ended.ages_ms)
-        self._settled(policy, entries, done, ended.tenants)
+        self._note_settled(policy, entries, done, ended.tenants)
         if whose:
             self._state.users.tell(policy, "completed", [held[i].seq for i in sorted(done)], whose)
         if done:
@@ -183,11 +190,11 @@ class Settlements:
         if not leases:
             return set()
         places = list(leases)
-        found = await handed_in.completed(self._state.verbs(policy), policy.topic, list(leases.values()))
+        found = await results_rows.find_completed(self._state.verbs(policy), policy.topic, list(leases.values()))
         return {places[i] for i in found}
 
-    async def _nack(self, calls: Sequence[_Call]) -> list[set[int] | BaseException]:
-        policy, entries = calls[-1].policy, _sorted(calls)
+    async def _nack(self, calls: Sequence[_SettleCall]) -> list[set[int] | BaseException]:
+        policy, entries = calls[-1].policy, _in_lock_order(calls)
         held = [entry.held for entry in entries]
         returns = [calls[entry.call].returns[entry.place] for entry in entries]
         result = await consumer.nack(
@@ -200,7 +207,7 @@ class Settlements:
         done = result.done | out | more.done
         if more.ended:
             await self._state.groups.let_next_through(policy)
-        self._settled(policy, entries, done)
+        self._note_settled(policy, entries, done)
         self._nacked.count_statement([len(call.held) for call in calls])
         refunded, delays = result.refunded | more.refunded, result.delays_ms + more.delays_ms
         topic = self._state.metrics.topic(policy.topic.name)
@@ -254,13 +261,13 @@ class Settlements:
         marked = {left[i]: ending for i, ending in leases.items() if ending.cancelled}
         return await self._retire(policy, entries, returns, marked)
 
-    async def _fail(self, calls: Sequence[_Call]) -> list[set[int] | BaseException]:
-        policy, entries = calls[-1].policy, _sorted(calls)
+    async def _fail(self, calls: Sequence[_SettleCall]) -> list[set[int] | BaseException]:
+        policy, entries = calls[-1].policy, _in_lock_order(calls)
         returns = [calls[entry.call].returns[entry.place] for entry in entries]
         held = [entry.held for entry in entries]
         leases = await consumer.leases(self._state.verbs(policy), policy.topic, held)
         done, error = await self._retire(policy, entries, returns, leases)
-        self._settled(policy, entries, done)
+        self._note_settled(policy, entries, done)
         self._failed.count_statement([len(call.held) for call in calls])
         shares = _shares(calls, entries, done)
         if error is not None:
@@ -288,8 +295,8 @@ class Settlements:
             gone.update(rest[i] for i in done)
         return gone, None
 
-    async def _extend(self, calls: Sequence[_Call]) -> list[dict[int, int] | BaseException]:
-        policy, entries = calls[-1].policy, _sorted(calls)
+    async def _extend(self, calls: Sequence[_SettleCall]) -> list[dict[int, int] | BaseException]:
+        policy, entries = calls[-1].policy, _in_lock_order(calls)
         cancelled: set[int] = set()
         held, db = [entry.held for entry in entries], self._state.verbs(policy)
         leases_ms = [calls[entry.call].leases_ms[entry.place] for entry in entries]
@@ -306,7 +313,9 @@ class Settlements:
         shares.extend(parts)
         return shares
 
-    def _settled(self, policy: Policy, entries: Sequence[_Entry], done: set[int], tenants: Sequence[str] = ()) -> None:
+    def _note_settled(
+        self, policy: Policy, entries: Sequence[_Entry], done: set[int], tenants: Sequence[str] = ()
+    ) -> None:
         self._state.note_move(policy.topic, in_flight=-len(done))
         self._state.make_room(policy, len(done), tenants)
         seqs = [entries[i].held.seq for i in done]
@@ -318,7 +327,7 @@ _Given = TypeVar("_Given")
 BYTES_A_JOB: Final = 64 * 1024  # of results: those of one statement are 64 MiB at most, or one call's
 
 
-def _weight(call: _Call) -> int:
+def _weight(call: _SettleCall) -> int:
     return len(call.held) + sum(len(one) for one in call.results if one) // BYTES_A_JOB
 
 
@@ -329,14 +338,14 @@ def _column(entries: Sequence[_Entry], given: Sequence[Sequence[_Given | None]])
     return [given[entry.call][entry.place] if given[entry.call] else None for entry in entries]
 
 
-def _sorted(calls: Sequence[_Call]) -> list[_Entry]:
+def _in_lock_order(calls: Sequence[_SettleCall]) -> list[_Entry]:
     """All jobs of all callers, ascending by seq: the order in which every verb locks."""
     entries = [_Entry(held, c, p) for c, call in enumerate(calls) for p, held in enumerate(call.held)]
     entries.sort(key=lambda entry: entry.held.seq)
     return entries
 
 
-def _shares(calls: Sequence[_Call], entries: Sequence[_Entry], done: set[int]) -> list[set[int] | BaseException]:
+def _shares(calls: Sequence[_SettleCall], entries: Sequence[_Entry], done: set[int]) -> list[set[int] | BaseException]:
     parts: list[set[int]] = [set() for _ in calls]
     for i in done:
         parts[entries[i].call].add(entries[i].place)
