@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -17,23 +16,12 @@ from app.base.outages import as_unavailable
 from app.errors import HoldfastError, InvalidRequest, MethodNotAllowed, NotFound
 from app.http.calls import LEFT, ended_with
 from app.http.context import context_of
-from app.http.openapi import ErrorAnswer, ErrorBody
-
-if TYPE_CHECKING:
-    from app.http.route import Dialect
+from app.http.dialect import Dialect
 
 log = logging.getLogger(__name__)
 
 # Where a topic's name follows, which has no slash and is not empty.
 BEFORE_TOPICS: Final = ("/v0/topics/", "/api/topics/", "/api/topic-configs/", "/api/topic-schemas/")
-
-
-def write_error(error: HoldfastError) -> bytes:
-    """Its envelope: {"error": {"code", "message", "detail"}}."""
-    body = ErrorBody(error.code, error.message)
-    if error.detail:
-        body.detail = dict(error.detail)
-    return msgspec.json.encode(ErrorAnswer(body))
 
 
 class Errors:

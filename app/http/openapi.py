@@ -18,20 +18,6 @@ _REF = "#/components/schemas/{name}"
 STRUCTS: Final[dict[str, type[msgspec.Struct]]] = {}  # that routes have named, by name
 
 
-class ErrorBody(msgspec.Struct):
-    """What went wrong. `detail` holds what it is about."""
-
-    code: str
-    message: str
-    detail: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
-
-
-class ErrorAnswer(msgspec.Struct):
-    """Every error of the v0 dialect."""
-
-    error: ErrorBody
-
-
 def path(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
     """A parameter in the path."""
     return {"name": name, "in": "path", "required": True, "description": description, "schema": schema}
@@ -69,15 +55,14 @@ def operation(
     *,
     answers: Mapping[int, type[msgspec.Struct] | None],
     errors: Sequence[int],
-    body: type[msgspec.Struct] | Sequence[type[msgspec.Struct]] = (),
-    body_required: bool = True,
-    parameters: Sequence[dict[str, Any]] = (),
-    open_to_all: bool = False,
-    error: type[msgspec.Struct] = ErrorAnswer,
+    error: type[msgspec.Struct],
+    body: type[msgspec.Struct] | Sequence[type[msgspec.Struct]],
+    body_required: bool,
+    parameters: Sequence[dict[str, Any]],
+    open_to_all: bool,
 ) -> dict[str, Any]:
-    """What FastAPI's `openapi_extra` needs for a route: `answers` and `errors` by status; None is an
-    answer without a body. Of several bodies, any will do; `open_to_all`: it never needs a key; `error`: how the dialect
-    shows errors."""
+    """What FastAPI's `openapi_extra` needs for a route: `answers` and `errors` by status; an answer without a body is
+    None. `error`: how the dialect shows errors. Of several bodies any will do. `open_to_all`: it never needs a key."""
     refusals = sorted({*errors, *_may_occur(errors)})
     described: dict[str, Any] = {
         "responses": {
@@ -122,7 +107,7 @@ def _may_occur(errors: Sequence[int]) -> set[int]:
 
 def components() -> dict[str, Any]:
     """The schemas of all structs that routes have named so far, and how a request says who it is."""
-    _, schemas = msgspec.json.schema_components([*STRUCTS.values(), ErrorAnswer], ref_template=_REF)
+    _, schemas = msgspec.json.schema_components(list(STRUCTS.values()), ref_template=_REF)
     _show_defaults(schemas)
     for name, schema in schemas.items():
         schema.update(getattr(STRUCTS.get(name), "RULES", {}))  # what its fields' types can't say

@@ -16,13 +16,11 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as Connection
 
 from app.base.keys import Key, Scope
-from app.errors import HoldfastError
 from app.http import openapi
 from app.http.body import read_json
 from app.http.context import Context, context_of
-from app.http.errors import write_error
-from app.http.fields import encode, known_parameters, topic_in
-from app.http.openapi import ErrorAnswer
+from app.http.dialect import Dialect
+from app.http.fields import known_parameters, topic_in
 from app.kernel.topics.policy import Policy, check_name
 
 LARGE_BYTES = 64 * 1024  # an answer up to this size is sent and forgotten
@@ -52,30 +50,6 @@ class Call(msgspec.Struct, frozen=True):
     async def queue(self) -> Policy:
         """The queue that the path names. Raises TopicNotFound, NotAQueue."""
         return await self.context.policies.queue(check_name(self.topic))
-
-
-def write_as_is(answer: msgspec.Struct, status: int, _began: float) -> Response:
-    """An answer as JSON, and nothing besides."""
-    return Response(encode(answer), status, media_type="application/json")
-
-
-class Dialect(msgspec.Struct, frozen=True):
-    """How one dialect writes. `write`: an answer, given its status and when the call began; `gives`: what it looks like
-    then. `error`: what an error looks like; `write_error` writes it, once `error_of` has made it the one that the
-    dialect's clients know. `strict`: a parameter of the query that a route does not have is refused. `one_tag`: OpenAPI
-    has its routes under its own name, not under their features'."""
-
-    name: str
-    error: type[msgspec.Struct] = ErrorAnswer
-    write: Callable[[msgspec.Struct, int, float], Response] = write_as_is
-    gives: Callable[[type[msgspec.Struct]], type[msgspec.Struct]] = lambda struct: struct
-    write_error: Callable[[HoldfastError], bytes] = write_error
-    error_of: Callable[[HoldfastError], HoldfastError] = lambda error: error
-    strict: bool = False
-    one_tag: bool = False
-
-
-PLAIN: Final = Dialect("none")  # for routes that are of neither dialect
 
 
 class _What(msgspec.Struct, frozen=True):

@@ -8,8 +8,9 @@ from typing import Final
 from app.base.keys import Scope
 from app.features.feature import Feature
 from app.features.health import metrics, probes
+from app.http.dialect import PLAIN
 from app.http.messages.dialect import MESSAGES
-from app.http.route import PLAIN, Route
+from app.http.route import Route
 
 _health = partial(
     Route, "GET", do=probes.health, gives={200: probes.Health}, dialect=PLAIN, scope=None, refuses=frozenset({401})

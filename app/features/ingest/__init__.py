@@ -7,7 +7,8 @@ from typing import Final
 from app.base.keys import Scope
 from app.features.feature import Feature
 from app.features.ingest.ingest import DEDUPE, DESCRIBED, GROUP, IngestAnswer, ingest
-from app.http.route import PLAIN, Route
+from app.http.dialect import PLAIN
+from app.http.route import Route
 
 FEATURE: Final = Feature(
     "ingest",

@@ -29,7 +29,7 @@ from app.errors import (
 from app.http.bounds import about
 from app.http.context import Context, context_of
 from app.http.credentials import authorization, bearer, query_token
-from app.http.errors import write_error
+from app.http.dialect import write_error
 from app.http.fields import encode, known_parameters
 from app.http.openapi import events, header, path, query
 from app.http.payloads import check_json

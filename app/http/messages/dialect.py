@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from app.errors import HoldfastError
-from app.http.route import Dialect
+from app.http.dialect import Dialect
 
 
 class MessagesError(msgspec.Struct):

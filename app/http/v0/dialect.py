@@ -11,8 +11,8 @@ from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 
 from app.errors import HoldfastError, Throttled, TooManyWaiting
+from app.http.dialect import Dialect
 from app.http.fields import encode
-from app.http.route import Dialect
 
 
 class Performance(msgspec.Struct, omit_defaults=True):
