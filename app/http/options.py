@@ -62,7 +62,7 @@ def columns_of(records: Sequence[JobOptions], where: str = "") -> dict[str, list
     }
 
 
-def enqueued_by(key: Key | None, topic: str, batch: Batch) -> None:
+def admit_jobs(key: Key | None, topic: str, batch: Batch) -> None:
     """Look whether a key may put these jobs into a queue of this name, and make them its tenant's: before a topic that
     is absent is made for them. Raises InvalidRequest and Forbidden."""
     check_groups(topic, batch)

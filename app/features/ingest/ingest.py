@@ -84,7 +84,7 @@ async def ingest(call: Call) -> Response:
         groups=[_in_path(request, "group", MAX_GROUP)],
         dedupe_ids=[_in_path(request, "dedupe", MAX_JOB_KEY)],
     )
-    options.enqueued_by(key, name, batch)
+    options.admit_jobs(key, name, batch)
     must_be_plain(request)
     body = await read_bytes(request, min(MAX_RECORD_BYTES, context.settings.max_body_bytes))
     payload, content_type = payload_of(body, media)

@@ -74,7 +74,7 @@ async def _enqueue(
 ) -> _Placement:
     name = body.topic
     batch, size = _columns(messages)
-    options.enqueued_by(by, name, batch)
+    options.admit_jobs(by, name, batch)
     key = options.idempotency_key(request, by, body.idempotency_key)
     policy = await _queue(request, context, name)
     size += spans_of(request).begin_send(name, batch)

@@ -70,7 +70,7 @@ async def append(call: Call) -> Response:
         check_name(name)
     batch, size = columns_of(body, _priority_order(policy, body))
     if isinstance(body, AppendBody):
-        options.enqueued_by(by, name, batch)
+        options.admit_jobs(by, name, batch)
     key = options.idempotency_key(request, by, body.idempotency_key)
     plain = not request.scope["query_string"] or flag(request, "return_seqs", default=True)
     if policy is not None and body.config is not None:
