@@ -222,6 +222,11 @@ class Depth(msgspec.Struct):
     looked: int
     oldest_ms: int | None
 
+    @property
+    def count(self) -> int:
+        """Jobs that are not finished."""
+        return self.ready + self.in_flight + self.scheduled + self.blocked
+
 
 async def depths(db: Connection, queues: Sequence[tuple[Topic, Budget, Lows]], bound: int) -> dict[str, Depth]:
     """What queues hold, by name, counting up to `bound` due jobs of each."""

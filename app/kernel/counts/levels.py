@@ -63,11 +63,8 @@ class Levels(Core):
         self._depths: dict[str, Depth] = {}
         self._sights: dict[str, Sight] = {}
         self._takers: frozenset[str | None] = frozenset()
-        self._goals: dict[str, int] = {}  # of the queues, in ms
         self._stuck: dict[str, StuckGroups] = {}
-        self._rounds: dict[
-            str, StuckGroups
-        ] = {}  # of topics with more groups than one look reads: what was found so far
+        self._rounds: dict[str, StuckGroups] = {}  # so far, of topics with more groups than one look reads
         self._long: dict[str, LongLeases] = {}
         self._logs: dict[str, LogState] = {}
         self._looked = 0.0  # when the depths were read; 0: never
@@ -107,7 +104,10 @@ class Levels(Core):
             if depth is not None:
                 found.append((policy, self._levels_of(depth, self._sights.get(name))))
             elif state is not None:
-                found.append((policy, TopicLevels(False, state.count, state.bytes)))
+                levels = TopicLevels(
+                    False, state.count, state.bytes, head_seq=state.head_seq, earliest_seq=state.earliest_seq
+                )
+                found.append((policy, levels))
         found.sort(key=lambda one: one[0].topic.name)
         return found, sum(self._census.values()), self._looked or None
 
@@ -128,21 +128,26 @@ class Levels(Core):
         return msgspec.structs.replace(self._levels_of(depth, sights[queue.topic.name]), stuck=stuck)
 
     def _levels_of(self, depth: Depth, sight: Sight | None) -> TopicLevels:
-        return TopicLevels(
+        levels = TopicLevels(
             True,
-            _live(depth),
+            depth.count,
             depth.bytes,
             depth.ready,
             depth.in_flight,
             depth.scheduled,
             depth.blocked,
-            0 if sight is None else sight.dead,
-            depth.oldest_ms,
-            depth.looked < BOUND,
-            sight is None or sight.letters < inspector.DEAD_LOOKED_AT,
-            self.takes_dead(depth.topic),
-            self._stuck.get(depth.topic, StuckGroups()),
-            self._long.get(depth.topic, LongLeases()),
+            oldest_ms=depth.oldest_ms,
+            exact=depth.looked < BOUND,
+            takes_dead=self.takes_dead(depth.topic),
+            stuck=self._stuck.get(depth.topic, StuckGroups()),
+            long=self._long.get(depth.topic, LongLeases()),
+        )
+        if sight is None:
+            return levels
+        earliest_seq = sight.earliest_seq if depth.count or sight.earliest_seq else sight.head_seq + 1
+        dead_exact = sight.letters < inspector.DEAD_LOOKED_AT
+        return msgspec.structs.replace(
+            levels, dead=sight.dead, dead_exact=dead_exact, head_seq=sight.head_seq, earliest_seq=earliest_seq
         )
 
     async def depths(self, queues: Sequence[Policy]) -> dict[str, Depth]:
@@ -176,28 +181,27 @@ class Levels(Core):
             merged.level(catalogue.UNARCHIVED, (table,), days)
         for family, of, value in self._server if server else ():
             (merged.total if family.kind is MetricType.COUNTER else merged.level)(family, of, value)
-        for name, depth in self._depths.items():
-            merged.level(catalogue.TOPIC_READY, (name,), depth.ready)
-            merged.level(catalogue.TOPIC_IN_FLIGHT, (name,), depth.in_flight)
-            merged.level(catalogue.TOPIC_SCHEDULED, (name,), depth.scheduled)
-            merged.level(catalogue.TOPIC_BLOCKED, (name,), depth.blocked)
-            merged.level(catalogue.TOPIC_BYTES, (name,), depth.bytes)
-            merged.level(catalogue.TOPIC_OLDEST, (name,), max(depth.oldest_ms or 0, 0) / 1000)
-            merged.level(catalogue.TOPIC_STUCK, (name,), self._stuck.get(name, StuckGroups()).groups)
-        for name, goal_ms in self._goals.items():
-            merged.level(catalogue.TOPIC_WAIT_GOAL, (name,), goal_ms / 1000)
-        for name, sight in self._sights.items():
-            merged.level(catalogue.TOPIC_HEAD, (name,), sight.head_seq)
-            if sight.earliest_seq is not None or name not in self._depths or _live(self._depths[name]) == 0:
-                merged.level(catalogue.TOPIC_EARLIEST, (name,), sight.earliest_seq or sight.head_seq + 1)
-            merged.level(catalogue.TOPIC_DEAD_NOW, (name,), sight.dead)
-        for name in self._depths.keys() & self._takers:
-            merged.level(catalogue.TOPIC_TAKES_DEAD, (name,), 1)
-        for name, state in self._logs.items():
-            merged.level(catalogue.TOPIC_HEAD, (name,), state.head_seq)
-            merged.level(catalogue.TOPIC_EARLIEST, (name,), state.earliest_seq)
-            merged.level(catalogue.TOPIC_RECORDS, (name,), state.count)
-            merged.level(catalogue.TOPIC_BYTES, (name,), state.bytes)
+        for policy, held in self.latest()[0]:
+            topic = (policy.topic.name,)
+            merged.level(catalogue.TOPIC_BYTES, topic, held.bytes)
+            if held.earliest_seq is not None:
+                merged.level(catalogue.TOPIC_EARLIEST, topic, held.earliest_seq)
+            if held.head_seq is not None:
+                merged.level(catalogue.TOPIC_HEAD, topic, held.head_seq)
+            if not held.is_queue:
+                merged.level(catalogue.TOPIC_RECORDS, topic, held.count)
+                continue
+            merged.level(catalogue.TOPIC_READY, topic, held.ready)
+            merged.level(catalogue.TOPIC_IN_FLIGHT, topic, held.in_flight)
+            merged.level(catalogue.TOPIC_SCHEDULED, topic, held.scheduled)
+            merged.level(catalogue.TOPIC_BLOCKED, topic, held.blocked)
+            merged.level(catalogue.TOPIC_OLDEST, topic, max(held.oldest_ms or 0, 0) / 1000)
+            merged.level(catalogue.TOPIC_STUCK, topic, held.stuck.groups)
+            merged.level(catalogue.TOPIC_WAIT_GOAL, topic, policy.config.wait_goal_ms / 1000)
+            if held.head_seq is not None:
+                merged.level(catalogue.TOPIC_DEAD_NOW, topic, held.dead)
+            if held.takes_dead:
+                merged.level(catalogue.TOPIC_TAKES_DEAD, topic, 1)
 
     async def _refresh(self) -> float:
         began = time.monotonic()
@@ -269,14 +273,8 @@ class Levels(Core):
     async def _read_depths(self) -> None:
         queues = [policy for policy in self._policies if policy.config.type is TopicType.QUEUE]
         self._depths, self._looked = await self.depths(queues), time.monotonic()
-        sights = await inspector.survey(self._pools.rest, [(queue.topic, queue.config.dead_letter) for queue in queues])
+        letters = [(queue.topic, queue.config.dead_letter) for queue in queues]
         self._takers = frozenset(queue.config.dead_letter for queue in queues)
-        self._goals = {queue.topic.name: queue.config.wait_goal_ms for queue in queues}
-        self._sights = sights
+        self._sights = await inspector.survey(self._pools.rest, letters)
         logs = [(p.topic, p.config.ttl_ms) for p in self._policies if p.config.type is TopicType.LOG]
         self._logs = await records.states(self._pools.rest, logs, BOUND)
-
-
-def _live(depth: Depth) -> int:
-    """Jobs that are not finished."""
-    return depth.ready + depth.in_flight + depth.scheduled + depth.blocked

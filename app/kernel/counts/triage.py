@@ -67,6 +67,7 @@ class TopicLevels(msgspec.Struct, frozen=True):
     oldest_ms: how long the oldest job that can be claimed has waited; None: there is none.
     exact: all jobs that are due were counted. dead_exact: all failed jobs were.
     takes_dead: other topics' dead letters come here.
+    earliest_seq: of the first live job or record, behind head_seq if there is none. None: not known.
     """
 
     is_queue: bool
@@ -83,6 +84,8 @@ class TopicLevels(msgspec.Struct, frozen=True):
     takes_dead: bool = False
     stuck: StuckGroups = StuckGroups()
     long: LongLeases = LongLeases()
+    head_seq: int | None = None
+    earliest_seq: int | None = None
 
     @property
     def waited_ms(self) -> int | None:
