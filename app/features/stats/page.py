@@ -1,4 +1,4 @@
-"""/admin/: what hurts, the worst first, and how the server is. Next to nothing where all is well."""
+"""/admin/: topics in trouble, the worst first, and how the server is."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from app.pages.permissions import SEE, SEE_SERVER, allows, check_permission
 from app.pages.render import page
 
 MOST: Final = 50  # topics that are listed
-EXPLAINED: Final = 3  # of them, those whose commonest error is looked for
-OLD_SECONDS: Final = 120.0  # what was seen longer ago says nothing of now
+EXPLAINED: Final = 3  # of them are shown with their commonest error
+OLD_SECONDS: Final = 120.0  # an older snapshot says nothing about now
 PATIENCE_SECONDS: Final = 1.0  # for each of these
 _FAILS: Final = {TroubleCode.DEAD_LETTERS, TroubleCode.FAILING}
 
 
 class Hurt(msgspec.Struct, frozen=True):
-    """A topic that is not well. `error`: what most of what failed within the hour has in common, "" for not known, and
-    `cluster`, the kind that it is."""
+    """A topic in trouble. `error`: the commonest error of the jobs that failed within the hour, "" if it is not known;
+    `cluster`: where its jobs are listed."""
 
     seen: TopicOverview
     level: str
@@ -43,7 +43,7 @@ class Hurt(msgspec.Struct, frozen=True):
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """Something about the server, in a word or two. `level` as of a trouble, "" for neither good nor bad."""
+    """A fact about the server, in a word or two. `level` is a trouble's, "" for none."""
 
     name: str
     value: str
@@ -83,7 +83,7 @@ async def show(request: Request) -> Response:
 
 
 def _unknown(view: Snapshot) -> list[str]:
-    """What would have to be known to say that all is well."""
+    """What is not known, so that the page can't say that all is well."""
     found = []
     if view.age is None:
         found.append("Topics have not been looked at yet.")
@@ -101,7 +101,7 @@ async def _hurt(context: Context, request: Request, seen: TopicOverview, explain
     error = cluster = ""
     policy, dead = seen.policy, seen.policy.config.dead_letter
     if explain and any(one.code in _FAILS for one in seen.troubles) and (dead is None or allows(request, SEE, dead)):
-        # What it says is worth no wait, and no page that fails for want of it.
+        # The page neither waits for it nor fails without it.
         with contextlib.suppress(HoldfastError, *UNREACHABLE):
             found = await context.core(FailureReader).largest(policy, PATIENCE_SECONDS, lately=True)
             for one in found.clusters[:1] if found is not None else ():

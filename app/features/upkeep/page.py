@@ -1,4 +1,4 @@
-"""/admin/reapers: the sweeps of the background, how they went last and earlier, and run now."""
+"""/admin/reapers: the background sweeps, their runs, and a button that runs one now."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from app.pages.session import fields_of
 if TYPE_CHECKING:
     from app.features.feature import Sweep
 
-WAIT_SECONDS: Final = 2.0  # for the end of a run; what takes longer is seen to run
+WAIT_SECONDS: Final = 2.0  # for the end of a run; a longer one is shown as running
 
 
 class RunRow(msgspec.Struct, frozen=True):
@@ -45,14 +45,14 @@ async def show(request: Request) -> Response:
 
 
 async def run(request: Request) -> Response:
-    """Run a sweep now, or join its run, and show how it goes; it goes on whoever leaves. Raises NotFound, Unavailable,
-    and what the sweep raises."""
+    """Run a sweep now, or join its run, and show the page. The run goes on if the client leaves. Raises NotFound,
+    Unavailable, and what the sweep raises."""
     await context_of(request).core(Reapers).run(request.path_params["name"], WAIT_SECONDS)
     return RedirectResponse("/admin/reapers", 303)
 
 
 async def reschedule(request: Request) -> Response:
-    """Say when expired jobs are deleted; the form again for what is no schedule."""
+    """Set when expired jobs are deleted. Shows the form again if the schedule is not valid."""
     context, fields = context_of(request), await fields_of(request)
     try:
         await context.core(Reapers).deletion.set(fields.get("schedule", ""), context.access.actor(request))
