@@ -100,7 +100,7 @@ KEYS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 
 @given(st.lists(KEYS, min_size=1, max_size=9), KEYS)
 def test_any_key_can_be_in_a_path(keys: list[str], value: str) -> None:
-    values = filters.parse(f"data.{path_of(keys)}:{filters.quoted(value)}")
+    values = filters.parse(f"data.{path_of(keys)}:{filters.quote_value(value)}")
     assert data_of(filters.parameters(values)[1]) == (Datum(tuple(keys), value),)
 
 

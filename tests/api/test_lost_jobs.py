@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from app.base.db.pool import Pools
-from app.features.jobs import redrive_rows as redrive
+from app.features.jobs import requeues
 from app.kernel.counts import inspector
 from app.kernel.settle import exit_rows as exits
 from tests.api.dialect import Body, Topic, eventually
@@ -144,7 +144,7 @@ async def test_dead_letters_past_their_retention(queue: Topic, pools: Pools) -> 
     await queue.add(1)
     await queue.nack("n", [(await queue.take())["$seq"]])
     assert (await read(dead))[:2] == ([1], None)
-    assert await redrive.sweep(pools.rest, dead.name, timedelta(0), 10) == 1
+    assert await requeues.sweep(pools.rest, dead.name, timedelta(0), 10) == 1
     assert (await read(dead))[:2] == ([], ("ttl", 1, 1, 1))
 
 

@@ -14,9 +14,8 @@ from msgspec.structs import replace
 
 from app.base.db.pool import Pools
 from app.features.dead_letters.failures import FailureReader
-from app.features.jobs import redrive_rows as redrive
-from app.features.jobs.operations import Canary, Operation, OperationRequest, OperationState
-from app.features.jobs.redrive_rows import Filter
+from app.features.jobs import requeues
+from app.features.jobs.operations import Canary, Filter, Operation, OperationRequest, OperationState
 from app.features.jobs.redrives import Redrives, Tempo
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Actor
@@ -274,7 +273,7 @@ async def test_another_process_goes_on_with_a_cancel(
 
     async def under_way() -> bool:
         found = await other.engine.core(Redrives).read(which)
-        return found is not None and found.done >= 20
+        return found is not None and found.jobs_done >= 20
 
     await until(under_way, "it is under way")
 
@@ -300,7 +299,7 @@ async def test_another_process_goes_on_with_a_cancel(
 async def test_seqs_are_those_that_people_know(machine: Machine, queue: Policy, dead: Policy) -> None:
     await bad_deployment(machine, queue, 10)
     redrives = machine.engine.core(Redrives)
-    [theirs] = await redrive.find_out(machine.pools.rest, (queue.topic.name, queue.topic.id), [3], ())
+    [theirs] = await requeues.find_out(machine.pools.rest, (queue.topic.name, queue.topic.id), [3], ())
     assert theirs == (dead.topic.name, dead.topic.id)
     which, matched = await redrives.begin(wanted(queue, dead, seqs=[3, 5, 99]), BY)
     assert matched.count == 2

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from app.base.db.pool import Pools
-from app.features.jobs import redrive_rows as redrive
+from app.features.jobs import requeues
 from app.kernel import jobs as shown
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
@@ -226,8 +226,8 @@ async def test_a_blocked_job_that_is_deleted_is_passed_over(db: Session, queue: 
     assert await tallied(db, queue)
 
 
-async def _requeue(db: Session, place: Policy, seq: int) -> redrive.RequeueResult:
-    [done] = await redrive.requeue(db, (place.topic.name, place.topic.id), [seq], ttl_ms=0)
+async def _requeue(db: Session, place: Policy, seq: int) -> requeues.RequeueResult:
+    [done] = await requeues.requeue(db, (place.topic.name, place.topic.id), [seq], ttl_ms=0)
     return done
 
 
@@ -240,7 +240,7 @@ async def test_a_requeued_older_job_waits_for_a_head_that_is_out_and_for_its_ret
     assert await exits.fail(db, queue.topic, queue.budget, [Spent(first.seq, held(first).lease)]) == {0}
     await promote(db, queue)
     (second,) = await take(db, queue, 10)
-    assert (await _requeue(db, queue, first.seq)).outcome is redrive.RequeueOutcome.REQUEUED
+    assert (await _requeue(db, queue, first.seq)).outcome is requeues.RequeueOutcome.REQUEUED
     await promote(db, queue)
     told = "SELECT until FROM holdfast.lease_events WHERE topic_id = $1 AND event = 'requeued'"
     assert await db.fetchval(told, queue.topic.id) is None, "when its turn comes, nobody knows"
@@ -258,7 +258,7 @@ async def test_a_requeued_job_of_a_group_that_is_over_comes_out(db: Session, top
     assert await exits.fail(db, queue.topic, queue.budget, [Spent(job.seq, held(job).lease)]) == {0}
     await promote(db, queue)
     assert await rows_of_groups(db, queue) == 0
-    assert (await _requeue(db, queue, job.seq)).outcome is redrive.RequeueOutcome.REQUEUED
+    assert (await _requeue(db, queue, job.seq)).outcome is requeues.RequeueOutcome.REQUEUED
     assert await promote(db, queue) == Promotion(1, 1, 0)
     assert await work_through(db, queue) == ["1"]
 
@@ -278,8 +278,8 @@ async def test_in_a_dead_letter_topic_groups_are_data(db: Session, topic: str, m
     assert await rows_of_groups(db, dead) == 0
     back = await take(db, queue, 1)
     assert [job.payload for job in back] == [b"3"]
-    done = await redrive.requeue(db, (dead.topic.name, dead.topic.id), [job.seq for job in letters], ttl_ms=0)
-    assert [one.outcome for one in done] == [redrive.RequeueOutcome.REQUEUED] * 2
+    done = await requeues.requeue(db, (dead.topic.name, dead.topic.id), [job.seq for job in letters], ttl_ms=0)
+    assert [one.outcome for one in done] == [requeues.RequeueOutcome.REQUEUED] * 2
     await promote(db, queue)
     assert await states(db, queue) == {"1": "blocked", "2": "blocked", "3": "leased"}
     assert await consumer.ack(db, queue.topic, [held(back[0])]) == {0}

@@ -8,8 +8,9 @@ from itertools import combinations, product
 import pytest
 
 from app.base.db.pool import Pools
-from app.features.jobs import redrive_rows as redrive
-from app.features.jobs.redrive_rows import Filter, RequeueOutcome, RequeueResult, Search, SearchPlace
+from app.features.jobs import requeues
+from app.features.jobs.operations import Filter, SearchPlace
+from app.features.jobs.requeues import RequeueOutcome, RequeueResult, Search
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
 from app.kernel.enqueue import producer
@@ -55,7 +56,7 @@ async def killed(db: Session, queue: Policy, dead: Policy, count: int = 1, error
 
 
 async def requeued(db: Session, where: Policy, *seqs: int, **given: object) -> list[RequeueResult]:
-    return await redrive.requeue(db, (where.topic.name, where.topic.id), seqs, ttl_ms=0, **given)  # type: ignore[arg-type]
+    return await requeues.requeue(db, (where.topic.name, where.topic.id), seqs, ttl_ms=0, **given)  # type: ignore[arg-type]
 
 
 async def test_a_dead_letter_is_again_what_it_was(db: Session, queue: Policy, dead: Policy) -> None:
@@ -186,11 +187,11 @@ async def test_what_matches_is_found_in_the_order_in_which_it_died(db: Session, 
     await add(db, queue, batch(6, tags=["a", "b", "a"], keys=["k"], tenants=["", "", "", "x"]))
     for n in range(6):
         await killed(db, queue, dead, 1, f"Timeout after {n} s%_")
-    until = await redrive.until_time(db, 0)
+    until = await requeues.until_time(db, 0)
 
     async def found(**match: object) -> list[int]:
         search = Search((dead.topic.name, dead.topic.id), until, Filter(**match))  # type: ignore[arg-type]
-        return (await redrive.find(db, search, SearchPlace(), looks=100, limit=100)).seqs
+        return (await requeues.find(db, search, SearchPlace(), looks=100, limit=100)).seqs
 
     assert await found() == [1, 2, 3, 4, 5, 6]
     assert len(await found(error="Timeout after")) == 6
@@ -206,7 +207,7 @@ async def test_what_matches_is_found_in_the_order_in_which_it_died(db: Session, 
     seqs: list[int] = []
     place, more = SearchPlace(), True
     while more:
-        part = await redrive.find(db, search, place, looks=2, limit=1)
+        part = await requeues.find(db, search, place, looks=2, limit=1)
         assert len(part.seqs) <= 1
         seqs += part.seqs
         place, more = part.last or place, part.more
@@ -223,10 +224,10 @@ async def test_each_condition_of_a_filter_goes_with_every_other(
     """What is found is what fits all of them, of jobs that differ in each; with a tenant, that of before."""
     jobs: list[dict[str, object]] = []
     kinds = ("Timeout after {} ms", "no such column: c{}")
-    half = await redrive.until_time(db, 0)
+    half = await requeues.until_time(db, 0)
     for n, (late, kind, tag, tenant, key) in enumerate(product((0, 1), kinds, "xy", ("", "acme"), ("k", None))):
         if (late, n) == (1, 16):
-            half = await redrive.until_time(db, 0)
+            half = await requeues.until_time(db, 0)
         fields = batch(1, tags=[tag], tenants=[tenant], **({} if key is None else {"keys": [key]}))
         await (put(db, queue, fields) if key is None else add(db, queue, fields))
         if place == "dead letters":
@@ -242,14 +243,14 @@ async def test_each_condition_of_a_filter_goes_with_every_other(
         job["cluster"] = clusters[str(job["error"])]
 
     wanted = {"error": "Timeout", "tag": "x", "tenant": "acme", "key": "k", "cluster": clusters["Timeout"], "late": 0}
-    now = await redrive.until_time(db, 0)
+    now = await requeues.until_time(db, 0)
     for count in range(len(wanted) + 1):
         for names in combinations(wanted, count):
             match = Filter(**{name: wanted[name] for name in names if name != "late"})
             until = half if "late" in names else now
             topic = (where.topic.name, where.topic.id)
             search = Search(topic, until, match, dead=place == "dead letters")
-            found = await redrive.find(db, search, SearchPlace(), looks=100, limit=100)
+            found = await requeues.find(db, search, SearchPlace(), looks=100, limit=100)
             expected = [job["seq"] for job in jobs if all(job[name] == wanted[name] for name in names)]
             assert found.seqs == expected, names
             assert len(expected) == 32 // 2 ** len(set(names) - {"cluster" if "error" in names else ""})

@@ -14,7 +14,7 @@ from app.base.db.pool import open_pools
 from app.base.outages import LOST_RACE
 from app.errors import Throttled
 from app.features.jobs.changes import Changes
-from app.features.jobs.redrive_rows import requeue
+from app.features.jobs.requeues import requeue
 from app.features.upkeep import sweeps
 from app.kernel.claim.consumer import Return
 from app.kernel.logs.log import TagMatch

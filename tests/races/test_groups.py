@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.features.jobs import redrive_rows as redrive
+from app.features.jobs import requeues
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
 from app.kernel.enqueue import producer
@@ -226,10 +226,10 @@ async def test_a_requeue_waits_for_who_lets_through(topic: str, make_queue: Make
     await transaction.start()
     assert await promote(rivals.one, queue) == Promotion(1, 0, 0)
     place = (queue.topic.name, queue.topic.id)
-    late = asyncio.create_task(redrive.requeue(rivals.other, place, [head.seq], ttl_ms=0))
+    late = asyncio.create_task(requeues.requeue(rivals.other, place, [head.seq], ttl_ms=0))
     await rivals.meet()
     await transaction.commit()
-    assert [one.outcome for one in await late] == [redrive.RequeueOutcome.REQUEUED]
+    assert [one.outcome for one in await late] == [requeues.RequeueOutcome.REQUEUED]
     assert await promote(rivals.one, queue) == Promotion(1, 1, 0)
     assert await work_through(rivals.one, queue) == ["1"]
     assert await tallied(rivals.one, queue)
@@ -244,7 +244,7 @@ async def test_a_requeue_and_a_producer_of_the_same_group(topic: str, make_queue
     await promote(rivals.one, queue)
     transaction = rivals.one.transaction()
     await transaction.start()
-    await redrive.requeue(rivals.one, (queue.topic.name, queue.topic.id), [head.seq], ttl_ms=0)
+    await requeues.requeue(rivals.one, (queue.topic.name, queue.topic.id), [head.seq], ttl_ms=0)
     late = asyncio.create_task(write(rivals.other, queue, ("a", "2")))
     await rivals.meet()
     await transaction.commit()

@@ -9,8 +9,8 @@ import pytest
 
 from app.base.db.pool import Pools
 from app.base.outages import UNREACHABLE
-from app.features.jobs import redrive_rows as redrive
-from app.features.jobs.redrive_rows import RequeueOutcome, RequeueResult
+from app.features.jobs import requeues
+from app.features.jobs.requeues import RequeueOutcome, RequeueResult
 from app.kernel import jobs as shown
 from app.kernel.enqueue import producer
 from app.kernel.jobs import Status
@@ -47,7 +47,7 @@ async def killed(db: Session, queue: Policy, dead: Policy, **fields: object) -> 
 
 
 async def requeue(db: Session, dead: Policy, *seqs: int) -> list[RequeueResult]:
-    return await redrive.requeue(db, (dead.topic.name, dead.topic.id), seqs, ttl_ms=0)
+    return await requeues.requeue(db, (dead.topic.name, dead.topic.id), seqs, ttl_ms=0)
 
 
 async def places(db: Session, *topics: Policy) -> list[tuple[str, int]]:

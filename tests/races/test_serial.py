@@ -17,8 +17,7 @@ from typing import Final
 import pytest
 from asyncpg.pgproto.pgproto import UUID
 
-from app.features.jobs import changes
-from app.features.jobs import redrive_rows as redrive
+from app.features.jobs import changes, requeues
 from app.features.jobs.changes import Change
 from app.kernel import jobs as shown
 from app.kernel.claim import consumer
@@ -130,7 +129,7 @@ async def bury(db: Session, at: Stage) -> object:
 
 
 async def requeue(db: Session, at: Stage) -> object:
-    done = await redrive.requeue(db, (at.queue.topic.name, at.queue.topic.id), [at.seq], ttl_ms=0)
+    done = await requeues.requeue(db, (at.queue.topic.name, at.queue.topic.id), [at.seq], ttl_ms=0)
     return [one.outcome for one in done]
 
 

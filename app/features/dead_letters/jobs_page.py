@@ -17,8 +17,8 @@ from app.features.dead_letters.example import Example, deliveries_of, out_ms, se
 from app.features.dead_letters.failures import SILENCE
 from app.features.dead_letters.page import may_see_letters
 from app.features.dead_letters.requeues import AGES, requeue_of, selection_in
+from app.features.jobs.operations import THE_BEGINNING, SearchPlace
 from app.features.jobs.page import page_of
-from app.features.jobs.redrive_rows import THE_BEGINNING, SearchPlace
 from app.features.jobs.redrives import Behind, Redrives
 from app.features.saved_views import page as saved
 from app.http.context import context_of

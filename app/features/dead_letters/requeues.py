@@ -12,8 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from app.errors import BatchTooLarge, InvalidRequest
-from app.features.jobs.operations import Canary, OperationRequest
-from app.features.jobs.redrive_rows import Filter
+from app.features.jobs.operations import Canary, Filter, OperationRequest
 from app.features.jobs.requests import MAX_RATE, OperationCount, begin_or_count, queue_of_letters
 from app.http.bounds import MAX_SEQS, ClusterId, Key, Seq, Tag, about, seq_within, text
 from app.http.context import Context

@@ -21,8 +21,7 @@ from msgspec.structs import replace
 from app.base.db import sql
 from app.base.outages import UNREACHABLE
 from app.errors import KeyConflict, NotAQueue, NotFound, NotPending, TopicNotFound
-from app.features.jobs.operations import MatchCount, Operation, OperationState, OperationStep
-from app.features.jobs.redrive_rows import SearchPlace
+from app.features.jobs.operations import LAST, MatchCount, Operation, OperationState, OperationStep, SearchPlace
 from app.kernel import jobs
 from app.kernel.batching import tried_again
 from app.kernel.claim import consumer, ordering
@@ -46,7 +45,7 @@ _CANCEL = _SQL["cancel_jobs"]
 _CHANGE = _SQL["change_job"]
 BATCH: Final = 1_000
 LIVE: Final = ("ready", "scheduled", "blocked", "leased")
-LAST: Final = 9  # the stage behind all others
+
 COUNT_SECONDS: Final = 1.0  # that a count may go on to its next page
 TAKEN_BACK: Final = "An operator took the lease back."
 
@@ -269,9 +268,7 @@ def no_job(policy: Policy, seq: int) -> NotFound:
     return NotFound(f"There is no job {seq} in topic {name!r}.", {"topic": name, "seq": seq})
 
 
-async def count_matching(
-    db: Connection, topic: tuple[str, int], match: JobMatch, until: datetime, most: int
-) -> MatchCount:
+async def count_live(db: Connection, topic: tuple[str, int], match: JobMatch, until: datetime, most: int) -> MatchCount:
     """How many live jobs match that were enqueued by `until`. At least so many: `most` jobs were looked at, or
     COUNT_SECONDS had passed."""
     count, behind, end = 0, 0, time.monotonic() + COUNT_SECONDS

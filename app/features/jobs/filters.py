@@ -145,7 +145,7 @@ def parse(text: str) -> dict[str, str]:
 def text_of(values: Mapping[str, str]) -> str:
     """The filter that says this, in the order of WORDS."""
     names = [*(name for name in WORDS if name in values), *(name for name in values if name.startswith(DATA))]
-    return " ".join(f"{name}:{quoted(values[name])}" for name in names)
+    return " ".join(f"{name}:{quote_value(values[name])}" for name in names)
 
 
 def parameters(values: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -194,7 +194,7 @@ def _name(word: str) -> str:
     return found["name"] if found else ""
 
 
-def quoted(value: str) -> str:
+def quote_value(value: str) -> str:
     """A value as a word has it."""
     if _PLAIN.match(value):
         return value

@@ -193,7 +193,7 @@ async def _read_page(context: Context, policy: Policy, asked: ListQuery) -> JobP
 
 def _words_of(jobs: Sequence[JobView]) -> list[str]:
     """Words that these jobs would have."""
-    nodes = {f"node:{filters.quoted(job.node)}": 0 for job in jobs if job.state == "leased" and job.node}
+    nodes = {f"node:{filters.quote_value(job.node)}": 0 for job in jobs if job.state == "leased" and job.node}
     paths: dict[str, int] = {}
     for job in jobs:
         if len(job.payload) <= _SMALL and forms.form_of(job.content_type) is forms.PayloadForm.JSON:

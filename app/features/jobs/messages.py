@@ -94,7 +94,7 @@ async def page(call: Call) -> Response:
     limit = min(max(_whole(given.get("limit", "50"), "limit"), 1), MAX_LIMIT)
     offset = _whole(given.get("offset", "0"), "offset")
     status, base64 = _status(given.get("status")), _base64(request)
-    suspected = _suspected(given.get("suspected_poison"))
+    suspected = _only_suspected(given.get("suspected_poison"))
     name, below = given.get("topic"), cursor_of(request, dict[str, int])
     if name is None:
         if key is not None and key.prefixes:
@@ -216,7 +216,7 @@ def _status(given: str | None) -> Status | None:
         raise InvalidRequest(f"status must be one of {', '.join(status.value for status in Status)}.") from None
 
 
-def _suspected(given: str | None) -> bool:
+def _only_suspected(given: str | None) -> bool:
     if given not in {None, "true", "false"}:
         raise InvalidRequest("suspected_poison must be true or false.")
     return given == "true"

@@ -32,8 +32,8 @@ SAID: Final = {  # of a state: in a word or two, and in which tone
 
 async def show(request: Request) -> Response:
     """The page. Raises NotFound, Unavailable."""
-    found, name = await _found(request, SEE), request.path_params["topic"]
-    rest = max(found.matched.count - found.done - found.skipped, 0)
+    found, name = await _operation_in(request, SEE), request.path_params["topic"]
+    rest = max(found.matched.count - found.jobs_done - found.skipped, 0)
     rate = found.wanted.rate
     return page(
         request,
@@ -46,20 +46,20 @@ async def show(request: Request) -> Response:
         one=found,
         said=SAID[found.state],
         over=found.ended_at is not None,
-        parts=[("in-flight", found.done), ("blocked", found.skipped), ("rest", rest)],
+        parts=[("in-flight", found.jobs_done), ("blocked", found.skipped), ("rest", rest)],
         rest=rest,
         rest_ms=rest * 1_000 // rate if rate and found.state is OperationState.RUNNING else None,
         started_ms=ms_of(found.started_at),
         ended_ms=ms_or_none(found.ended_at),
         by=found.actor[1] or found.actor[0],
-        may_cancel=allows(request, _needed(found), name),
+        may_cancel=allows(request, _permission_for(found), name),
     )
 
 
 async def cancel(request: Request) -> Response:
     """Ask it to end after the batch that it is at. Raises NotFound, Forbidden, Unavailable."""
-    found = await _found(request, SEE)
-    check_permission(request, _needed(found), found.wanted.topic[0])
+    found = await _operation_in(request, SEE)
+    check_permission(request, _permission_for(found), found.wanted.topic[0])
     context = context_of(request)
     await context.core(Redrives).cancel(found.id, context.access.actor(request))
     return RedirectResponse(address(found), 303)
@@ -71,11 +71,11 @@ def address(one: Operation) -> str:
     return f"/admin/topics/{one.wanted.topic[0]}/{part}/operations/{one.id}"
 
 
-def _needed(one: Operation) -> Permission:
+def _permission_for(one: Operation) -> Permission:
     return REQUEUE if one.wanted.cancels is None else CHANGE_JOBS
 
 
-async def _found(request: Request, permission: Permission) -> Operation:
+async def _operation_in(request: Request, permission: Permission) -> Operation:
     name, which = check_name(request.path_params["topic"]), request.path_params["id"]
     found = await find_operation(context_of(request), which, check_permission(request, permission, name))
     if found.wanted.topic[0] != name:

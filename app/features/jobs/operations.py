@@ -4,7 +4,7 @@ process that gives signs of life for it, and to nobody once these have stopped."
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Final, Literal
 from uuid import UUID
@@ -13,7 +13,6 @@ import asyncpg
 import msgspec
 
 from app.base.db import sql
-from app.features.jobs.redrive_rows import Filter, First, SearchPlace
 from app.kernel.jobs import JobMatch
 from app.kernel.model import Connection
 
@@ -30,7 +29,37 @@ _ADOPT = _SQL["adopt_operations"]
 _SWEEP = _SQL["sweep_operations"]
 
 MOST_REASON: Final = 500  # characters
+THE_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)  # of all times
+LAST: Final = 9  # the stage behind all others
 LOOKED_AT: Final = 1_000  # under way, and ended, for a list of a topic's own
+
+
+class First(msgspec.Struct, frozen=True):
+    """Where a requeued job is, and the job that its id names."""
+
+    topic: str
+    topic_id: int
+    seq: int
+    id_topic: int
+    id_seq: int
+
+
+class Filter(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which jobs are meant; None for any. error: a part of it, letter by letter; cluster: the kind of it."""
+
+    error: str | None = None
+    tag: str | None = None
+    key: str | None = None
+    tenant: str | None = None
+    cluster: str | None = None
+    older_than_ms: int = 0  # since it went out
+
+
+class SearchPlace(msgspec.Struct, frozen=True):
+    """A place in the order in which a topic's jobs went out."""
+
+    time: datetime = THE_BEGINNING
+    seq: int = 0
 
 
 class OperationState(Enum):
@@ -106,7 +135,7 @@ class Operation(msgspec.Struct, frozen=True):
     actor: tuple[str, str | None, str | None]  # id, name, address
 
     @property
-    def done(self) -> int:
+    def jobs_done(self) -> int:
         """How many jobs it has dealt with as it was to."""
         return self.requeued + self.gone + self.marked
 
@@ -166,7 +195,7 @@ class OperationStep(msgspec.Struct, frozen=True):
     wait_ms: int | None = None
 
     @property
-    def done(self) -> int:
+    def jobs_done(self) -> int:
         """How many jobs it has dealt with."""
         return self.requeued + self.gone + self.marked
 

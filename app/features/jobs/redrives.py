@@ -13,7 +13,6 @@ import logging
 import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
@@ -21,12 +20,27 @@ import asyncpg
 import msgspec
 
 from app.base.outages import LOST_RACE, TOO_SLOW, UNREACHABLE
-from app.errors import HoldfastError, TopicNotFound
-from app.features.jobs import operations
-from app.features.jobs import redrive_rows as redrive
-from app.features.jobs.changes import LAST, CancelResult, cancel_batch, count_matching, report_cancels
-from app.features.jobs.operations import MatchCount, Operation, OperationRequest, OperationState, OperationStep
-from app.features.jobs.redrive_rows import RequeueOutcome, RequeueResult, Search, SearchPlace
+from app.errors import HoldfastError
+from app.features.jobs import operations, requeues
+from app.features.jobs.changes import CancelResult, cancel_batch, count_live, report_cancels
+from app.features.jobs.operations import (
+    LAST,
+    Filter,
+    MatchCount,
+    Operation,
+    OperationRequest,
+    OperationState,
+    OperationStep,
+    SearchPlace,
+)
+from app.features.jobs.requeues import (
+    RequeueResult,
+    Search,
+    count_matching,
+    report_requeues,
+    requeue_batch,
+    searches_of,
+)
 from app.kernel import jobs
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Action, Actor
@@ -85,13 +99,13 @@ class Redrives(Core):
         db = self._engine.pools.rest
 
         async def run() -> list[RequeueResult]:
-            return await redrive.requeue(db, topic, seqs, ttl_ms=ttl_ms, starts=starts)
+            return await requeues.requeue(db, topic, seqs, ttl_ms=ttl_ms, starts=starts)
 
         try:
             done = await tried_again(run)
         except (asyncpg.UndefinedObjectError, asyncpg.InternalServerError):
             done = await tried_again(run)  # its topic was deleted meanwhile, which is seen now
-        await self._told(done)
+        await report_requeues(self._engine, done)
         return done
 
     async def count(self, wanted: OperationRequest) -> MatchCount:
@@ -104,13 +118,13 @@ class Redrives(Core):
         """Where up to `limit` jobs are that would be requeued now, the next in that order, though a page has them by
         seq; and where the next page begins, None behind the last. LISTED jobs are looked at in a place: a page may have
         fewer, or none, and another one follow."""
-        searches = _searches(wanted, await self._until(wanted))
+        searches = searches_of(wanted, await self._until(wanted))
         found: list[jobs.JobPlace] = []
         at = behind.at
         for stage, search in enumerate(searches[behind.stage :], behind.stage):
             if len(found) == limit:
                 return found, Behind(stage)
-            part = await redrive.find(self._engine.pools.rest, search, at, looks=LISTED, limit=limit - len(found))
+            part = await requeues.find(self._engine.pools.rest, search, at, looks=LISTED, limit=limit - len(found))
             found += [jobs.JobPlace(*search.topic, Seq(seq)) for seq in part.seqs]
             if part.more:
                 return found, Behind(stage, part.last or at)
@@ -120,8 +134,8 @@ class Redrives(Core):
     async def holds_letters(self, topic: tuple[str, int]) -> bool:
         """Whether a queue has others' dead letters: one, among the SAMPLE that died first, that nobody holds."""
         db = self._engine.pools.rest
-        search = Search(topic, await redrive.until_time(db, 0), redrive.Filter())
-        return bool((await redrive.find(db, search, SearchPlace(), looks=SAMPLE, limit=1)).seqs)
+        search = Search(topic, await requeues.until_time(db, 0), Filter())
+        return bool((await requeues.find(db, search, SearchPlace(), looks=SAMPLE, limit=1)).seqs)
 
     async def of_topic(self, topic: str, limit: int) -> list[Operation]:
         """A topic's operations, in whichever process, those under way before others, the newest first."""
@@ -137,7 +151,7 @@ class Redrives(Core):
         async with db.acquire() as one, one.transaction():
             await operations.begin(one, new, self._owner, wanted, until=until, matched=matched, actor=actor)
             action = Action.REQUEUE_STARTED if wanted.cancels is None else Action.CANCEL_STARTED
-            await trail.record(one, by, action, wanted.topic[0], _asked(new, wanted, matched))
+            await trail.record(one, by, action, wanted.topic[0], _audit_detail(new, wanted, matched))
         self._start(new)
         return new, matched
 
@@ -206,38 +220,40 @@ class Redrives(Core):
         except Exception as error:
             log.exception("operation %s failed", which)
             with contextlib.suppress(*UNREACHABLE):
-                await self._failed(which, error)
+                await self._fail(which, error)
 
     async def _step(self, which: UUID) -> float | None:
         """One transaction of it: after how many seconds the next one is due; None: there is none."""
-        done: list[RequeueResult] = []
-        ended = CancelResult()
+        requeued: list[RequeueResult] = []
+        cancelled = CancelResult()
         async with self._engine.pools.rest.acquire() as db, db.transaction():
             run = await operations.hold(db, which, self._owner)
             if run is None:
                 return None
             if run.cancelled:
-                await _end(db, run, OperationState.CANCELLED, None, run.failed_again)
+                await _end(db, run, OperationState.CANCELLED)
                 return None
             if run.first_until is not None and run.state is OperationState.CANARY:
                 return await self._watch(db, run)
             if run.stage == LAST:
-                await _end(db, run, OperationState.DONE, None, run.failed_again)
+                await _end(db, run, OperationState.DONE)
                 return None
+            limit = self._limit(run)
             if run.wanted.cancels is None:
-                step, done = await self._batch(db, run)
+                ttl_ms = self._engine.policies.defaults.ttl_ms
+                step, requeued = await requeue_batch(db, run, limit, looks=self.tempo.looks, ttl_ms=ttl_ms)
             else:
-                step, ended = await cancel_batch(db, run, self._limit(run))
+                step, cancelled = await cancel_batch(db, run, limit)
             await operations.advance(db, which, step)
-            pause: float | None = step.done / run.wanted.rate if run.wanted.rate else 0.0
+            pause: float | None = step.jobs_done / run.wanted.rate if run.wanted.rate else 0.0
             if step.stage == LAST and step.state is OperationState.RUNNING:
                 so_far = await operations.read(db, which)
                 assert so_far is not None, "it is locked"
-                await _end(db, so_far, OperationState.DONE, None, run.failed_again)
+                await _end(db, so_far, OperationState.DONE)
                 pause = None
-        await self._told(done)
+        await report_requeues(self._engine, requeued)
         if run.wanted.cancels is not None:
-            await report_cancels(self._engine, run.wanted.topic, ended)
+            await report_cancels(self._engine, run.wanted.topic, cancelled)
         return pause
 
     def _limit(self, run: Operation) -> int:
@@ -245,53 +261,11 @@ class Redrives(Core):
         tempo, rate = self.tempo, run.wanted.rate
         return max(1, min(tempo.batch, int(rate * tempo.tick))) if rate else tempo.batch
 
-    async def _batch(self, db: Connection, run: Operation) -> tuple[OperationStep, list[RequeueResult]]:
-        wanted, limit = run.wanted, self._limit(run)
-        canary = wanted.canary if run.state is OperationState.CANARY else None
-        if canary is not None:
-            limit = min(limit, canary.first - len(run.first))
-        ask = partial(redrive.requeue, db, ttl_ms=self._engine.policies.defaults.ttl_ms, starts=wanted.starts)
-        done: list[RequeueResult] = []
-        stage, at, missing = run.stage, run.at, 0
-        if wanted.seqs is not None:
-            part = sorted(seq for seq in set(wanted.seqs) if seq > at.seq)[:limit]
-            if part:
-                for place, seqs in sorted((await redrive.find_out(db, wanted.topic, part, wanted.starts)).items()):
-                    done += await ask(place, seqs)
-                missing, at = len(part) - len(done), SearchPlace(seq=part[-1])
-            stage = stage if len(part) == limit else LAST
-        else:
-            searches = _searches(wanted, run.until)
-            search = searches[stage]
-            found = await redrive.find(db, search, at, looks=self.tempo.looks, limit=limit)
-            if found.seqs:
-                done = await ask(search.topic, found.seqs, only_from=search.only_from)
-            missing, at = len(found.seqs) - len(done), found.last or at
-            if not found.more:
-                stage, at = (LAST if search is searches[-1] else stage + 1), SearchPlace()
-        moved = [one for one in done if one.outcome is RequeueOutcome.REQUEUED]
-        first = [*run.first, *(one.job for one in moved if one.job is not None)] if canary is not None else run.first
-        state, wait_ms = run.state, None
-        if canary is not None and (len(first) >= canary.first or stage == LAST):
-            if first:
-                wait_ms = canary.timeout_ms
-            else:
-                state = OperationState.RUNNING
-        skipped = len(done) - len(moved) + missing
-        step = OperationStep(
-            *(state, stage, at, first),
-            requeued=len(moved),
-            skipped=skipped,
-            failed_again=run.failed_again,
-            wait_ms=wait_ms,
-        )
-        return step, done
-
     async def _watch(self, db: Connection, run: Operation) -> float | None:
         """Look at the first jobs: is the rest to follow?"""
         canary, jobs = run.wanted.canary, len(run.first)
         assert canary is not None
-        failed, gone = await redrive.canary(db, run.first)
+        failed, gone = await requeues.canary(db, run.first)
         if failed * 100 > canary.stop_at_percent * jobs:
             why = f"{failed} of the first {jobs} failed again, which is more than {canary.stop_at_percent:g} per cent"
             await _end(db, run, OperationState.STOPPED, why, failed)
@@ -302,73 +276,33 @@ class Redrives(Core):
             await _end(db, run, OperationState.STOPPED, why, failed)
             return None
         if state is OperationState.RUNNING and run.stage == LAST:
-            await _end(db, run, OperationState.DONE, None, failed)
+            await _end(db, run, OperationState.DONE, failed_again=failed)
             return None
         await operations.advance(db, run.id, OperationStep(state, run.stage, run.at, run.first, failed_again=failed))
         return 0.0 if state is OperationState.RUNNING else self.tempo.look
 
-    async def _failed(self, which: UUID, error: Exception) -> None:
+    async def _fail(self, which: UUID, error: Exception) -> None:
         async with self._engine.pools.rest.acquire() as db, db.transaction():
             run = await operations.hold(db, which, self._owner)
             if run is not None:
-                await _end(
-                    db,
-                    run,
-                    OperationState.FAILED,
-                    f"an error of the service's: {type(error).__name__}",
-                    run.failed_again,
-                )
+                await _end(db, run, OperationState.FAILED, f"an error of the service's: {type(error).__name__}")
 
     async def _until(self, wanted: OperationRequest) -> datetime:
         older = wanted.match.older_than_ms if wanted.cancels is None else wanted.cancels.older_than_ms or 0
-        return await redrive.until_time(self._engine.pools.rest, older)
+        return await requeues.until_time(self._engine.pools.rest, older)
 
     async def _count(self, wanted: OperationRequest, until: datetime) -> MatchCount:
         db = self._engine.pools.rest
-        if wanted.cancels is not None:
-            return await count_matching(db, wanted.topic, wanted.cancels, until, COUNTED)
-        if wanted.seqs is not None:
-            places = await redrive.find_out(db, wanted.topic, wanted.seqs, wanted.starts)
-            return MatchCount(sum(map(len, places.values())), exact=True)
-        count, exact = 0, True
-        for search in _searches(wanted, until):
-            found = await redrive.find(db, search, SearchPlace(), looks=COUNTED, limit=COUNTED)
-            count, exact = count + len(found.seqs), exact and not found.more
-        return MatchCount(count, exact)
-
-    async def _told(self, done: Sequence[RequeueResult]) -> None:
-        """Wake who waits for these jobs, here and elsewhere."""
-        counts: dict[tuple[str, int], int] = {}
-        for one in done:
-            if one.job is not None:
-                place = (one.job.topic, one.job.topic_id)
-                counts[place] = counts.get(place, 0) + 1
-        for (name, topic_id), count in counts.items():
-            with contextlib.suppress(TopicNotFound, *UNREACHABLE):
-                policy = await self._engine.policies.get(name)
-                if policy.topic.id == topic_id:
-                    self._engine.note_move(policy.topic, ready=count)
-                    await self._engine.groups.let_next_through(policy)
-            self._engine.lanes.forget(topic_id)
-            self._engine.marks.look_at_due(topic_id)
-            self._engine.writes.note(topic_id)
-            self._engine.waiters.announce(topic_id, count)
+        if wanted.cancels is None:
+            return await count_matching(db, wanted, until, COUNTED)
+        return await count_live(db, wanted.topic, wanted.cancels, until, COUNTED)
 
 
-def _searches(wanted: OperationRequest, until: datetime) -> list[Search]:
-    """Where it looks for jobs, one after the other: among the topic's dead letters, in whichever topic these are; among
-    dead letters of others that the topic holds, if it is one for dead letters; and among what failed in place."""
-    match, starts = wanted.match, wanted.starts
-    places = [
-        Search(wanted.topic, until, match, starts),
-        Search(wanted.topic, until, match, starts, dead=False),
-    ]
-    if wanted.dead is not None:
-        places.insert(0, Search(wanted.dead, until, match, starts, only_from=wanted.topic[0]))
-    return places
-
-
-async def _end(db: Connection, run: Operation, state: OperationState, reason: str | None, failed_again: int) -> None:
+async def _end(
+    db: Connection, run: Operation, state: OperationState, reason: str | None = None, failed_again: int | None = None
+) -> None:
+    """End it, with an entry in the audit trail. `failed_again`: as it was noted last, if that is None."""
+    failed_again = run.failed_again if failed_again is None else failed_again
     if await operations.end(db, run.id, state, reason, failed_again):
         if run.wanted.cancels is None:
             action = Action.REQUEUE_ENDED
@@ -380,7 +314,7 @@ async def _end(db: Connection, run: Operation, state: OperationState, reason: st
         await trail.record(db, trail.SERVICE, action, run.wanted.topic[0], detail)
 
 
-def _asked(new: UUID, wanted: OperationRequest, matched: MatchCount) -> dict[str, object]:
+def _audit_detail(new: UUID, wanted: OperationRequest, matched: MatchCount) -> dict[str, object]:
     asked: dict[str, object] = {"id": str(new), "matched": matched.count, "rate": wanted.rate}
     if wanted.cancels is not None:
         return asked | {"filter": msgspec.to_builtins(wanted.cancels)}

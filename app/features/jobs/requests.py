@@ -13,9 +13,9 @@ from app.base.keys import Key
 from app.errors import KeyConflict, NotAQueue, NotFound, TopicNotFound
 from app.features.jobs.changes import CancelCounts, Changes
 from app.features.jobs.filters import must_be_live
-from app.features.jobs.operations import Operation, OperationRequest
-from app.features.jobs.redrive_rows import First, RequeueOutcome
+from app.features.jobs.operations import First, Operation, OperationRequest
 from app.features.jobs.redrives import Redrives
+from app.features.jobs.requeues import RequeueOutcome
 from app.http.access import must_cover
 from app.http.context import Context, context_of
 from app.http.route import Call

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from app.base.pace import Pace
 from app.features.inbox import inbox
-from app.features.jobs import operations, redrive_rows
+from app.features.jobs import operations, requeues
 from app.features.jobs.redrives import Redrives
 from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exits import BATCH
@@ -35,7 +35,7 @@ async def delete_ended(pools: Pools, engine: Engine, pace: Pace | None = None) -
     async for queues in store.queues(pools.rest, PAGE, defaults=engine.policies.defaults):
         for policy in queues:
             keep = timedelta(milliseconds=policy.config.dead_ttl_ms)
-            for sweep in (exits.sweep_finished, redrive_rows.sweep) if keep else ():
+            for sweep in (exits.sweep_finished, requeues.sweep) if keep else ():
                 move = partial(sweep, pools.rest, policy.topic.name, keep, DELETED_AT_ONCE)
                 await pace.drain(move, DELETED_AT_ONCE)
     return pace.moved

@@ -134,7 +134,7 @@ class ReleaseAnswer(msgspec.Struct):
 async def change(call: Call, body: ChangeBody) -> v0.JobAnswer:
     """Change a job that waits: what is given, and nothing else. 409 if it is leased, or over. A lease on it that has
     ended is gone then."""
-    seq, to, policy = seq_in(call.request), _wanted(body), await call.queue()
+    seq, to, policy = seq_in(call.request), _change_of(body), await call.queue()
     check_priority(to.priority, policy.config.priority_order)
     return v0.answer_of(call, await call.context.core(Changes).change(policy, seq, to))
 
@@ -173,7 +173,7 @@ async def take_back(call: Call, body: ReleaseBody) -> ReleaseAnswer:
     return ReleaseAnswer(call.topic, *taken)
 
 
-def _wanted(body: ChangeBody) -> Change:
+def _change_of(body: ChangeBody) -> Change:
     """What is asked for, held against what a record may be. Raises InvalidRequest, RecordTooLarge."""
     data, meta = bytes(body.data), bytes(body.meta)
     if body.content_type is not None and not data:

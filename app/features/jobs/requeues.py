@@ -3,15 +3,33 @@ docs/semantics.md, section 2."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import Enum
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from app.base.db import sql
+from app.base.outages import UNREACHABLE
+from app.errors import TopicNotFound
+from app.features.jobs.operations import (
+    LAST,
+    Filter,
+    First,
+    MatchCount,
+    Operation,
+    OperationRequest,
+    OperationState,
+    OperationStep,
+    SearchPlace,
+)
 from app.kernel.model import Connection
+
+if TYPE_CHECKING:
+    from app.kernel.state import EngineState
 
 _SQL: Final = sql.load_all(__package__)
 _REQUEUE = _SQL["requeue"]
@@ -21,8 +39,6 @@ _FIND_OUT = _SQL["find_out"]
 _UNTIL_TIME = _SQL["until_time"]
 _CANARY = _SQL["canary"]
 _SWEEP = _SQL["sweep_dead"]
-
-THE_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)  # of all times
 
 
 class RequeueOutcome(Enum):
@@ -34,16 +50,6 @@ class RequeueOutcome(Enum):
     TOPIC_GONE = "topic_gone"
 
 
-class First(msgspec.Struct, frozen=True):
-    """Where a requeued job is, and the job that its id names."""
-
-    topic: str
-    topic_id: int
-    seq: int
-    id_topic: int
-    id_seq: int
-
-
 class RequeueResult(msgspec.Struct, frozen=True):
     """`seq`: where it was; `was`: its state there, and `job`, where it is now: both None unless it was requeued."""
 
@@ -52,24 +58,6 @@ class RequeueResult(msgspec.Struct, frozen=True):
     topic: str
     was: str | None
     job: First | None
-
-
-class Filter(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which jobs are meant; None for any. error: a part of it, letter by letter; cluster: the kind of it."""
-
-    error: str | None = None
-    tag: str | None = None
-    key: str | None = None
-    tenant: str | None = None
-    cluster: str | None = None
-    older_than_ms: int = 0  # since it went out
-
-
-class SearchPlace(msgspec.Struct, frozen=True):
-    """A place in the order in which a topic's jobs went out."""
-
-    time: datetime = THE_BEGINNING
-    seq: int = 0
 
 
 class Search(msgspec.Struct, frozen=True):
@@ -163,3 +151,93 @@ async def sweep(db: Connection, topic: str, keep: timedelta, limit: int) -> int:
     """Delete dead letters that died longer ago than `keep`, at most `limit`: how many."""
     count: int = await db.fetchval(_SWEEP, topic, keep, limit)
     return count
+
+
+def searches_of(wanted: OperationRequest, until: datetime) -> list[Search]:
+    """Where it looks for jobs, one after the other: among the topic's dead letters, in whichever topic these are; among
+    dead letters of others that the topic holds, if it is one for dead letters; and among what failed in place."""
+    match, starts = wanted.match, wanted.starts
+    places = [
+        Search(wanted.topic, until, match, starts),
+        Search(wanted.topic, until, match, starts, dead=False),
+    ]
+    if wanted.dead is not None:
+        places.insert(0, Search(wanted.dead, until, match, starts, only_from=wanted.topic[0]))
+    return places
+
+
+async def count_matching(db: Connection, wanted: OperationRequest, until: datetime, most: int) -> MatchCount:
+    """How many jobs a requeue would take that went out by `until`. At least so many, where `most` were looked at."""
+    if wanted.seqs is not None:
+        places = await find_out(db, wanted.topic, wanted.seqs, wanted.starts)
+        return MatchCount(sum(map(len, places.values())), exact=True)
+    count, exact = 0, True
+    for search in searches_of(wanted, until):
+        found = await find(db, search, SearchPlace(), looks=most, limit=most)
+        count, exact = count + len(found.seqs), exact and not found.more
+    return MatchCount(count, exact)
+
+
+async def requeue_batch(
+    db: Connection, run: Operation, limit: int, *, looks: int, ttl_ms: int
+) -> tuple[OperationStep, list[RequeueResult]]:
+    """Requeue the next `limit` jobs of an operation, of the next `looks`. `db` has a transaction."""
+    wanted = run.wanted
+    canary = wanted.canary if run.state is OperationState.CANARY else None
+    if canary is not None:
+        limit = min(limit, canary.first - len(run.first))
+    ask = partial(requeue, db, ttl_ms=ttl_ms, starts=wanted.starts)
+    done: list[RequeueResult] = []
+    stage, at, missing = run.stage, run.at, 0
+    if wanted.seqs is not None:
+        part = sorted(seq for seq in set(wanted.seqs) if seq > at.seq)[:limit]
+        if part:
+            for place, seqs in sorted((await find_out(db, wanted.topic, part, wanted.starts)).items()):
+                done += await ask(place, seqs)
+            missing, at = len(part) - len(done), SearchPlace(seq=part[-1])
+        stage = stage if len(part) == limit else LAST
+    else:
+        searches = searches_of(wanted, run.until)
+        search = searches[stage]
+        found = await find(db, search, at, looks=looks, limit=limit)
+        if found.seqs:
+            done = await ask(search.topic, found.seqs, only_from=search.only_from)
+        missing, at = len(found.seqs) - len(done), found.last or at
+        if not found.more:
+            stage, at = (LAST if search is searches[-1] else stage + 1), SearchPlace()
+    moved = [one for one in done if one.outcome is RequeueOutcome.REQUEUED]
+    first = [*run.first, *(one.job for one in moved if one.job is not None)] if canary is not None else run.first
+    state, wait_ms = run.state, None
+    if canary is not None and (len(first) >= canary.first or stage == LAST):
+        if first:
+            wait_ms = canary.timeout_ms
+        else:
+            state = OperationState.RUNNING
+    skipped = len(done) - len(moved) + missing
+    step = OperationStep(
+        *(state, stage, at, first),
+        requeued=len(moved),
+        skipped=skipped,
+        failed_again=run.failed_again,
+        wait_ms=wait_ms,
+    )
+    return step, done
+
+
+async def report_requeues(state: EngineState, done: Sequence[RequeueResult]) -> None:
+    """Wake the workers that wait for these jobs, here and elsewhere."""
+    counts: dict[tuple[str, int], int] = {}
+    for one in done:
+        if one.job is not None:
+            place = (one.job.topic, one.job.topic_id)
+            counts[place] = counts.get(place, 0) + 1
+    for (name, topic_id), count in counts.items():
+        with contextlib.suppress(TopicNotFound, *UNREACHABLE):
+            policy = await state.policies.get(name)
+            if policy.topic.id == topic_id:
+                state.note_move(policy.topic, ready=count)
+                await state.groups.let_next_through(policy)
+        state.lanes.forget(topic_id)
+        state.marks.look_at_due(topic_id)
+        state.writes.note(topic_id)
+        state.waiters.announce(topic_id, count)
