@@ -1,4 +1,4 @@
-"""Jobs one by one and many at a time: found, changed, cancelled, requeued, released."""
+"""Jobs, one at a time and many at once: list, show, change, cancel, requeue, release."""
 
 from __future__ import annotations
 

@@ -51,8 +51,9 @@ TAKEN_BACK: Final = "An operator took the lease back."
 
 
 class CancelResult(msgspec.Struct):
-    """Of jobs that were to be cancelled, which are gone, and which are marked for their holders; the rest was not
-    there, or over. `ready`: how many of those that are gone were fresh."""
+    """What became of jobs that a caller cancelled. `gone` were waiting and are deleted; `marked` are leased, and end
+    with their leases. Jobs in neither set did not exist or had ended. `ready`: how many of `gone` were counted as
+    ready."""
 
     gone: set[Seq] = msgspec.field(default_factory=set)
     marked: set[Seq] = msgspec.field(default_factory=set)
@@ -60,7 +61,7 @@ class CancelResult(msgspec.Struct):
 
 
 async def cancel(db: Connection, topic: Topic, seqs: Sequence[Seq]) -> CancelResult:
-    """Cancel jobs: what waits is gone, what is leased is marked. `seqs` must ascend, each once."""
+    """Cancel jobs: waiting ones are deleted, leased ones are marked. `seqs` must ascend, each once."""
     assert all(a < b for a, b in itertools.pairwise(seqs)), "seqs must ascend: rows are locked in this order"
     done = CancelResult()
     left = list(seqs)
@@ -78,15 +79,15 @@ async def cancel(db: Connection, topic: Topic, seqs: Sequence[Seq]) -> CancelRes
 
 
 class Payload(msgspec.Struct, frozen=True):
-    """A payload and its type; None is application/json."""
+    """A payload and its content type; None means application/json."""
 
     body: bytes
     content_type: str | None
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What is to be different; None: nothing. `metadata` and `tag` are None to take them away, where `clears` says so.
-    Of `delay_ms` and `run_at` the later counts."""
+    """The fields of a job to change; None leaves a field as it is. `clears` names those of `metadata` and `tag` to
+    remove. The later of `delay_ms` and `run_at` counts."""
 
     payload: Payload | None = None
     metadata: str | None = None
@@ -98,8 +99,9 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class ChangeResult(msgspec.Struct, frozen=True):
-    """What a job was when it was to be changed: `status` is None if it was not there, `pending` if it is changed. Its
-    state before, and whether it is fresh now, or its time has come."""
+    """What a change met. `status`: None if there was no such job, `pending` if it was changed, else the state that
+    prevented it. `was`: the state before. `ready`, `due`: whether the job is ready now, or scheduled for a time that
+    has passed."""
 
     status: str | None
     was: str | None
@@ -108,8 +110,8 @@ class ChangeResult(msgspec.Struct, frozen=True):
 
 
 async def change(db: Connection, topic: Topic, seq: Seq, to: Change) -> ChangeResult:
-    """Change a job that waits, whose lane with a new priority is known. Raises UniqueViolationError where another job
-    of its key waits."""
+    """Change a waiting job. The lane of its new priority must exist. Raises UniqueViolationError if another job of its
+    key waits."""
     payload = to.payload
     row = None
     while row is None or (not row["changed"] and row["status"] == "pending"):
@@ -134,7 +136,7 @@ async def change(db: Connection, topic: Topic, seq: Seq, to: Change) -> ChangeRe
 
 
 class CancelCounts(NamedTuple):
-    """How many jobs are gone, and how many are marked for their holders."""
+    """How many jobs were deleted, and how many were marked for their holders."""
 
     gone: int
     marked: int
@@ -146,14 +148,15 @@ class Changes(Core):
     A lease ends as by its holder's nack: it is named by its id, so nobody else's is ended."""
 
     async def cancel(self, policy: Policy, seqs: Sequence[Seq]) -> CancelResult:
-        """Cancel jobs: what waits is gone, what is leased is marked, and ends however its lease ends, but by an ack."""
+        """Cancel jobs: waiting ones are deleted. Leased ones are marked, and end however their lease ends, unless it is
+        an ack."""
         done = await tried_again(partial(cancel, self._engine.verbs(policy), policy.topic, sorted(set(seqs))))
         await _count_cancels(self._engine, policy, done)
         return done
 
     async def cancel_matching(self, policy: Policy, match: JobMatch) -> CancelCounts:
-        """Cancel the jobs that match at this moment, the oldest first, in batches: other verbs come in between, and
-        what breaks off has done a part."""
+        """Cancel the jobs that match at this moment, the oldest first, in batches. Other verbs run in between. If it
+        breaks off, the batches so far stay done."""
         db = self._engine.pools.rest
         drawn = (await inspector.draws(db, [policy.topic])).get(policy.topic.id)
         gone = marked = 0
@@ -170,7 +173,7 @@ class Changes(Core):
         return CancelCounts(gone, marked)
 
     async def change(self, policy: Policy, seq: Seq, to: Change) -> JobView:
-        """Change a job that waits: the job as it is then. Raises NotFound, NotPending, KeyConflict,
+        """Change a waiting job. Returns the job as it is then. Raises NotFound, NotPending, KeyConflict,
         SchemaViolation."""
         topic, db = policy.topic, self._engine.verbs(policy)
         if to.payload is not None and policy.schema_version is not None:
@@ -202,7 +205,7 @@ class Changes(Core):
         return job
 
     async def show(self, policy: Policy, seq: Seq) -> JobView:
-        """A job. Raises NotFound."""
+        """Read a job. Raises NotFound."""
         place = JobPlace(policy.topic.name, policy.topic.id, seq)
         for job in await jobs.show(self._engine.pools.rest, [place]):
             return job
@@ -211,10 +214,11 @@ class Changes(Core):
     async def release(
         self, policy: Policy, held: Sequence[Held], *, refund: bool, until_ms: Sequence[int] = ()
     ) -> tuple[set[int], int]:
-        """Make jobs claimable at once: the places in `held` whose lease was good, and how many of those jobs ended
-        instead, with no delivery left (unless `refund` gives it back), or cancelled.
+        """Take leases back, so that the jobs are claimable at once. Returns the places in `held` whose lease was good,
+        and how many of those jobs ended instead: they had no delivery left (unless `refund` gives it back), or were
+        cancelled.
 
-        `until_ms`, one each: a lease with another deadline by now is left."""
+        `until_ms` has one deadline for each: a lease with another deadline by now is left."""
         if until_ms:
             found = await consumer.leases(self._engine.pools.rest, policy.topic, held)
             same = [i for i, lease in found.items() if lease.until_ms == until_ms[i]]
@@ -229,8 +233,8 @@ class Changes(Core):
     async def release_group(
         self, policy: Policy, tenant: str, group: str, node: str | None, *, refund: bool
     ) -> tuple[int, int]:
-        """Take back the lease of a group's job, if `node` holds it (None: any worker): how many leases, 0 or 1, and
-        how many jobs ended."""
+        """Take back the lease of a group's job, if `node` holds it (None: any worker). Returns how many leases, 0 or 1,
+        and how many jobs ended."""
         held = await holders.lease_of_group(self._engine.pools.rest, policy.topic, tenant, group)
         if held is None or node not in {None, held.node}:
             return 0, 0
@@ -238,7 +242,7 @@ class Changes(Core):
         return len(done), ended
 
     async def release_node(self, policy: Policy, node: str, *, refund: bool) -> tuple[int, int]:
-        """Take back what a worker holds of a topic at this moment, in batches: how many leases, and how many jobs
+        """Take back all leases that a worker holds in a topic, in batches. Returns how many leases, and how many jobs
         ended."""
         db, count, ends = self._engine.pools.rest, 0, 0
         lanes = await ordering.read_lanes(db, policy.topic)
@@ -250,12 +254,12 @@ class Changes(Core):
 
 
 def live(match: JobMatch) -> JobMatch:
-    """Of what matches, what is not over."""
+    """The same match, limited to jobs that have not ended."""
     return match if match.states is not None else replace(match, states=LIVE)
 
 
 async def _count_cancels(state: EngineState, policy: Policy, done: CancelResult) -> None:
-    """Count what was cancelled, and see to who waits behind it."""
+    """Count cancelled jobs, and let the next jobs of their groups through."""
     state.note_move(policy.topic, ready=-done.ready)
     state.metrics.topic(policy.topic.name).cancelled.add(len(done.gone))
     if done.gone or done.marked:
@@ -263,7 +267,7 @@ async def _count_cancels(state: EngineState, policy: Policy, done: CancelResult)
 
 
 def no_job(policy: Policy, seq: int) -> NotFound:
-    """There is no such job, or not any more."""
+    """The error for a job that does not exist, or no longer does."""
     name = policy.topic.name
     return NotFound(f"There is no job {seq} in topic {name!r}.", {"topic": name, "seq": seq})
 
@@ -284,7 +288,7 @@ async def count_live(db: Connection, topic: tuple[str, int], match: JobMatch, un
 
 
 async def cancel_batch(db: Connection, run: Operation, limit: int) -> tuple[OperationStep, CancelResult]:
-    """Cancel the next `limit` jobs, the oldest first, of those that one page looks at. `db` has a transaction."""
+    """Cancel up to `limit` jobs of an operation, the oldest first, from one page of jobs. `db` has a transaction."""
     match = run.wanted.cancels
     assert match is not None
     found = await _find_live(db, run.wanted.topic, match, limit, until=run.until, behind=run.at.seq)
@@ -304,7 +308,7 @@ async def cancel_batch(db: Connection, run: Operation, limit: int) -> tuple[Oper
 
 
 async def report_cancels(state: EngineState, topic: tuple[str, int], done: CancelResult) -> None:
-    """Tell whom it concerns, once it is committed."""
+    """Count a batch's cancels and let their groups go on, after the commit."""
     with contextlib.suppress(TopicNotFound, NotAQueue, *UNREACHABLE):
         policy = await state.policies.queue(topic[0])
         if policy.topic.id == topic[1]:
@@ -314,7 +318,8 @@ async def report_cancels(state: EngineState, topic: tuple[str, int], done: Cance
 async def _find_live(
     db: Connection, topic: tuple[str, int], match: JobMatch, limit: int, *, until: datetime, behind: int
 ) -> jobs.MatchingSeqs:
-    """Of all jobs of the topic: what an index has of those that are leased ends sooner. Their age counts until then."""
+    """Find live jobs among all jobs of the topic. The index of leased jobs is not used, since it ends sooner. The age
+    in the match was turned into `until`."""
     meant = live(replace(match, older_than_ms=None))
     return await jobs.find(
         db, _topic_of(topic), meant, oldest_first=True, behind=behind, limit=limit, by=until, one_by_one=True

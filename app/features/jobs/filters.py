@@ -47,8 +47,8 @@ _PLAIN: Final = re.compile(r'[^\s"]+\Z')
 
 
 def match_of(given: Mapping[str, str], data: Sequence[str] = ()) -> JobMatch:
-    """Which jobs are meant, by state, priority, tenant, tag, key, group, node, error and older_than_ms, as far as they
-    are given, and by what is in their payloads. Raises InvalidRequest."""
+    """The match for the parameters of the API's list that are given, and for `data`, what payloads must contain. Raises
+    InvalidRequest."""
     state = given.get("state")
     if state is not None and state not in STATES:
         raise InvalidRequest(f"state must be one of {', '.join(STATES)}.")
@@ -78,7 +78,7 @@ def match_of(given: Mapping[str, str], data: Sequence[str] = ()) -> JobMatch:
 
 
 def data_of(given: Sequence[str]) -> tuple[Datum, ...]:
-    """What is to be in payloads: each `path=value`. A path is keys, and places in lists, with dots between; a backslash
+    """What payloads must contain: each is `path=value`. A path is keys and list indexes with dots between; a backslash
     takes the next character as it is. Raises InvalidRequest."""
     if len(given) > MAX_DATA:
         raise InvalidRequest(f"data is there more than {MAX_DATA} times.")
@@ -105,12 +105,13 @@ def _datum(given: str) -> Datum:
 
 
 def path_of(keys: Sequence[str]) -> str:
-    """The path that leads there, as filters have it."""
+    """These keys as a path in a filter."""
     return ".".join(_TO_ESCAPE.sub(lambda one: f"\\{one[0]}", key) for key in keys)
 
 
 def must_be_live(match: JobMatch) -> JobMatch:
-    """The filter of a cancel: it is not for all jobs, nor for those that are over. Raises InvalidRequest."""
+    """Check the filter of a cancel: it has at least one field, and does not ask for jobs that have ended. Raises
+    InvalidRequest."""
     if match.is_all:
         raise InvalidRequest("filter needs at least one field; older_than_ms: 0 is all jobs.")
     if not set(match.states or ()) <= set(LIVE):
@@ -119,7 +120,7 @@ def must_be_live(match: JobMatch) -> JobMatch:
 
 
 def parse(text: str) -> dict[str, str]:
-    """The values of the words that it has. Raises InvalidRequest, which names what can't be understood."""
+    """The values of a filter's words. Raises InvalidRequest, which names the part that can't be understood."""
     if len(text) > MOST_CHARACTERS:
         raise InvalidRequest(f"A filter has {MOST_CHARACTERS} characters at most.")
     found: dict[str, str] = {}
@@ -143,13 +144,13 @@ def parse(text: str) -> dict[str, str]:
 
 
 def text_of(values: Mapping[str, str]) -> str:
-    """The filter that says this, in the order of WORDS."""
+    """The filter with these values, in the order of WORDS."""
     names = [*(name for name in WORDS if name in values), *(name for name in values if name.startswith(DATA))]
     return " ".join(f"{name}:{quote_value(values[name])}" for name in names)
 
 
 def parameters(values: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The same by the parameters of the API's list, and what its `data` are. Raises InvalidRequest."""
+    """The values as the parameters of the API's list, and as its `data`. Raises InvalidRequest."""
     given = {name: value for name, value in values.items() if name != "older" and not name.startswith(DATA)}
     if "older" in values:
         given["older_than_ms"] = str(milliseconds(values["older"]))
@@ -158,7 +159,7 @@ def parameters(values: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
 
 
 def words_of(match: JobMatch) -> str:
-    """The filter that says what a match does."""
+    """The filter in words for a match."""
     names = ("priority", "tenant", "tag", "key", "group", "node", "error")
     values = {name: str(value) for name in names if (value := getattr(match, name)) is not None}
     if match.states is not None:
@@ -169,7 +170,7 @@ def words_of(match: JobMatch) -> str:
 
 
 def milliseconds(text: str) -> int:
-    """How long that is: a whole number of ms, s, m, h or d. Raises InvalidRequest."""
+    """A length of time, such as 500ms, 30s, 10m, 2h or 7d, in ms. Raises InvalidRequest."""
     length = parse_length(text)
     if length is None:
         raise InvalidRequest(f"{_short(text)} is no length of time: 500ms, 30s, 10m, 2h and 7d are.")
@@ -177,8 +178,8 @@ def milliseconds(text: str) -> int:
 
 
 def completions(text: str, seen: Sequence[str] = ()) -> list[str]:
-    """What could stand there: the filter with one word more that it lacks, or a first one. `seen`: words that jobs
-    before one's eyes would have, whole or up to the value."""
+    """Filters to suggest: the one typed, with one more word that it lacks. `seen`: words that fit the jobs on the page,
+    complete or up to the value."""
     try:
         before, values = text.strip(), parse(text)
         data_of(parameters(values)[1])
@@ -195,7 +196,7 @@ def _name(word: str) -> str:
 
 
 def quote_value(value: str) -> str:
-    """A value as a word has it."""
+    """A value as it is written in a filter, quoted if it must be."""
     if _PLAIN.match(value):
         return value
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

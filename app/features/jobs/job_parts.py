@@ -71,9 +71,9 @@ _LIKE_BYTES: Final = re.compile(rb'\s*\{\s*"\$base64"')
 
 
 class TimelineStep(msgspec.Struct):
-    """Something that happened. Of a delivery: `delivery` is which, `ms` for how long its holder had it, None while that
-    goes on or where it is not known; `ended` in a word, "" while it runs; `extended`, how often. `until_ms` is a time
-    that it set, and `until` says what for. `error`: what its holder said."""
+    """Something that happened to a job. For a delivery: `delivery` is its number, `ms` how long its holder had the job
+    (None while it runs, or if unknown), `ended` how it ended, "" while it runs, and `extended` how often the lease was.
+    `until_ms` is a time that the step set, and `until` says what for. `error`: what its holder reported."""
 
     at_ms: int
     title: str
@@ -90,7 +90,7 @@ class TimelineStep(msgspec.Struct):
 
 
 def timeline(events: Sequence[Event], now_ms: int, covered: Callable[[str], bool]) -> list[TimelineStep]:
-    """What happened, the oldest first. `covered`: topics that may be named."""
+    """What happened to a job, the oldest first. `covered` says which topics may be named."""
     found: list[TimelineStep] = []
     held: TimelineStep | None = None
     for event in events:
@@ -117,8 +117,8 @@ def timeline(events: Sequence[Event], now_ms: int, covered: Callable[[str], bool
 
 
 def strip_of(found: Sequence[TimelineStep], now_ms: int) -> list[tuple[str, int]]:
-    """The job's life as parts of it, in ms: waiting for a claim, and in somebody's hands. The latest BARS of them; none
-    where it was never claimed."""
+    """The job's life in parts, in ms: waiting for a claim, and in flight. The latest BARS parts; none if it was never
+    claimed."""
     parts = list(_parts(found, now_ms))[-BARS:]
     return parts if any(state == "in-flight" for state, _ in parts) else []
 
@@ -136,7 +136,7 @@ def _parts(found: Sequence[TimelineStep], now_ms: int) -> Iterator[tuple[str, in
 
 
 def _late(held: TimelineStep, event: Event) -> bool:
-    """Whether the lease had ended by its deadline before this came. Another of its job may have come since, too."""
+    """Whether the lease had passed its deadline before this event. A newer job of its key may have come since, too."""
     return event.event == "superseded" or (held.until_ms is not None and event.at_ms > held.until_ms)
 
 
@@ -170,7 +170,7 @@ def _other(event: Event, covered: Callable[[str], bool]) -> TimelineStep:
 
 
 class LineKind(Enum):
-    """What a line of JSON is."""
+    """The kind of a line of JSON."""
 
     VALUE = "value"
     OPENS = "opens"
@@ -182,8 +182,8 @@ _STEPS: Final = {LineKind.OPENS: 1, LineKind.CLOSES: -1, LineKind.VALUE: 0}
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A field or element: a value, or where an object or array begins or ends. `name` is the field's, as it stands
-    there; `comma`: another one follows. `folded`: it opens, and its inside is not shown at first."""
+    """A line of JSON: a value, or where an object or array begins or ends. `name` is the field's, as it is written;
+    `comma`: another field follows; `folded`: it opens, and its inside is hidden at first."""
 
     kind: LineKind
     text: str
@@ -193,8 +193,8 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class PayloadView(msgspec.Struct, frozen=True):
-    """A payload: `lines` of JSON, else `text`, perhaps its bytes in hex. `cut`: there is more of it than is shown.
-    `wrong`: it is not what its content type says."""
+    """A payload for a page: `lines` of JSON, else `text`, which may be its bytes in hex. `cut`: there is more than is
+    shown. `wrong`: the payload is not of its content type."""
 
     size: int
     title: str
@@ -206,7 +206,7 @@ class PayloadView(msgspec.Struct, frozen=True):
 
 
 def view_payload(payload: bytes, content_type: str | None) -> PayloadView:
-    """A payload of this type; None is JSON."""
+    """A payload of this content type for a page; None means JSON."""
     form, title, size = form_of(content_type), content_type or "application/json", len(payload)
     if form is PayloadForm.BYTES or not is_utf8(payload):
         return PayloadView(
@@ -221,7 +221,7 @@ def view_payload(payload: bytes, content_type: str | None) -> PayloadView:
 
 
 def text_to_edit(payload: bytes, content_type: str | None) -> str | None:
-    """What a form's field can hold of it and give back as it was; None where that is not so."""
+    """The payload as text that a form can hold and send back unchanged; None if it can't."""
     if len(payload) > MOST_EDITED or form_of(content_type) is PayloadForm.BYTES or not is_utf8(payload):
         return None
     text = payload.decode()
@@ -238,7 +238,7 @@ def is_json(payload: bytes) -> bool:
 
 
 def lines_of(text: str) -> Iterator[Line]:
-    """JSON in lines: all of its tokens, in their order, as they stand there."""
+    """JSON in lines: all of its tokens, in their order, as they are written."""
     line, name = None, ""
     for match in _TOKEN.finditer(text):
         mark = match.group()
@@ -257,7 +257,7 @@ def lines_of(text: str) -> Iterator[Line]:
 
 
 def _visible_lines(text: str) -> tuple[list[Line], bool]:
-    """Its lines as far as they are shown, with an end to what is open there; and whether there are more."""
+    """The lines that are shown, with an end for each object and array still open; and whether there are more."""
     found: list[Line] = []
     left, depth, cut = MOST_CHARACTERS, 0, False
     for line in lines_of(text):
@@ -281,7 +281,7 @@ def _fold(lines: list[Line]) -> Iterator[Line]:
 
 
 def _hex(payload: bytes) -> str:
-    """Sixteen bytes a line: where they are, what they are, and which characters."""
+    """Sixteen bytes a line: the offset, the bytes, and the characters."""
     rows = []
     for start in range(0, min(len(payload), MOST_BYTES), 16):
         part = payload[start : min(start + 16, MOST_BYTES)]
@@ -291,8 +291,8 @@ def _hex(payload: bytes) -> str:
 
 
 def batch_of(job: JobView) -> Batch:
-    """The same payload with the same options, to be had at once. Not its key, by which it would be the job itself that
-    is written; nor its time to live, which is the topic's then."""
+    """The same payload and options as a new job, ready at once. The key is left out, since the new job would replace
+    this one; so is the time to live, which becomes the topic's."""
     return Batch.of(
         [job.payload],
         tags=[job.tag],
@@ -306,7 +306,7 @@ def batch_of(job: JobView) -> Batch:
 
 
 def record_of(job: JobView) -> bytes:
-    """The same as the API takes it."""
+    """The job as a record that the API takes."""
     options = {
         "tag": job.tag,
         "tenant": job.tenant or None,
@@ -326,8 +326,8 @@ def record_of(job: JobView) -> bytes:
 
 
 def clone_command(base: str, topic: str, job: JobView, *, guarded: bool) -> str | None:
-    """A command for bash that enqueues it once more; None where that is longer than one may be, or its payload is not
-    what its type says. `guarded`: it takes a key, which is in HOLDFAST_API_KEY then."""
+    """A command for bash that enqueues the job once more. None if it would be too long, or if the payload is not of its
+    type. `guarded`: it sends a key, from HOLDFAST_API_KEY."""
     if len(job.payload) > MOST_COMMAND:
         return None
     try:
@@ -344,8 +344,8 @@ def first_job_command(request: Request) -> str:
 
 
 def base_of(request: Request) -> str:
-    """The address of the service, as the browser has it. Where a proxy ends TLS, the page that led here tells, or the
-    proxy, if it is trusted."""
+    """The address of the service, as the browser has it. Where a proxy ends TLS, the Referer says so, or a trusted
+    proxy."""
     host = request.url.netloc
     is_secure = request.headers.get("referer", "").startswith(f"https://{host}/")
     return f"{'https' if is_secure else context_of(request).access.scheme(request)}://{host}"
@@ -358,7 +358,7 @@ def _post(base: str, topic: str, body: str, *, guarded: bool) -> str:
 
 
 def quote(text: str) -> str:
-    """One word for bash, which a terminal takes as it stands: what it would act upon is written as numbers."""
+    """One word for bash that is safe to show in a terminal: control characters are written as numbers."""
     if text.isprintable():
         return shlex.quote(text)
     return "$'" + "".join(_escape(letter) for letter in text) + "'"

@@ -1,4 +1,5 @@
-"""/admin/topics/{topic}/jobs: a queue's jobs, by the same reading as the API's list. The filter is in the address."""
+"""/admin/topics/{topic}/jobs: a queue's jobs, read as the API's list reads them, with the filter in the address; and
+the form that cancels all jobs of a filter."""
 
 from __future__ import annotations
 
@@ -50,8 +51,8 @@ _OF_REQUEUES: Final = {"error", "tag", "key", "tenant"}
 
 
 class ListedJob(msgspec.Struct, frozen=True):
-    """A job as the list shows it. `left_ms`: until its lease or delay ends; `said`: who holds it, or its last error;
-    `narrower`: by what it has, the list of jobs that have it too."""
+    """A job in the list. `left_ms`: until its lease or delay ends. `said`: its holder, or its last error. `narrower`:
+    for each field, the list of jobs with the same value."""
 
     job: JobView
     age_ms: int
@@ -61,7 +62,7 @@ class ListedJob(msgspec.Struct, frozen=True):
 
 
 class StateChoice(msgspec.Struct, frozen=True):
-    """A state that can be asked for. `count` is None where it would take a scan to know."""
+    """A state to filter by. `count` is None where it would take a scan."""
 
     word: str
     href: str
@@ -71,8 +72,8 @@ class StateChoice(msgspec.Struct, frozen=True):
 
 
 class ListQuery(msgspec.Struct, frozen=True):
-    """What the address asks for: the filter as it was typed, and its words; where the page begins. `wrong`: what can't
-    be understood."""
+    """The query in the address: the filter as it was typed, its words, and where the page begins. `wrong`: why the
+    filter can't be understood."""
 
     topic: str
     text: str
@@ -83,7 +84,7 @@ class ListQuery(msgspec.Struct, frozen=True):
     wrong: str = ""
 
     def address(self, values: dict[str, str] | None = None, *, oldest: bool | None = None, after: int = 0) -> str:
-        """Of the same list with another filter, in another order, or from another place on."""
+        """The address of the same list with another filter, order or start."""
         query = {
             "q": self.text if values is None else filters.text_of(values),
             "order": "oldest" if (self.oldest_first if oldest is None else oldest) else "",
@@ -93,12 +94,12 @@ class ListQuery(msgspec.Struct, frozen=True):
 
     @property
     def may_end(self) -> bool:
-        """Whether all that it matches can be cancelled, as far as what it asks for says."""
+        """Whether the filter allows a cancel of all its jobs."""
         return bool(self.values) and self.values.get("state", LIVE[0]) in LIVE
 
     @property
     def requeue(self) -> str:
-        """Where all that it matches can be requeued: failed jobs, by what a requeue can ask for. "" for nowhere."""
+        """Where all these jobs can be requeued: failed jobs, by fields that a requeue takes. "" if they can't."""
         others = {name: value for name, value in self.values.items() if name != "state"}
         if self.values.get("state") != "failed" or others.keys() - _OF_REQUEUES or "" in others.values():
             return ""
@@ -106,13 +107,13 @@ class ListQuery(msgspec.Struct, frozen=True):
 
 
 def address(topic: str, q: str = "", order: str = "", after: str = "") -> str:
-    """Where a list of a topic's jobs is; what is empty is left out."""
+    """The address of a list of a topic's jobs; empty parameters are left out."""
     given = {name: value for name, value in (("q", q), ("order", order), ("after", after)) if value}
     return f"/admin/topics/{topic}/jobs" + (f"?{urlencode(given)}" if given else "")
 
 
 async def show(request: Request) -> Response:
-    """A page of jobs; a number alone is a job's seq, and leads to it. Raises InvalidRequest, TopicNotFound, NotAQueue,
+    """The list. A number alone is a job's seq, and leads to the job. Raises InvalidRequest, TopicNotFound, NotAQueue,
     Unavailable."""
     context, name = context_of(request), check_name(request.path_params["topic"])
     key = check_permission(request, SEE, name)
@@ -154,7 +155,7 @@ async def show(request: Request) -> Response:
 
 
 async def _cancels(context: Context, name: str) -> list[tuple[Operation, str]]:
-    """Cancels of the topic's jobs that are under way, or ended within the hour, and where their pages are."""
+    """Cancels of the topic's jobs that are under way or ended within the hour, and their pages."""
     since = datetime.now(UTC) - LATELY
     found = await context.core(Redrives).of_topic(name, OPERATIONS)
     mine = [one for one in found if one.wanted.cancels and (one.ended_at or one.started_at) > since]
@@ -180,7 +181,7 @@ def _query_in(given: Mapping[str, str], name: str) -> ListQuery:
 
 
 async def _read_page(context: Context, policy: Policy, asked: ListQuery) -> JobPage | None:
-    """None where it can't be had in time."""
+    """A page of jobs; None if it takes too long."""
     try:
         async with context.pools.rest.acquire() as db, db.transaction(readonly=True):
             await db.execute(f"SET LOCAL statement_timeout = '{SECONDS}s'")
@@ -192,7 +193,7 @@ async def _read_page(context: Context, policy: Policy, asked: ListQuery) -> JobP
 
 
 def _words_of(jobs: Sequence[JobView]) -> list[str]:
-    """Words that these jobs would have."""
+    """Words of a filter that fit these jobs."""
     nodes = {f"node:{filters.quote_value(job.node)}": 0 for job in jobs if job.state == "leased" and job.node}
     paths: dict[str, int] = {}
     for job in jobs:
@@ -239,15 +240,15 @@ def _choices(asked: ListQuery, holding: TopicLevels | None) -> list[StateChoice]
 
 
 async def ask_cancel(request: Request) -> Response:
-    """The form, with a count of what is meant. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
+    """The form of a cancel, with a count of its jobs. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
     text = request.query_params.get("q", "")
     wanted = await _cancel_of(request, text, 0)
     return _cancel_form(request, text, await context_of(request).engine.core(Redrives).count(wanted))
 
 
 async def begin_cancel(request: Request) -> Response:
-    """Begin it, and lead to its progress; or the form again: with what is wrong beside its field, or where twice as
-    many match by now."""
+    """Begin the cancel and lead to its progress. The form comes again if a field is wrong, or if twice as many jobs
+    match by now."""
     fields = await fields_of(request)
     context, name = context_of(request), check_name(request.path_params["topic"])
     text, typed = fields.get("q", ""), fields.get("rate", "").strip()[:20]

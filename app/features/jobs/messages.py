@@ -1,4 +1,4 @@
-"""The messages dialect: messages listed, one by one and counted; and those of a key deleted."""
+"""Messages in the messages dialect: list, show, count, and delete by key."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ _WHOLE: Final = re.compile(r"-?[0-9]{1,1000}\Z")
 
 
 class MessagePage(msgspec.Struct):
-    """A page of messages, the newest first. `total` is how many there are on all pages; a page after this one, if there
-    is one, comes by next_cursor too."""
+    """A page of messages, the newest first. `total` is how many there are on all pages. next_cursor leads to the next
+    page, if there is one."""
 
     items: list[Message]
     total: int
@@ -82,7 +82,7 @@ class TopicCount(msgspec.Struct):
 
 
 class StatsAnswer(msgspec.Struct):
-    """By topic and status; what there is none of is left out."""
+    """Counts by topic and status; zeros are left out."""
 
     topics: list[TopicCount]
 
@@ -128,7 +128,7 @@ async def page(call: Call) -> Response:
 
 
 async def get(call: Call) -> Response:
-    """A message, in whatever status; one that was acknowledged is gone."""
+    """A message, in whatever status. Acknowledged messages are gone."""
     request, context, key = call.request, call.context, call.key
     base64 = _base64(request)
     message_id: str = request.path_params["id"]
@@ -162,7 +162,7 @@ async def stats(call: Call) -> StatsAnswer:
 
 
 async def delete_by_key(call: Call) -> PurgeAnswer:
-    """Delete the messages of a key, for good, whatever their status, those that somebody holds too."""
+    """Delete the messages of a key for good, whatever their status, leased ones too."""
     key = call.request.path_params["key"]
     check_name(call.topic)
     if not 0 < len(key) <= MAX_JOB_KEY or "\0" in key:
@@ -177,7 +177,7 @@ async def delete_by_key(call: Call) -> PurgeAnswer:
 async def _items(
     context: Context, key: Key | None, places: list[JobPlace], *, base64: bool
 ) -> tuple[list[bytes], int | None]:
-    """Those of them that there are, as far as their payloads fit into an answer, and the last one's seq."""
+    """The messages that still exist, as far as their payloads fit into an answer, and the last one's seq."""
     items, last = [], None
     for item in await jobs.show(context.pools.rest, places):
         last = item.seq

@@ -1,5 +1,5 @@
-"""/admin/topics/{topic}/dead/operations/{id}, and /jobs/operations/{id}: how far a requeue or cancel of many jobs is,
-and its end before that."""
+"""/admin/topics/{topic}/dead/operations/{id}, and /jobs/operations/{id}: the progress of a requeue or cancel of many
+jobs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def show(request: Request) -> Response:
 
 
 async def cancel(request: Request) -> Response:
-    """Ask it to end after the batch that it is at. Raises NotFound, Forbidden, Unavailable."""
+    """Ask the operation to end after its current batch. Raises NotFound, Forbidden, Unavailable."""
     found = await _operation_in(request, SEE)
     check_permission(request, _permission_for(found), found.wanted.topic[0])
     context = context_of(request)
@@ -66,7 +66,7 @@ async def cancel(request: Request) -> Response:
 
 
 def address(one: Operation) -> str:
-    """Where an operation's page is."""
+    """The address of an operation's page."""
     part = "dead" if one.wanted.cancels is None else "jobs"
     return f"/admin/topics/{one.wanted.topic[0]}/{part}/operations/{one.id}"
 

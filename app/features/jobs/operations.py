@@ -1,5 +1,5 @@
-"""Operations: requeues and cancels of many jobs, which go on for a while. A row says how far one is; it belongs to the
-process that gives signs of life for it, and to nobody once these have stopped."""
+"""The rows of operations: requeues and cancels of many jobs. A row keeps an operation's progress. It belongs to the
+process that sends heartbeats for it; once these stop, any process may adopt it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class First(msgspec.Struct, frozen=True):
 
 
 class Filter(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which jobs are meant; None for any. error: a part of it, letter by letter; cluster: the kind of it."""
+    """Which failed jobs are meant; None means any. `error`: a part of their last error, letter by letter. `cluster`:
+    their kind of failure."""
 
     error: str | None = None
     tag: str | None = None
@@ -56,14 +57,14 @@ class Filter(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SearchPlace(msgspec.Struct, frozen=True):
-    """A place in the order in which a topic's jobs went out."""
+    """A position in the order in which a topic's jobs failed."""
 
     time: datetime = THE_BEGINNING
     seq: int = 0
 
 
 class OperationState(Enum):
-    """CANARY: the first jobs are being requeued, or their fate is waited for."""
+    """CANARY: the first jobs are being requeued, or are waited for."""
 
     CANARY = "canary"
     RUNNING = "running"
@@ -74,8 +75,8 @@ class OperationState(Enum):
 
 
 class Canary(msgspec.Struct, frozen=True):
-    """So many jobs go first. If more than so many per cent of them are out again, or not all have ended in so many
-    ms, the rest stays."""
+    """`first` jobs go first. The rest stays if more than `stop_at_percent` of them fail again, or if not all have ended
+    within `timeout_ms`."""
 
     first: int
     stop_at_percent: float
@@ -83,9 +84,10 @@ class Canary(msgspec.Struct, frozen=True):
 
 
 class OperationRequest(msgspec.Struct, frozen=True):
-    """What somebody asks for: in a topic, and in the topic of its dead letters if it has one, by (name, id). `seqs`
-    None: by filter. `rate`: jobs a second, 0 for no bound. `starts`: as in a Search. `cancels`: what is to be
-    cancelled; None: it is a requeue, of what `match` says."""
+    """What to requeue or cancel: jobs of `topic`, and of `dead`, the topic of its dead letters, each a (name, id).
+
+    `seqs`: these jobs, None: by filter. `rate`: jobs a second, 0 for no bound. `starts`: as in a Search. `cancels`: the
+    jobs to cancel; None if it is a requeue, of the jobs that `match`."""
 
     topic: tuple[str, int]
     dead: tuple[str, int] | None = None
@@ -98,20 +100,20 @@ class OperationRequest(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> Literal["requeue", "cancel"]:
-        """In a word."""
+        """The kind of operation, in a word."""
         return "requeue" if self.cancels is None else "cancel"
 
 
 class MatchCount(msgspec.Struct, frozen=True):
-    """How many jobs match; not exact: at least so many."""
+    """How many jobs match. If not `exact`, there are at least so many."""
 
     count: int
     exact: bool
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """An operation. `failed_again` counts among the first jobs, `first`, of a canary; `late`: those were waited for
-    long enough. `stage` and `at`: how far it has come. Of a cancel: `gone` and `marked`, as of Cancelled."""
+    """An operation. `first`: the first jobs of a canary; `failed_again`: how many of these failed; `late`: they took
+    too long. `stage` and `at`: its progress. `gone` and `marked`: of a cancel, as in CancelResult."""
 
     id: UUID
     wanted: OperationRequest
@@ -136,7 +138,7 @@ class Operation(msgspec.Struct, frozen=True):
 
     @property
     def jobs_done(self) -> int:
-        """How many jobs it has dealt with as it was to."""
+        """How many jobs it has requeued or cancelled."""
         return self.requeued + self.gone + self.marked
 
 
@@ -150,7 +152,7 @@ async def begin(
     matched: MatchCount,
     actor: tuple[str, str | None, str | None],
 ) -> None:
-    """Keep a new operation, run by `owner`."""
+    """Store a new operation, run by `owner`."""
     canary = None if wanted.canary is None else _text(wanted.canary)
     await db.execute(
         _BEGIN,
@@ -169,19 +171,20 @@ async def read(db: Connection, which: UUID) -> Operation | None:
 
 
 async def of_topic(db: Connection, topic: str, limit: int) -> list[Operation]:
-    """A topic's operations, those under way before others, the newest first. Of all topics', LOOKED_AT are looked at
-    that are under way, and LOOKED_AT that ended last."""
+    """A topic's operations, those under way first, then the newest first. Only LOOKED_AT operations under way, and the
+    LOOKED_AT that ended last, are searched, of all topics."""
     return [_operation(row) for row in await db.fetch(_LIST, topic, LOOKED_AT, limit)]
 
 
 async def hold(db: Connection, which: UUID, owner: UUID) -> Operation | None:
-    """An operation, locked to the end of the transaction, with a sign of life; None if it is no longer `owner`'s."""
+    """An operation, locked to the end of the transaction, with a new heartbeat; None if it no longer belongs to
+    `owner`."""
     row = await db.fetchrow(_HOLD, which, owner)
     return None if row is None else _operation(row)
 
 
 class OperationStep(msgspec.Struct, frozen=True):
-    """What a batch has done, and where the operation is then. `wait_ms`: the first jobs are waited for, so long."""
+    """What a batch has done, and the operation's progress after it. `wait_ms`: how long to wait for the first jobs."""
 
     state: OperationState
     stage: int
@@ -196,12 +199,12 @@ class OperationStep(msgspec.Struct, frozen=True):
 
     @property
     def jobs_done(self) -> int:
-        """How many jobs it has dealt with."""
+        """How many jobs the batch has requeued or cancelled."""
         return self.requeued + self.gone + self.marked
 
 
 async def advance(db: Connection, which: UUID, step: OperationStep) -> None:
-    """Note it. `db` is the connection of the batch's own transaction."""
+    """Store a step. `db` is the connection of the batch's own transaction."""
     await db.execute(
         _ADVANCE,
         *(which, step.state.value, step.requeued, step.skipped, step.failed_again, step.stage),
@@ -210,28 +213,28 @@ async def advance(db: Connection, which: UUID, step: OperationStep) -> None:
 
 
 async def end(db: Connection, which: UUID, state: OperationState, reason: str | None, failed_again: int) -> bool:
-    """End it; whether it had not ended."""
+    """End the operation. Returns whether it had not ended before."""
     why = None if reason is None else reason[:MOST_REASON].replace("\0", "")
     return await db.fetchval(_END, which, state.value, why, failed_again) is not None
 
 
 async def cancel(db: Connection, which: UUID) -> bool:
-    """Ask it to end; whether nobody had, and it has not ended."""
+    """Ask the operation to end. Returns whether this was new: nobody had asked, and it has not ended."""
     return await db.fetchval(_CANCEL, which) is not None
 
 
 async def leave(db: Connection, which: UUID, owner: UUID) -> None:
-    """Leave it to another process."""
+    """Leave the operation to another process."""
     await db.fetchval(_LEAVE, which, owner)
 
 
 async def adopt(db: Connection, owner: UUID, dead: timedelta, limit: int) -> list[UUID]:
-    """Take over up to `limit` operations whose process has given no sign of life for so long."""
+    """Take over up to `limit` operations whose process has sent no heartbeat for so long. Returns their ids."""
     return [UUID(bytes=row["id"].bytes) for row in await db.fetch(_ADOPT, owner, dead, limit)]
 
 
 async def sweep(db: Connection, keep: timedelta, limit: int) -> int:
-    """Forget operations that ended longer ago than `keep`, at most `limit`: how many."""
+    """Delete up to `limit` operations that ended longer ago than `keep`. Returns how many."""
     count: int = await db.fetchval(_SWEEP, keep, limit)
     return count
 

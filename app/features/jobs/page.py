@@ -1,5 +1,5 @@
-"""/admin/topics/{topic}/jobs/{seq}: a job, what happened to it, and why it is not running. Of one that is gone, what
-the ledger has."""
+"""/admin/topics/{topic}/jobs/{seq}: a job, its history, why it is not running, and its actions: release, cancel,
+change, clone and requeue. A job that is gone is shown from the ledger."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _LINES: Final = re.compile("[\r\n]+")
 
 
 class FormReply(msgspec.Struct, frozen=True):
-    """What is said of a form that was not taken: as a whole, and of its fields; and what was typed."""
+    """Why a form was refused: as a whole, and by field; with the values that were typed."""
 
     status: int = 200
     message: str = ""
@@ -58,12 +58,12 @@ class FormReply(msgspec.Struct, frozen=True):
 
 
 def page_of(topic: str, seq: int) -> str:
-    """Where a job is shown."""
+    """The address of a job's page."""
     return f"/admin/topics/{topic}/jobs/{seq}"
 
 
 def print_of(text: str) -> str:
-    """By which a form tells whether a payload is the one that was shown."""
+    """A fingerprint of a payload, by which a form tells whether it was edited."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -73,7 +73,7 @@ async def show(request: Request) -> Response:
 
 
 async def show_with(request: Request, said: FormReply) -> Response:
-    """The page, with what is said of the form that was sent from it."""
+    """The page, with the reply to a form that was sent from it."""
     context, name, seq = context_of(request), check_name(request.path_params["topic"]), seq_in(request)
     key = check_permission(request, SEE, name)
     may_name = covers(key)
@@ -137,7 +137,7 @@ async def show_with(request: Request, said: FormReply) -> Response:
 
 
 def _missing(request: Request, topic: str, error: NotFound) -> Response:
-    """The page of a job that there is not, among those of its topic."""
+    """The page for a job that does not exist, among those of its topic."""
     return page(
         request,
         "job_missing.html",
@@ -150,7 +150,7 @@ def _missing(request: Request, topic: str, error: NotFound) -> Response:
 
 
 def _actions(job: JobView | None) -> frozenset[str]:
-    """What can be done to it, as its state is now; whether it still is, the verb sees."""
+    """The actions that the job's state allows. The verb itself checks again."""
     if job is None:
         return frozenset()
     found = set()
@@ -198,7 +198,7 @@ def _json(text: str) -> job_parts.PayloadView:
 
 
 class Target(msgspec.Struct, frozen=True):
-    """The job of the path, in a topic that there is."""
+    """The job in the path, in an existing topic."""
 
     context: Context
     policy: Policy
@@ -206,12 +206,12 @@ class Target(msgspec.Struct, frozen=True):
 
     @property
     def page(self) -> str:
-        """Where it is shown."""
+        """The address of its page."""
         return page_of(self.policy.topic.name, self.seq)
 
 
 async def cancel(request: Request) -> Response:
-    """End it if it waits; mark it for its holder if it is leased."""
+    """Cancel the job: delete it if it waits, mark it for its holder if it is leased."""
 
     async def run(job: Target) -> str:
         done = await job.context.core(Changes).cancel(job.policy, [job.seq])
@@ -223,7 +223,7 @@ async def cancel(request: Request) -> Response:
 
 
 async def take_back(request: Request) -> Response:
-    """Take its lease back from the worker that the page named."""
+    """Take the lease back from the worker that the page named."""
     node = (await fields_of(request)).get("node") or None
 
     async def run(job: Target) -> str:
@@ -236,7 +236,7 @@ async def take_back(request: Request) -> Response:
 
 
 async def clone(request: Request) -> Response:
-    """Enqueue the same once more, and go there."""
+    """Enqueue the same job once more, and go to the new one."""
 
     async def run(job: Target) -> str:
         given = await job.context.core(Changes).show(job.policy, job.seq)
@@ -251,7 +251,7 @@ async def clone(request: Request) -> Response:
 
 
 async def requeue(request: Request) -> Response:
-    """Give one that is out another life, and go where it is then."""
+    """Requeue a failed job, and go to where it is now."""
     key = check_permission(request, CHANGE_JOBS, request.path_params["topic"])
 
     async def run(job: Target) -> str:
@@ -264,7 +264,7 @@ async def requeue(request: Request) -> Response:
 
 
 async def change(request: Request) -> Response:
-    """Change what the form says otherwise than it was."""
+    """Change the fields that were edited in the form."""
     fields = await fields_of(request)
     to, wrong = change_of(fields)
     if wrong:
@@ -281,8 +281,8 @@ async def change(request: Request) -> Response:
 
 
 def change_of(fields: Mapping[str, str]) -> tuple[Change, dict[str, str]]:
-    """What is to be different from how the form was shown, and what is wrong with its fields. `delay` is a length of
-    time, or now; an empty one changes nothing."""
+    """The change that the edited fields ask for, and what is wrong with them. `delay` is a length of time, or now; an
+    empty one changes nothing."""
     wrong: dict[str, str] = {}
     priority, tag, delay_ms = None, None, None
     clears = frozenset[str]()
@@ -309,8 +309,8 @@ def change_of(fields: Mapping[str, str]) -> tuple[Change, dict[str, str]]:
 
 
 async def _payload_of(job: Target, fields: Mapping[str, str]) -> Payload | None:
-    """The payload that the form has, of the type that it had; None where it is the one that was shown. Raises
-    InvalidRequest, NotFound."""
+    """The payload from the form, with the job's content type; None if it was not edited. Raises InvalidRequest,
+    NotFound."""
     text = fields.get("data", "").replace("\r\n", "\n")  # as forms send each end of a line
     if print_of(text) == fields.get("data_was", print_of("")):
         return None
@@ -322,7 +322,8 @@ async def _payload_of(job: Target, fields: Mapping[str, str]) -> Payload | None:
 async def _run(
     request: Request, run: Callable[[Target], Awaitable[str]], typed: Mapping[str, str] | None = None
 ) -> Response:
-    """Do it and go where it says; what is refused is said on the job's page. Raises TopicNotFound, NotAQueue."""
+    """Run an action and go to the page that it returns. A refusal is shown on the job's page. Raises TopicNotFound,
+    NotAQueue."""
     context, seq = context_of(request), seq_in(request)
     policy = await context.policies.queue(check_name(request.path_params["topic"]))
     try:

@@ -1,9 +1,7 @@
-"""Requeues: of single jobs at once; of many, and cancels of many, as operations, which go on in batches whoever asked
-for them has left.
+"""Runs operations: requeues and cancels of many jobs, in batches, which go on after the caller has left.
 
-An operation belongs to a process by its signs of life. What a batch does and how far the operation is by it are one
-transaction, so whoever goes on with it neither leaves a job out nor takes it twice. docs/adr/0024.
-"""
+An operation belongs to the process that sends heartbeats for it. A batch and the operation's progress are one
+transaction, so the process that continues neither skips a job nor takes it twice. docs/adr/0024."""
 
 from __future__ import annotations
 
@@ -61,9 +59,9 @@ log = logging.getLogger(__name__)
 
 
 class Tempo(msgspec.Struct, frozen=True):
-    """Most jobs that a batch requeues, and looks at; in seconds: what a batch of an operation with a rate is meant to
-    take, between looks at a canary, before a batch that failed is tried again, and without a sign of life until an
-    operation's process counts as dead."""
+    """How operations are paced: at most `batch` jobs a batch, and `looks` jobs looked at. In seconds: `tick`, the
+    length of a batch where there is a rate; `look`, between checks of a canary; `retry`, before a failed batch is tried
+    again; `dead`, without a heartbeat until a process counts as dead."""
 
     batch: int = 500
     looks: int = 5_000
@@ -74,14 +72,14 @@ class Tempo(msgspec.Struct, frozen=True):
 
 
 class Behind(msgspec.Struct, frozen=True):
-    """Where a page of what a requeue would take begins: in which of the places that it looks at, and behind what."""
+    """Where a page of jobs to requeue begins: the index of the search, and the position in it."""
 
     stage: int = 0
     at: SearchPlace = SearchPlace()
 
 
 class Redrives(Core):
-    """The operations of this process."""
+    """The operations of this process, and requeues of single jobs."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -93,7 +91,7 @@ class Redrives(Core):
     async def requeue(
         self, topic: tuple[str, int], seqs: Sequence[int], starts: Sequence[str] = ()
     ) -> list[RequeueResult]:
-        """Requeue jobs of a topic that are out, ascending by seq, all in one transaction; what is not out is left out
+        """Requeue failed jobs of a topic, ascending by seq, in one transaction. Jobs that have not failed are left out
         of the answer. Raises what the database raises."""
         ttl_ms = self._engine.policies.defaults.ttl_ms
         db = self._engine.pools.rest
@@ -109,15 +107,15 @@ class Redrives(Core):
         return done
 
     async def count(self, wanted: OperationRequest) -> MatchCount:
-        """How many jobs would be requeued or cancelled now; of a deep topic, at least so many."""
+        """How many jobs would be requeued or cancelled now. In a deep topic, at least so many."""
         return await self._count(wanted, await self._until(wanted))
 
     async def page(
         self, wanted: OperationRequest, behind: Behind, limit: int
     ) -> tuple[list[jobs.JobPlace], Behind | None]:
-        """Where up to `limit` jobs are that would be requeued now, the next in that order, though a page has them by
-        seq; and where the next page begins, None behind the last. LISTED jobs are looked at in a place: a page may have
-        fewer, or none, and another one follow."""
+        """Where up to `limit` jobs are that would be requeued next (a page has them by seq), and where the next page
+        begins; None after the last. LISTED jobs are searched in each place: a page may have fewer jobs, or none, and
+        another one follow."""
         searches = searches_of(wanted, await self._until(wanted))
         found: list[jobs.JobPlace] = []
         at = behind.at
@@ -132,17 +130,18 @@ class Redrives(Core):
         return found, None
 
     async def holds_letters(self, topic: tuple[str, int]) -> bool:
-        """Whether a queue has others' dead letters: one, among the SAMPLE that died first, that nobody holds."""
+        """Whether a queue has dead letters of other topics: one that nobody holds, among the SAMPLE that died first."""
         db = self._engine.pools.rest
         search = Search(topic, await requeues.until_time(db, 0), Filter())
         return bool((await requeues.find(db, search, SearchPlace(), looks=SAMPLE, limit=1)).seqs)
 
     async def of_topic(self, topic: str, limit: int) -> list[Operation]:
-        """A topic's operations, in whichever process, those under way before others, the newest first."""
+        """A topic's operations, in all processes, those under way first, then the newest first."""
         return await operations.of_topic(self._engine.pools.rest, topic, limit)
 
     async def begin(self, wanted: OperationRequest, by: Actor) -> tuple[UUID, MatchCount]:
-        """Begin an operation on what is out at this moment: its id, and how many jobs match. It goes on by itself."""
+        """Begin an operation on the jobs that match at this moment. It runs by itself. Returns its id, and how many
+        jobs match."""
         new = uuid4()
         actor = (by.id, by.name, by.address)
         db = self._engine.pools.rest
@@ -156,11 +155,11 @@ class Redrives(Core):
         return new, matched
 
     async def read(self, which: UUID) -> Operation | None:
-        """An operation as it is, in whichever process; None if there is none."""
+        """An operation, in whichever process; None if there is no such operation."""
         return await operations.read(self._engine.pools.rest, which)
 
     async def cancel(self, which: UUID, by: Actor) -> Operation | None:
-        """Ask an operation to end after the batch that it is at: how it is; None if there is none."""
+        """Ask an operation to end after its current batch. Returns it; None if there is no such operation."""
         async with self._engine.pools.rest.acquire() as db, db.transaction():
             asked = await operations.cancel(db, which)
             found = await operations.read(db, which)
@@ -170,7 +169,7 @@ class Redrives(Core):
         return found
 
     async def adopt(self) -> int:
-        """Go on with operations whose process is dead: how many."""
+        """Continue operations whose process is dead. Returns how many."""
         if self._stopping:
             return 0
         dead = timedelta(seconds=self.tempo.dead)
@@ -181,13 +180,13 @@ class Redrives(Core):
         return len(found)
 
     def stop(self) -> None:
-        """Leave what is under way to other processes; a batch that is not committed is rolled back."""
+        """Leave what is under way to other processes. A batch that is not committed is rolled back."""
         self._stopping = True
         for task in self._tasks.values():
             task.cancel()
 
     async def drain(self) -> None:
-        """Wait until all of it is left, or has ended."""
+        """Wait until every operation here has ended or was left."""
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def _start(self, which: UUID) -> None:
@@ -197,7 +196,7 @@ class Redrives(Core):
         task.add_done_callback(lambda _task: self._tasks.pop(which, None))
 
     async def _run(self, which: UUID) -> None:
-        """OperationStep after step, until it has ended or is another process's."""
+        """Run step after step, until the operation has ended or belongs to another process."""
         due = time.monotonic()
         pause: float | None = 0.0
         try:
@@ -223,7 +222,7 @@ class Redrives(Core):
                 await self._fail(which, error)
 
     async def _step(self, which: UUID) -> float | None:
-        """One transaction of it: after how many seconds the next one is due; None: there is none."""
+        """Run one transaction. Returns in how many seconds the next one is due; None if there is none."""
         requeued: list[RequeueResult] = []
         cancelled = CancelResult()
         async with self._engine.pools.rest.acquire() as db, db.transaction():
@@ -257,12 +256,12 @@ class Redrives(Core):
         return pause
 
     def _limit(self, run: Operation) -> int:
-        """Most jobs of a batch."""
+        """The most jobs of a batch."""
         tempo, rate = self.tempo, run.wanted.rate
         return max(1, min(tempo.batch, int(rate * tempo.tick))) if rate else tempo.batch
 
     async def _watch(self, db: Connection, run: Operation) -> float | None:
-        """Look at the first jobs: is the rest to follow?"""
+        """Check the first jobs: may the rest follow?"""
         canary, jobs = run.wanted.canary, len(run.first)
         assert canary is not None
         failed, gone = await requeues.canary(db, run.first)
@@ -301,7 +300,7 @@ class Redrives(Core):
 async def _end(
     db: Connection, run: Operation, state: OperationState, reason: str | None = None, failed_again: int | None = None
 ) -> None:
-    """End it, with an entry in the audit trail. `failed_again`: as it was noted last, if that is None."""
+    """End the operation, with an entry in the audit trail. `failed_again` None: as it was stored last."""
     failed_again = run.failed_again if failed_again is None else failed_again
     if await operations.end(db, run.id, state, reason, failed_again):
         if run.wanted.cancels is None:

@@ -1,4 +1,4 @@
-"""What callers of either dialect and of the pages ask of jobs. docs/jobs.md, docs/dead-letters.md."""
+"""What both dialects and the pages ask of jobs, with entries in the audit trail. docs/jobs.md, docs/dead-letters.md"""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ MAX_RATE: Final = 100_000  # jobs a second
 
 
 async def cancel_matching(request: Request, policy: Policy, match: JobMatch) -> CancelCounts:
-    """Cancel the jobs that match at this moment, in batches, with an entry in the audit trail ahead of it: what breaks
-    off has done a part. Who asks was let do that; `match` is `must_be_live`."""
+    """Cancel the jobs that match at this moment, in batches. The audit trail gets an entry first. If it breaks off, the
+    batches so far stay done. The caller's permission was checked, and `match` with `must_be_live`."""
     context = context_of(request)
     detail = msgspec.to_builtins(match)
     by = context.access.actor(request)
@@ -41,15 +41,16 @@ async def cancel_matching(request: Request, policy: Policy, match: JobMatch) -> 
 
 
 def cancels(policy: Policy, match: JobMatch, rate: int = 0) -> OperationRequest:
-    """A cancel of what matches, as an operation: `rate` jobs a second, 0 for as fast as it goes. Raises
+    """The request of an operation that cancels all matching jobs, `rate` jobs a second, 0 for no bound. Raises
     InvalidRequest."""
     return OperationRequest((policy.topic.name, policy.topic.id), rate=rate, cancels=must_be_live(match))
 
 
 class Leases(msgspec.Struct, frozen=True):
-    """Leases to take back: of jobs by seq, else of a tenant's group, else all that `node` holds. Beside seqs or a
-    group, `node` means: only if this worker holds the lease; beside seqs, `visible_at` means: only if the lease still
-    ends then, in ms since 1970."""
+    """Leases to take back: of jobs by seq, else of a tenant's group, else all that `node` holds.
+
+    With seqs or a group, `node` limits it to leases of this worker. With seqs, `visible_at` limits it to leases that
+    still end then, in ms since 1970."""
 
     seqs: Sequence[int] | None = None
     visible_at: Sequence[int] = ()
@@ -59,7 +60,7 @@ class Leases(msgspec.Struct, frozen=True):
 
 
 class TakenBack(NamedTuple):
-    """Leases that were taken back; how many of their jobs ended; and the seqs that were left."""
+    """How many leases were taken back, how many of their jobs ended, and the seqs that were left."""
 
     released: int
     ended: int
@@ -67,8 +68,7 @@ class TakenBack(NamedTuple):
 
 
 async def release(request: Request, policy: Policy, leases: Leases, *, refund: bool = False) -> TakenBack:
-    """Take leases back. An entry goes into the audit trail ahead of it. Checking the caller's permission comes before
-    this."""
+    """Take leases back. The audit trail gets an entry first. The caller's permission was checked before."""
     context, changes = context_of(request), context_of(request).core(Changes)
     detail = {name: value for name, value in msgspec.structs.asdict(leases).items() if value} | {"refund": refund}
     by = context.access.actor(request)
@@ -85,8 +85,8 @@ async def release(request: Request, policy: Policy, leases: Leases, *, refund: b
 
 
 async def requeue_one(context: Context, policy: Policy, seq: Seq, starts: Sequence[str]) -> First | None:
-    """Where a job is that was out, and has another life now; None if it is not out. `starts`: how the names of topics
-    begin that it may go to, none for all. Raises KeyConflict, TopicNotFound."""
+    """Requeue a failed job. Returns where it is now; None if it has not failed. `starts`: how names of topics begin
+    that it may go to, none for all. Raises KeyConflict, TopicNotFound."""
     done = await context.core(Redrives).requeue((policy.topic.name, policy.topic.id), [seq], starts)
     if not done:
         return None
@@ -103,7 +103,7 @@ async def requeue_one(context: Context, policy: Policy, seq: Seq, starts: Sequen
 
 
 def must_cover_letters(key: Key | None, policy: Policy) -> None:
-    """Refuse a key that is for the topic and not for its dead letters, which are looked at too. Raises Forbidden."""
+    """Refuse a key that covers the topic but not its dead letters, which are read too. Raises Forbidden."""
     if policy.config.dead_letter is not None:
         must_cover(key, policy.config.dead_letter)
 
@@ -121,7 +121,7 @@ async def queue_of_letters(context: Context, policy: Policy) -> tuple[str, int] 
 
 
 async def find_operation(context: Context, given: str, key: Key | None) -> Operation:
-    """An operation by its id. Raises NotFound, also where the key is not for its topic."""
+    """An operation by its id. Raises NotFound, also if the key does not cover its topic."""
     try:
         found = await context.core(Redrives).read(UUID(given))
     except ValueError:
@@ -132,7 +132,7 @@ async def find_operation(context: Context, given: str, key: Key | None) -> Opera
 
 
 async def purge(request: Request, policy: Policy, statuses: Sequence[Status]) -> int:
-    """Delete a topic's jobs by their status, with an entry in the audit trail ahead of it: how many."""
+    """Delete a topic's jobs by status. The audit trail gets an entry first. Returns how many."""
     context = context_of(request)
     actor, detail = context.access.actor(request), {"statuses": [one.value for one in statuses]}
     await trail.record(context.pools.rest, actor, Action.TOPIC_PURGED, policy.topic.name, detail)

@@ -1,4 +1,4 @@
-"""Jobs that are out get another life: dead letters back in their topics, failed and expired jobs where they are.
+"""Requeues: dead letters go back to their topics, failed and expired jobs become ready where they are.
 docs/semantics.md, section 2."""
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _SWEEP = _SQL["sweep_dead"]
 
 
 class RequeueOutcome(Enum):
-    """What a requeue of a job came to. TOPIC_GONE: the queue that it came from is no more; KEY_CONFLICT: a pending job
-    has its key. In both cases it stays where it was."""
+    """How a requeue of a job ended. TOPIC_GONE: the queue that it came from no longer exists; KEY_CONFLICT: a pending
+    job has its key. In both cases the job stays where it was."""
 
     REQUEUED = "requeued"
     KEY_CONFLICT = "key_conflict"
@@ -51,7 +51,8 @@ class RequeueOutcome(Enum):
 
 
 class RequeueResult(msgspec.Struct, frozen=True):
-    """`seq`: where it was; `was`: its state there, and `job`, where it is now: both None unless it was requeued."""
+    """A requeued job: `seq` before, `was`, its state before, and `job`, where it is now. The last two are None unless
+    it was requeued."""
 
     seq: int
     outcome: RequeueOutcome
@@ -61,8 +62,8 @@ class RequeueResult(msgspec.Struct, frozen=True):
 
 
 class Search(msgspec.Struct, frozen=True):
-    """What is looked for in a topic: what went out by `until`, and matches; of `only_from`, unless that is None; and
-    what goes back to topics whose names begin with one of `starts`, if there are any."""
+    """A search for failed jobs in a topic: those that failed by `until` and match. `only_from`: only dead letters of
+    this topic. `starts`: only jobs that go back to topics whose names begin with one of these, if there are any."""
 
     topic: tuple[str, int]  # name and id: it may be gone
     until: datetime
@@ -73,7 +74,7 @@ class Search(msgspec.Struct, frozen=True):
 
 
 class SearchPage(msgspec.Struct, frozen=True):
-    """Seqs, ascending; the place to go on after, if there may be more."""
+    """Seqs, ascending; and the position to go on after, if there may be more."""
 
     seqs: list[int]
     more: bool
@@ -81,13 +82,13 @@ class SearchPage(msgspec.Struct, frozen=True):
 
 
 async def until_time(db: Connection, older_than_ms: int) -> datetime:
-    """So long ago, by the database's clock."""
+    """The time so long ago, by the database's clock."""
     time: datetime = await db.fetchval(_UNTIL_TIME, older_than_ms)
     return time
 
 
 async def find(db: Connection, search: Search, after: SearchPlace, *, looks: int, limit: int) -> SearchPage:
-    """The next `limit` jobs that match, of the next `looks`, those that went out first first."""
+    """The next `limit` jobs that match, among the next `looks`, in the order in which they failed."""
     match = search.match
     row = await db.fetchrow(
         _FIND_DEAD if search.dead else _FIND_FAILED,
@@ -102,7 +103,7 @@ async def find(db: Connection, search: Search, after: SearchPlace, *, looks: int
 async def find_out(
     db: Connection, topic: tuple[str, int], seqs: Sequence[int], starts: Sequence[str]
 ) -> dict[tuple[str, int], list[int]]:
-    """Jobs that are out, by the seqs that they have in the topic or had before they became dead letters: the topics
+    """Failed jobs by the seqs that they have in the topic, or had before they became dead letters. Returns the topics
     that they are in, with their seqs there, ascending."""
     places: dict[tuple[str, int], list[int]] = {}
     for row in await db.fetch(_FIND_OUT, *topic, list(seqs), list(starts)):
@@ -119,11 +120,10 @@ async def requeue(
     only_from: str | None = None,
     starts: Sequence[str] = (),
 ) -> list[RequeueResult]:
-    """Requeue jobs; what is not out is left out. `seqs` must ascend: rows are locked in this order.
+    """Requeue jobs. Those that have not failed are left out. `seqs` must ascend: rows are locked in this order.
 
-    `ttl_ms`: the time to live where neither the job nor its topic has one of its own. Raises asyncpg's
-    UndefinedObjectError or InternalServerError where a topic was deleted meanwhile: nothing was done then.
-    """
+    `ttl_ms`: the time to live where neither the job nor its topic has its own. Raises asyncpg's UndefinedObjectError or
+    InternalServerError if a topic was deleted meanwhile: nothing was done then."""
     assert list(seqs) == sorted(seqs), "seqs must ascend: rows are locked in this order"
     rows = await db.fetch(_REQUEUE, *topic, list(seqs), only_from, list(starts), ttl_ms)
     return [
@@ -141,21 +141,21 @@ async def requeue(
 
 
 async def canary(db: Connection, jobs: Sequence[First]) -> tuple[int, int]:
-    """Of jobs that were requeued: how many are out again, and how many are gone, which means acknowledged as a rule."""
+    """How many of these requeued jobs have failed again, and how many are gone, which usually means acknowledged."""
     row = await db.fetchrow(_CANARY, msgspec.json.encode(jobs).decode())
     assert row is not None, "it answers one row always"
     return row["failed"], row["gone"]
 
 
 async def sweep(db: Connection, topic: str, keep: timedelta, limit: int) -> int:
-    """Delete dead letters that died longer ago than `keep`, at most `limit`: how many."""
+    """Delete up to `limit` dead letters that died longer ago than `keep`. Returns how many."""
     count: int = await db.fetchval(_SWEEP, topic, keep, limit)
     return count
 
 
 def searches_of(wanted: OperationRequest, until: datetime) -> list[Search]:
-    """Where it looks for jobs, one after the other: among the topic's dead letters, in whichever topic these are; among
-    dead letters of others that the topic holds, if it is one for dead letters; and among what failed in place."""
+    """The searches for an operation's jobs, one after the other: the topic's dead letters, in whichever topic they are;
+    dead letters of other topics in this one; and jobs that failed in place."""
     match, starts = wanted.match, wanted.starts
     places = [
         Search(wanted.topic, until, match, starts),
@@ -181,7 +181,7 @@ async def count_matching(db: Connection, wanted: OperationRequest, until: dateti
 async def requeue_batch(
     db: Connection, run: Operation, limit: int, *, looks: int, ttl_ms: int
 ) -> tuple[OperationStep, list[RequeueResult]]:
-    """Requeue the next `limit` jobs of an operation, of the next `looks`. `db` has a transaction."""
+    """Requeue up to `limit` jobs of an operation, among the next `looks`. `db` has a transaction."""
     wanted = run.wanted
     canary = wanted.canary if run.state is OperationState.CANARY else None
     if canary is not None:

@@ -1,4 +1,4 @@
-"""GET /v0/topics/:topic/jobs and /jobs/:seq, and PATCH /jobs/:seq: jobs that somebody looks at, and changes."""
+"""Jobs in the v0 dialect: list and show."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ OF_PAGES: Final = (*FILTERS, ORDER, CURSOR, LIMIT)
 
 
 class JobInFull(msgspec.Struct, kw_only=True):
-    """A job. Times are in ms since 1970. What it has not is left out: a tag, a key, a group, an error, or that it
-    was a job of another topic first."""
+    """A job. Times are in ms since 1970. Fields without a value are left out: a tag, a key, a group, an error, or the
+    topic that a dead letter came from."""
 
     seq: int
     state: Annotated[str, about("By the database's clock.", enum=[*STATES])]
@@ -123,18 +123,18 @@ async def page(call: Call) -> JobsAnswer:
 
 
 async def show(call: Call) -> JobAnswer:
-    """A job, in whatever state; one that was acknowledged is gone."""
+    """A job, in whatever state. Acknowledged jobs are gone."""
     policy = await call.queue()
     return answer_of(call, await call.context.core(Changes).show(policy, seq_in(call.request)))
 
 
 def answer_of(call: Call, job: JobView) -> JobAnswer:
-    """A job as its reader may see it."""
+    """A job as the caller may see it."""
     return JobAnswer(topic=job.topic, **_fields(as_seen(call.key, job.topic, job)))
 
 
 def _fields(job: JobView) -> dict[str, Any]:
-    """A job's fields, but for those that it has not. Who holds it is shown, but not the lease's id."""
+    """A job's fields that have a value. Its holder is shown, but not the lease's id."""
     held = job.state == "leased"
     fields = {
         "seq": job.seq,

@@ -1,4 +1,4 @@
-"""Jobs in the v0 dialect: changed, cancelled, and their leases taken back."""
+"""Jobs in the v0 dialect: change, cancel, and take leases back."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _Live = Literal["ready", "scheduled", "blocked", "leased"]
 
 
 class ChangeBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What is to be different; at least one field. What is absent stays as it is; null takes meta and tag away."""
+    """The fields to change, at least one. Absent fields stay as they are; null removes meta and tag."""
 
     data: Annotated[Raw, about("As in a record.")] = msgspec.field(default_factory=Raw)
     content_type: Annotated[
@@ -54,7 +54,7 @@ class ChangeBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class CancelFilter(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Jobs that have all of these; at least one is needed."""
+    """Jobs that match all of these fields; at least one is needed."""
 
     state: Annotated[_Live | None, about("By the database's clock.")] = None
     priority: Annotated[Priority | None, about("Of this priority.")] = None
@@ -77,15 +77,16 @@ class CancelFilter(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
 
 
 class CancelBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Jobs by seq, or those that a filter matches at this moment: one of the two."""
+    """Either seqs, or a filter for the jobs that match it at this moment."""
 
     seqs: Seqs | None = None
     filter: CancelFilter | None = None
 
 
 class CancelAnswer(msgspec.Struct):
-    """cancelled: how many waited, and are gone. marked: how many are leased; their holders learn of it from their next
-    extend, and unless they acknowledge them, they end with their leases. skipped: seqs that are not there, or over."""
+    """cancelled: how many jobs waited, and are gone. marked: how many are leased. Their holders learn of it from their
+    next extend; unless they are acknowledged, they end with their leases. skipped: seqs that do not exist, or have
+    ended."""
 
     topic: str
     cancelled: int
@@ -94,7 +95,7 @@ class CancelAnswer(msgspec.Struct):
 
 
 class BeginBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A cancel of all jobs that match, however many, and how fast. Requeues have a route of their own."""
+    """A cancel of all jobs that match, and how fast. Requeues have a route of their own."""
 
     kind: Annotated[Literal["cancel"], about("What is to be done to them.")]
     filter: CancelFilter
@@ -103,7 +104,7 @@ class BeginBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class ReleaseBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Jobs by seq, a group's job, or all that a worker holds."""
+    """Jobs by seq, a group's job, or all jobs that a worker holds."""
 
     seqs: Seqs | None = None
     group: Annotated[Group | None, about("The job of this group that is leased. Not beside seqs.")] = None
@@ -122,8 +123,8 @@ class ReleaseBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ReleaseAnswer(msgspec.Struct):
-    """How many leases were taken back; how many of their jobs ended instead of being claimable; and the seqs that are
-    not leased, or not as the request says."""
+    """How many leases were taken back, how many of their jobs ended instead of being claimable, and the seqs without a
+    lease that fits the request."""
 
     topic: str
     released: int
@@ -132,16 +133,16 @@ class ReleaseAnswer(msgspec.Struct):
 
 
 async def change(call: Call, body: ChangeBody) -> v0.JobAnswer:
-    """Change a job that waits: what is given, and nothing else. 409 if it is leased, or over. A lease on it that has
-    ended is gone then."""
+    """Change the given fields of a waiting job. 409 if it is leased, or has ended. If its lease has run out, it is
+    removed."""
     seq, to, policy = seq_in(call.request), _change_of(body), await call.queue()
     check_priority(to.priority, policy.config.priority_order)
     return v0.answer_of(call, await call.context.core(Changes).change(policy, seq, to))
 
 
 async def cancel(call: Call, body: CancelBody) -> CancelAnswer:
-    """Cancel jobs: those that wait are gone, those that are leased are not delivered again. Safe to repeat. By filter,
-    all jobs of the topic are looked at, unless it names a key."""
+    """Cancel jobs: waiting ones are gone, leased ones are not delivered again. Safe to repeat. By filter, all jobs of
+    the topic are looked at, unless it names a key."""
     if (body.seqs is None) == (body.filter is None):
         raise InvalidRequest("seqs or filter is needed, and not both.")
     if body.filter is not None:
@@ -158,23 +159,23 @@ async def cancel(call: Call, body: CancelBody) -> CancelAnswer:
 
 
 async def begin(call: Call, body: BeginBody) -> tuple[int, OperationCount]:
-    """Cancel all jobs that a filter matches and that were enqueued by now, whoever leaves: GET /v0/operations/{id} says
-    how far it is."""
+    """Cancel all jobs that match a filter and were enqueued by now. It goes on after the caller has left; GET
+    /v0/operations/{id} shows its progress."""
     policy, match = await call.queue(), _match(body.filter)
     must_see_what_it_asks(call.key, call.topic, match)
     return await begin_or_count(call, cancels(policy, match, body.rate or 0), dry_run=bool(body.dry_run))
 
 
 async def take_back(call: Call, body: ReleaseBody) -> ReleaseAnswer:
-    """Take leases back from workers that hang. The jobs are claimable at once, and what their late holders say changes
-    nothing."""
+    """Take leases back from workers that hang. The jobs are claimable at once. Later calls by their former holders have
+    no effect."""
     leases = _leases(body)
     taken = await release(call.request, await call.queue(), leases, refund=bool(body.refund))
     return ReleaseAnswer(call.topic, *taken)
 
 
 def _change_of(body: ChangeBody) -> Change:
-    """What is asked for, held against what a record may be. Raises InvalidRequest, RecordTooLarge."""
+    """The change that the body asks for, checked as a record is. Raises InvalidRequest, RecordTooLarge."""
     data, meta = bytes(body.data), bytes(body.meta)
     if body.content_type is not None and not data:
         raise InvalidRequest("content_type is data's: give it with data.")
