@@ -117,7 +117,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
         return Rest(*self.more)
 
 
-class Held(msgspec.Struct, frozen=True):
+class HeldJob(msgspec.Struct, frozen=True):
     """A job and how its holder names itself: by node, by lease id, or by both. None matches any."""
 
     seq: Seq

@@ -11,7 +11,7 @@ from app.kernel.audit import trail
 from app.kernel.model import Topic
 from app.kernel.topics.backoff import Backoff
 from app.kernel.topics.policy import DEFAULTS, Policy, in_effect, of_messages
-from app.kernel.topics.settings import FIELDS, Chosen, OnExhausted, TopicType
+from app.kernel.topics.settings import FIELDS, Chosen, Exhaustion, TopicType
 from app.kernel.topics.webhooks import Webhook
 
 NAME = "orders"
@@ -103,10 +103,10 @@ def test_values_are_clamped_as_the_api_clamps_them() -> None:
 
 def test_where_jobs_go_follows_from_a_dead_letter_topic_unless_it_was_chosen() -> None:
     named = settings.edit_of(NAME, QUEUE, {"dead_letter": "dead"}).now
-    assert (named.dead_letter, named.on_exhausted) == ("dead", OnExhausted.DEAD_LETTER)
+    assert (named.dead_letter, named.on_exhausted) == ("dead", Exhaustion.DEAD_LETTER)
     assert settings.edit_of(NAME, named, {"dead_letter": ""}).now == QUEUE
-    fails = msgspec.structs.replace(QUEUE, on_exhausted=OnExhausted.FAIL)
-    assert settings.edit_of(NAME, fails, {"dead_letter": "dead"}).now.on_exhausted is OnExhausted.FAIL
+    fails = msgspec.structs.replace(QUEUE, on_exhausted=Exhaustion.FAIL)
+    assert settings.edit_of(NAME, fails, {"dead_letter": "dead"}).now.on_exhausted is Exhaustion.FAIL
     new = of_messages(NAME)
     assert settings.edit_of(NAME, new, {"dead_letter": "dead"}).now == msgspec.structs.replace(new, dead_letter="dead")
 

@@ -22,7 +22,7 @@ from app.kernel.claim.cursors import Cursor, Mark
 from app.kernel.claim.walk import Claimer
 from app.kernel.engine import Engine
 from app.kernel.enqueue import producer
-from app.kernel.model import Batch, Held, Job, Lane, Reach, Topic
+from app.kernel.model import Batch, HeldJob, Job, Lane, Reach, Topic
 from app.kernel.topics import store
 from app.kernel.topics.cache import Policies
 from app.kernel.topics.policy import Policy
@@ -117,8 +117,8 @@ async def flow(pools: Pools, make_queue: MakeQueue, topic: str) -> AsyncIterator
     await engine.drain()
 
 
-def _held(job: Job, node: str) -> Held:
-    return Held(job.seq, UUID(job.lease), node)
+def _held(job: Job, node: str) -> HeldJob:
+    return HeldJob(job.seq, UUID(job.lease), node)
 
 
 async def _claim_elsewhere(db: asyncpg.Connection[asyncpg.Record], policy: Policy, lease_ms: int = 60_000) -> Job:

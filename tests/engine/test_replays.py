@@ -14,7 +14,7 @@ from app.base.db.pool import Pools
 from app.errors import NotReplayable, OutsideWindow, ShuttingDown, TopicNotFound
 from app.features.archive import replays
 from app.features.archive.replays import BatchLimits, Replays
-from app.kernel.model import Batch, Held
+from app.kernel.model import Batch, HeldJob
 from app.kernel.topics import store
 from app.kernel.topics.policy import Policy
 from tests.engine.archives import archived, complete, counted, drain, in_batches, sources
@@ -54,7 +54,7 @@ async def test_an_ack_archives_what_it_completes(machine: Machine, queue: Policy
 async def test_what_is_not_its_holders_is_not_archived(machine: Machine, queue: Policy, pools: Pools) -> None:
     await machine.enqueue(queue, 2)
     mine, other = await machine.claim(queue, 2)
-    stranger = Held(other.seq, UUID(bytes(16)), None)
+    stranger = HeldJob(other.seq, UUID(bytes(16)), None)
     done = await machine.engine.settlements.ack(queue, sorted([held(mine), stranger], key=lambda h: h.seq))
     assert len(done) == 1
     assert [row.seq for row in await archived(pools, queue)] == [mine.seq]

@@ -15,7 +15,7 @@ from app.kernel.claim import streams
 from app.kernel.claim.consumer import Return
 from app.kernel.claim.streams import Stream
 from app.kernel.claim.walk import Claimer
-from app.kernel.model import Held, Job
+from app.kernel.model import HeldJob, Job
 from app.kernel.topics import store
 from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
@@ -202,7 +202,7 @@ async def test_a_late_settlement_of_an_old_lease_makes_no_room(
     (job,) = await machine.claim(queue, 1, node="zombie", lease_ms=100)
     await lease_ended(pools.rest, queue, job)
     (mine,) = await following(machine, stream)
-    stale = Held(mine.seq, UUID("00000000-0000-4000-8000-000000000001"), None)
+    stale = HeldJob(mine.seq, UUID("00000000-0000-4000-8000-000000000001"), None)
     assert await machine.engine.settlements.ack(queue, [stale]) == set()
     await quiet(machine, stream)
 

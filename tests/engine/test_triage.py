@@ -19,7 +19,7 @@ WORKS = Lately(100, 100, 0, 0)
 CLAIMS = Lately(1, 0, 0, 0)
 
 
-Held = tuple[TopicLevels, Policy]
+HeldJob = tuple[TopicLevels, Policy]
 
 
 def holds(
@@ -29,7 +29,7 @@ def holds(
     paused: bool = False,
     draining: bool = False,
     **levels: Any,
-) -> Held:
+) -> HeldJob:
     chosen = Chosen(wait_goal_ms=goal_ms, throughput_limit=throughput_limit, lease_ms=lease_ms)
     config, control = in_effect("q", chosen, DEFAULTS), Control(paused=paused, draining=draining)
     return TopicLevels(True, 0, 0, **levels), Policy(Topic("q", 1, 1), config, 1, chosen, control=control)
@@ -94,7 +94,7 @@ IDLE = holds()
         (holds(paused=True), Lately(1, 0, 1, 1), ["dead_letters bad", "paused note"]),
     ],
 )
-def test_each_rule(held: Held, lately: Lately | None, found: list[str]) -> None:
+def test_each_rule(held: HeldJob, lately: Lately | None, found: list[str]) -> None:
     assert [f"{one.code} {one.level}" for one in troubles(*held, lately)] == found
 
 
@@ -139,7 +139,7 @@ def test_how_late_it_is_goes_by_its_goal(oldest_ms: int | None, goal_ms: int, le
     assert lateness(oldest_ms, goal_ms) is level
 
 
-def ranked(held: Held) -> tuple[int, int, float, int]:
+def ranked(held: HeldJob) -> tuple[int, int, float, int]:
     levels, policy = held
     return rank(troubles(levels, policy, QUIET), levels.oldest_ms, policy.config.wait_goal_ms)
 

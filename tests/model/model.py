@@ -159,7 +159,7 @@ class Queue:
     def held(self, job: Job, span: Span) -> Maybe:
         return job.state == "leased" and opposite(span.passed(job.visible_at))
 
-    def holds(self, held: queue.Held, span: Span) -> Maybe:
+    def holds(self, held: queue.HeldJob, span: Span) -> Maybe:
         job = self.jobs.get(held.seq)
         if job is None or (held.lease is not None and held.lease.hex != job.lease):
             return False

@@ -32,7 +32,7 @@ from app.kernel.claim.cursors import LOOK_SECONDS
 from app.kernel.claim.walk import Claimer
 from app.kernel.counts import inspector
 from app.kernel.engine import Engine
-from app.kernel.model import Batch, Held, Seq
+from app.kernel.model import Batch, HeldJob, Seq
 from app.kernel.topics import store
 from app.kernel.topics.policy import AskedSettings, resolve
 from tests.model import draws
@@ -108,9 +108,9 @@ class QueueMachine(RuleBasedStateMachine):
 
         self.world.run(work())
 
-    def named(self, picks: Picks) -> list[Held]:
+    def named(self, picks: Picks) -> list[HeldJob]:
         """Jobs and their holders as a caller names them, each seq once."""
-        held: dict[int, Held] = {}
+        held: dict[int, HeldJob] = {}
         now = {"leased": [job for job in self.model.jobs.values() if job.lease], "keyed": self.keyed()}
         for whose, which, fence in picks if self.handed else []:
             of: Sequence[Handed | Job] = now[whose] or now["leased"] if whose != "any" else ()
@@ -125,10 +125,10 @@ class QueueMachine(RuleBasedStateMachine):
                 "foreign node": (None, other),
                 "forged": (secrets.token_hex(16), job.node),
             }[fence]
-            held.setdefault(job.seq, Held(job.seq, UUID(lease) if lease else None, node))  # type: ignore[arg-type]
+            held.setdefault(job.seq, HeldJob(job.seq, UUID(lease) if lease else None, node))  # type: ignore[arg-type]
         return list(held.values())
 
-    def agree(self, held: Sequence[Held], done: set[int], span: Span) -> list[int]:
+    def agree(self, held: Sequence[HeldJob], done: set[int], span: Span) -> list[int]:
         """The seqs whose caller was their holder, after a look at whether it was."""
         for place, one in enumerate(held):
             holds = self.model.holds(one, span)
@@ -191,7 +191,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.take("a", 5, lease_ms, at_once=False)
         self.claims = claims + 1  # whether it had to
         for job in self.keyed()[-1:]:
-            held = Held(Seq(job.seq), UUID(job.lease or ""), job.node)
+            held = HeldJob(Seq(job.seq), UUID(job.lease or ""), job.node)
             self.enqueue_by_key((True, *record[1:]))
             if lease_ms > SHORT_US // 1000:
                 self.give_back([held], delay_ms, None)
@@ -241,7 +241,7 @@ class QueueMachine(RuleBasedStateMachine):
     def nack(self, picks: Picks, delay_ms: int, error: str | None) -> None:
         self.give_back(self.named(picks), delay_ms, error)
 
-    def give_back(self, held: list[Held], delay_ms: int, error: str | None) -> None:
+    def give_back(self, held: list[HeldJob], delay_ms: int, error: str | None) -> None:
         policy = self.policy_now()
         returns = [Return(delay_ms, error)] * len(held)
         done, span, rows = self.call(

@@ -13,7 +13,7 @@ from asyncpg.pgproto.pgproto import UUID
 from app.kernel.claim import consumer, ordering
 from app.kernel.claim.consumer import Slots
 from app.kernel.enqueue import producer
-from app.kernel.model import Batch, Connection, Held, Job, Reach, Seq
+from app.kernel.model import Batch, Connection, HeldJob, Job, Reach, Seq
 from app.kernel.topics.policy import Policy
 
 Session: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
@@ -42,9 +42,9 @@ async def take(
     return claimed.jobs[0]
 
 
-def held(job: Job, node: str | None = None) -> Held:
+def held(job: Job, node: str | None = None) -> HeldJob:
     """The job as its holder names it: by lease, and by node if one is given."""
-    return Held(job.seq, UUID(job.lease), node)
+    return HeldJob(job.seq, UUID(job.lease), node)
 
 
 async def until(fact: Callable[[], Awaitable[bool]], what: str, seconds: float = PATIENCE) -> None:

@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from app.kernel.claim import consumer
-from app.kernel.model import Connection, Held
+from app.kernel.model import Connection, HeldJob
 from app.kernel.settle import exit_rows as exits
 from app.kernel.topics import store
 from app.kernel.topics.policy import DEFAULTS, AskedSettings, Policy, resolve
@@ -107,4 +107,4 @@ async def _fill(db: Session, policy: Policy) -> None:
 async def _drain(db: Session, policy: Policy, count: int) -> None:
     for _ in range(count // 100):
         jobs = await take(db, policy, 100)
-        assert len(await consumer.ack(db, policy.topic, [Held(job.seq, None, "worker") for job in jobs])) == 100
+        assert len(await consumer.ack(db, policy.topic, [HeldJob(job.seq, None, "worker") for job in jobs])) == 100

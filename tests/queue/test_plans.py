@@ -16,7 +16,7 @@ import asyncpg
 
 from app.base.db.pool import PLANNER, open_pools
 from app.kernel.claim import consumer
-from app.kernel.model import Held
+from app.kernel.model import HeldJob
 from app.kernel.settle import exit_rows as exits
 from app.kernel.topics import store
 from app.kernel.topics.policy import DEFAULTS, AskedSettings, Policy, resolve
@@ -294,7 +294,7 @@ async def _consume(world: World, count: int) -> int:
     while taken < count:
         jobs = await take(world.db, world.busy, 500)
         done = await consumer.ack(
-            world.db, world.busy.topic, sorted((Held(job.seq, None, "worker") for job in jobs), key=lambda h: h.seq)
+            world.db, world.busy.topic, sorted((HeldJob(job.seq, None, "worker") for job in jobs), key=lambda h: h.seq)
         )
         assert len(done) == len(jobs) > 0
         taken += len(jobs)

@@ -11,7 +11,7 @@ from app.base.db.pool import open_pools
 from app.features.upkeep import sweeps
 from app.kernel.claim.consumer import Return
 from app.kernel.counts import inspector
-from app.kernel.model import Held, Seq, Topic
+from app.kernel.model import HeldJob, Seq, Topic
 from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine, new_machine
 from tests.queue.calls import Session, until
@@ -80,7 +80,7 @@ async def _client(machines: list[Machine], queue: Policy, number: int) -> None:
         if any(one.log.refused for one in machines):
             return
         seqs = random_.sample(range(1, 151), 40)
-        held = [Held(Seq(seq), None, NODE) for seq in seqs]
+        held = [HeldJob(Seq(seq), None, NODE) for seq in seqs]
         match random_.randrange(10):
             case 0 | 1 | 2 | 3:
                 await verbs.extend(queue, held, 60_000)
@@ -99,7 +99,7 @@ async def _client(machines: list[Machine], queue: Policy, number: int) -> None:
 async def test_the_batches_of_all_callers_are_locked_in_one_order(machine: Machine, queue: Policy) -> None:
     seqs = await machine.enqueue(queue, 30)
     assert len(await machine.claim(queue, 30)) == 30
-    parts = [[Held(seq, None, NODE) for seq in part] for part in (seqs[::3], seqs[1::3], seqs[2::3])]
+    parts = [[HeldJob(seq, None, NODE) for seq in part] for part in (seqs[::3], seqs[1::3], seqs[2::3])]
     answers = await asyncio.gather(*(machine.engine.settlements.ack(queue, part[::-1]) for part in parts))
     assert answers == [set(range(10))] * 3
     orders = [seqs for _topic, seqs, *_ in machine.log.arguments("ack")]

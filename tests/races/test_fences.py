@@ -10,7 +10,7 @@ from asyncpg.pgproto.pgproto import UUID
 
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
-from app.kernel.model import Connection, Held, Job, LeaseId
+from app.kernel.model import Connection, HeldJob, Job, LeaseId
 from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exit_rows import Spent
 from app.kernel.topics.policy import Policy
@@ -20,7 +20,7 @@ from tests.races.rivals import Rivals
 MakeQueue = Callable[..., Awaitable[Policy]]
 
 
-async def verbs(db: Connection, queue: Policy, holder: Held) -> list[object]:
+async def verbs(db: Connection, queue: Policy, holder: HeldJob) -> list[object]:
     """All that a holder can ask for: what had an effect."""
     done: list[object] = [
         await consumer.ack(db, queue.topic, [holder]),
@@ -89,10 +89,10 @@ async def test_a_stranger_can_do_nothing(by: str, topic: str, make_queue: MakeQu
     before = await row(rivals.one, queue, mine.seq)
 
     if by == "lease":
-        assert await verbs(rivals.one, queue, Held(mine.seq, UUID(theirs.lease), "owner")) == []
+        assert await verbs(rivals.one, queue, HeldJob(mine.seq, UUID(theirs.lease), "owner")) == []
         assert await ways_out(rivals.one, queue, dead, mine.seq, UUID(theirs.lease)) == []
     else:
-        assert await verbs(rivals.one, queue, Held(mine.seq, UUID(mine.lease), "other")) == []
+        assert await verbs(rivals.one, queue, HeldJob(mine.seq, UUID(mine.lease), "other")) == []
     assert await row(rivals.one, queue, mine.seq) == before
 
 
@@ -257,6 +257,6 @@ async def test_held_out_of_order_is_refused(queue: Policy, rivals: Rivals) -> No
     assert await consumer.ack(rivals.one, queue.topic, [held(job) for job in jobs]) == {0, 1}
 
 
-def _named(job: Job, node: str, by: str) -> Held:
+def _named(job: Job, node: str, by: str) -> HeldJob:
     lease = None if by == "node" else UUID(job.lease)
-    return Held(job.seq, lease, None if by == "lease" else node)
+    return HeldJob(job.seq, lease, None if by == "lease" else node)

@@ -14,7 +14,7 @@ from asyncpg.pgproto.pgproto import UUID
 
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
-from app.kernel.model import Connection, Held
+from app.kernel.model import Connection, HeldJob
 from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exit_rows import Spent
 from app.kernel.topics.policy import Policy
@@ -25,16 +25,16 @@ from tests.races.rivals import Rivals
 MakeQueue = Callable[..., Awaitable[Policy]]
 
 
-async def _ack(db: Connection, policy: Policy, holder: Held) -> bool:
+async def _ack(db: Connection, policy: Policy, holder: HeldJob) -> bool:
     return await consumer.ack(db, policy.topic, [holder]) == {0}
 
 
-async def _nack(db: Connection, policy: Policy, holder: Held) -> bool:
+async def _nack(db: Connection, policy: Policy, holder: HeldJob) -> bool:
     returned = await consumer.nack(db, policy.topic, policy.budget, [holder], [Return(delay_ms=60_000)])
     return returned.done == {0}
 
 
-async def _extend(db: Connection, policy: Policy, holder: Held) -> bool:
+async def _extend(db: Connection, policy: Policy, holder: HeldJob) -> bool:
     return list(await consumer.extend(db, policy.topic, [holder], [60_000])) == [0]
 
 
@@ -47,7 +47,7 @@ LOGGED = {"ack": "acked", "nack": "released", "extend": "extended"}
 async def test_it_waits_for_a_heartbeat_and_is_done(verb: str, by: str, queue: Policy, rivals: Rivals) -> None:
     await put(rivals.one, queue, batch())
     (job,) = await take(rivals.one, queue)
-    holder = held(job) if by == "lease" else Held(job.seq, None, "worker")
+    holder = held(job) if by == "lease" else HeldJob(job.seq, None, "worker")
 
     heartbeat = rivals.one.transaction()
     await heartbeat.start()

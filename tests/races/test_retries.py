@@ -8,7 +8,7 @@ import pytest
 
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import NackResult, Return
-from app.kernel.model import Connection, Held
+from app.kernel.model import Connection, HeldJob
 from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import batch, events, held, lease_ended, put, row, take
@@ -20,7 +20,7 @@ from tests.races.rivals import Rivals
 async def test_a_fail_that_meets_a_heartbeat_is_done(by: str, queue: Policy, rivals: Rivals, machine: Machine) -> None:
     await put(rivals.one, queue, batch())
     (job,) = await take(rivals.one, queue)
-    holder = held(job) if by == "lease" else Held(job.seq, None, "worker")
+    holder = held(job) if by == "lease" else HeldJob(job.seq, None, "worker")
     heartbeat = rivals.one.transaction()
     await heartbeat.start()
     assert await consumer.extend(rivals.one, queue.topic, [held(job)], [60_000])

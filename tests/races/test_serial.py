@@ -24,7 +24,7 @@ from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
 from app.kernel.jobs import Status
 from app.kernel.logs.log import TagMatch
-from app.kernel.model import Held, Job, LeaseId, Seq
+from app.kernel.model import HeldJob, Job, LeaseId, Seq
 from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exit_rows import Spent
 from app.kernel.topics.policy import Policy
@@ -59,8 +59,8 @@ class Stage:
         return UUID(self.job.lease)
 
     @property
-    def holder(self) -> Held:
-        return Held(self.seq, self.lease, None)
+    def holder(self) -> HeldJob:
+        return HeldJob(self.seq, self.lease, None)
 
 
 Act = Callable[[Session, Stage], Awaitable[object]]

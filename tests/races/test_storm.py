@@ -26,7 +26,7 @@ from app.kernel.claim.consumer import Return
 from app.kernel.claim.walk import Claimer
 from app.kernel.counts import inspector
 from app.kernel.engine import Engine
-from app.kernel.model import Batch, Held, Job, Topic
+from app.kernel.model import Batch, HeldJob, Job, Topic
 from app.kernel.topics import store
 from app.kernel.topics.cache import Policies
 from app.kernel.topics.policy import AskedSettings, Policy, resolve
@@ -203,7 +203,7 @@ class Storm:
     async def call(self, verb: str, topic: str, jobs: Sequence[Job], *, delay_ms: int = 0) -> None:
         """One verb for some jobs, by their leases, and what was answered."""
         policy, verbs, sent = self.policies[topic], self.engine().settlements, self.now()
-        held = [Held(job.seq, UUID(job.lease), None) for job in jobs]
+        held = [HeldJob(job.seq, UUID(job.lease), None) for job in jobs]
         async with self.told(verb):
             deadlines: dict[int, int] = {}
             if verb == "ack":

@@ -18,7 +18,7 @@ from app.features.schedules import store as rows
 from app.features.schedules.changes import Schedules
 from app.features.schedules.fires import LONGEST_WAIT, MOST_MISSED
 from app.features.schedules.store import FIELDS, Missed, Schedule, ScheduleSpec, of_record
-from app.kernel.model import Batch, Connection, Held
+from app.kernel.model import Batch, Connection, HeldJob
 from app.kernel.topics import store
 from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine, new_machine
@@ -296,7 +296,7 @@ async def test_a_queue_that_is_full_gets_it_once_there_is_room(machine: Machine,
     with pytest.raises(Throttled):
         await schedules(machine).run(clock.name)
     jobs = await machine.claim(policy, 10)
-    await machine.engine.settlements.ack(policy, [Held(job.seq, None, "worker") for job in jobs])
+    await machine.engine.settlements.ack(policy, [HeldJob(job.seq, None, "worker") for job in jobs])
     assert await clock.look(MINUTE) == 2
     there = await clock.get()
     assert (there.fires, there.next_fire) == (4, kept.next_fire + MINUTE * 4)

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from app.kernel.claim import consumer
-from app.kernel.model import Held, Seq
+from app.kernel.model import HeldJob, Seq
 from app.kernel.topics import store
 from app.kernel.topics.policy import DEFAULTS
 from spark import source
@@ -119,7 +119,7 @@ async def test_a_queue_in_motion_has_no_fault(
     await transaction.start()
     topic = await store.get(world.pools.rest, "m", DEFAULTS)
     assert topic is not None
-    assert await consumer.ack(late, topic.topic, [Held(Seq(seqs[0]), lease, None)]) == {0}
+    assert await consumer.ack(late, topic.topic, [HeldJob(Seq(seqs[0]), lease, None)]) == {0}
 
     def awaited(database: Connection, patience: float) -> list[day_partitions.Writer]:
         assert len(settled(database, 0)) == 1

@@ -14,7 +14,7 @@ from app.features.logs.diffs import Diffs
 from app.kernel.logs.log import Ask
 from app.kernel.topics import cache, store
 from app.kernel.topics.policy import AskedSettings, Policy, resolve
-from app.kernel.topics.settings import OnExhausted, TopicType
+from app.kernel.topics.settings import Exhaustion, TopicType
 from tests.engine.machines import Machine
 from tests.queue.calls import until
 
@@ -198,7 +198,7 @@ async def test_a_queue_is_made_by_the_first_of_many_who_use_it(
     assert len({policy.topic for policy in made}) == 1
     config = made[0].config
     assert (config.type, config.durable, made[0].version) == (TopicType.QUEUE, True, 1)
-    assert (config.max_deliveries, config.on_exhausted) == (3, OnExhausted.DEAD_LETTER)
+    assert (config.max_deliveries, config.on_exhausted) == (3, Exhaustion.DEAD_LETTER)
     assert (config.dead_letter, config.ttl_ms, config.lease_ms) == (f"{topic}.dlq", 86_400_000, 30_000)
     assert made[0].max_retries == 3
     assert made[0].chosen.configured is False

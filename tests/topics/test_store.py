@@ -14,7 +14,7 @@ from app.kernel.model import Batch
 from app.kernel.topics import store
 from app.kernel.topics.backoff import Backoff
 from app.kernel.topics.policy import DEFAULTS, AskedSettings, Policy, resolve
-from app.kernel.topics.settings import Config, OnExhausted, TopicType
+from app.kernel.topics.settings import Config, Exhaustion, TopicType
 from tests.engine.machines import Machine
 
 MakeQueue = Callable[..., Awaitable[Policy]]
@@ -73,7 +73,7 @@ async def test_what_is_put_is_what_is_got(pools: Pools, topic: str) -> None:
     policy = await store.get(pools.rest, topic, DEFAULTS)
     assert policy is not None
     assert policy.config == config
-    assert policy.config.on_exhausted is OnExhausted.DEAD_LETTER
+    assert policy.config.on_exhausted is Exhaustion.DEAD_LETTER
     assert policy.version == 1
     assert await pools.rest.fetchval("SELECT $1::oid::regclass::text", policy.topic.sequence) == (
         f"holdfast.seq_{policy.topic.id}"

@@ -118,7 +118,7 @@ class Caller:
 
 
 @dataclass(slots=True)
-class Held:
+class HeldJob:
     """A job that was claimed."""
 
     seq: int
@@ -195,7 +195,7 @@ class Traffic:
                 continue
             self.progress.claimed = max(self.progress.claimed, sent)
             self._ready[topic] = answer["ready"]
-            held = [Held(job["$seq"], job["lease_id"], job["deadline"]) for job in answer["claimed"]]
+            held = [HeldJob(job["$seq"], job["lease_id"], job["deadline"]) for job in answer["claimed"]]
             if held:
                 work = self._work(caller, topic, node, held, random.Random(dice.random()))
                 task = asyncio.create_task(work)
@@ -215,7 +215,7 @@ class Traffic:
                 continue
             body = {"node": "probe", "max": 1, "lease_ms": LEASE_MS}
             _, answer = await caller.call(topic, "claim", body)
-            held = [Held(job["$seq"], job["lease_id"], job["deadline"]) for job in answer.get("claimed", ())]
+            held = [HeldJob(job["$seq"], job["lease_id"], job["deadline"]) for job in answer.get("claimed", ())]
             await self._settle(caller, topic, "ack", "probe", held)
 
     async def idle(self) -> None:
@@ -256,7 +256,7 @@ class Traffic:
             if not unique and caller.dice.random() < 0.5:
                 return False
 
-    async def _work(self, caller: Caller, topic: str, node: str, held: list[Held], dice: random.Random) -> None:
+    async def _work(self, caller: Caller, topic: str, node: str, held: list[HeldJob], dice: random.Random) -> None:
         if self.draining:
             await self._settle(caller, topic, "ack", node, held)
             return
@@ -284,7 +284,7 @@ class Traffic:
             case _:  # a worker that died
                 self.sums["jobs of workers that died"] += len(badly)
 
-    async def _settle(self, caller: Caller, topic: str, verb: str, node: str, held: list[Held], **more: Any) -> None:
+    async def _settle(self, caller: Caller, topic: str, verb: str, node: str, held: list[HeldJob], **more: Any) -> None:
         if not held:
             return
         seqs, leases = [one.seq for one in held], [one.lease for one in held]

@@ -29,7 +29,7 @@ from app.kernel.claim.consumer import MAX_RUNS, Return
 from app.kernel.counts import holders, inspector
 from app.kernel.engine import Core
 from app.kernel.jobs import LOOKED_AT, JobMatch, JobPlace, JobView
-from app.kernel.model import Batch, Connection, Held, Seq, Topic
+from app.kernel.model import Batch, Connection, HeldJob, Seq, Topic
 from app.kernel.topics.policy import Policy
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class Changes(Core):
         raise no_job(policy, seq)
 
     async def release(
-        self, policy: Policy, held: Sequence[Held], *, refund: bool, until_ms: Sequence[int] = ()
+        self, policy: Policy, held: Sequence[HeldJob], *, refund: bool, until_ms: Sequence[int] = ()
     ) -> tuple[set[int], int]:
         """Take leases back, so that the jobs are claimable at once. Returns the places in `held` whose lease was good,
         and how many of those jobs ended instead: they had no delivery left (unless `refund` gives it back), or were
@@ -222,7 +222,7 @@ class Changes(Core):
         if until_ms:
             found = await consumer.leases(self._engine.pools.rest, policy.topic, held)
             same = [i for i, lease in found.items() if lease.until_ms == until_ms[i]]
-            named = [Held(held[i].seq, found[i].lease, held[i].node) for i in same]
+            named = [HeldJob(held[i].seq, found[i].lease, held[i].node) for i in same]
             done, ended = await self.release(policy, named, refund=refund)
             return {same[i] for i in done}, ended
         how = Return(delay_ms=0, error=TAKEN_BACK, refunds=None if refund else 0)

@@ -22,10 +22,10 @@ from app.http.route import Call
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Action
 from app.kernel.jobs import JobMatch, Status
-from app.kernel.model import Held, Seq
+from app.kernel.model import HeldJob, Seq
 from app.kernel.purges import Purges
 from app.kernel.topics.policy import Policy
-from app.kernel.topics.settings import BIGINT_MAX, OnExhausted
+from app.kernel.topics.settings import BIGINT_MAX, Exhaustion
 
 MAX_RATE: Final = 100_000  # jobs a second
 
@@ -74,7 +74,7 @@ async def release(request: Request, policy: Policy, leases: Leases, *, refund: b
     by = context.access.actor(request)
     await trail.record(context.pools.rest, by, Action.LEASES_RELEASED, policy.topic.name, detail)
     if leases.seqs is not None:
-        held = [Held(Seq(min(seq, BIGINT_MAX)), None, leases.node) for seq in leases.seqs]
+        held = [HeldJob(Seq(min(seq, BIGINT_MAX)), None, leases.node) for seq in leases.seqs]
         done, ended = await changes.release(policy, held, refund=refund, until_ms=leases.visible_at)
         return TakenBack(len(done), ended, [seq for i, seq in enumerate(leases.seqs) if i not in done])
     if leases.group is not None:
@@ -111,7 +111,7 @@ def must_cover_letters(key: Key | None, policy: Policy) -> None:
 async def queue_of_letters(context: Context, policy: Policy) -> tuple[str, int] | None:
     """The queue that the topic's dead letters go to, if there is one."""
     config = policy.config
-    if config.on_exhausted is not OnExhausted.DEAD_LETTER or config.dead_letter is None:
+    if config.on_exhausted is not Exhaustion.DEAD_LETTER or config.dead_letter is None:
         return None
     try:
         dead = await context.policies.queue(config.dead_letter)

@@ -38,7 +38,7 @@ from app.http.route import Call
 from app.http.spans import spans_of
 from app.kernel.claim.consumer import Return
 from app.kernel.claim.walk import Claimer
-from app.kernel.model import Held, Seq
+from app.kernel.model import HeldJob, Seq
 from app.kernel.topics.backoff import MOST_REFUNDS
 from app.kernel.topics.policy import Policy, check_name, clamp_lease
 
@@ -118,7 +118,7 @@ _ack_batch_body = msgspec.json.Decoder(AckBatchBody)
 _nack_body = msgspec.json.Decoder(MessageNack)
 _extend_body = msgspec.json.Decoder(MessageExtend)
 
-Settle = Callable[[Policy, Held], Awaitable[bool]]
+Settle = Callable[[Policy, HeldJob], Awaitable[bool]]
 
 
 async def ack(call: Call) -> Response:
@@ -129,7 +129,7 @@ async def ack(call: Call) -> Response:
     results = [] if result is None else [result]
     settlements = context.engine.settlements
 
-    async def settle(policy: Policy, held: Held) -> bool:
+    async def settle(policy: Policy, held: HeldJob) -> bool:
         return bool(await settlements.ack(policy, [held], results))
 
     await _settle(request, "ack", key, body.lease_id, settle)
@@ -148,7 +148,7 @@ async def nack(call: Call) -> Response:
     settlements = context.engine.settlements
     refunded: set[int] = set()
 
-    async def settle(policy: Policy, held: Held) -> bool:
+    async def settle(policy: Policy, held: HeldJob) -> bool:
         return bool(await settlements.nack(policy, [held], [back], refunded))
 
     await _settle(request, "nack", key, body.lease_id, settle)
@@ -168,7 +168,7 @@ async def extend(call: Call) -> Response:
     until: list[int] = []
     cancelled: set[int] = set()
 
-    async def settle(policy: Policy, held: Held) -> bool:
+    async def settle(policy: Policy, held: HeldJob) -> bool:
         lease_ms = lease_ms_of(policy, body.visibility_timeout_seconds)
         until.extend((await settlements.extend(policy, [held], lease_ms, progress, cancelled)).values())
         return bool(until)
@@ -206,7 +206,7 @@ async def ack_batch(call: Call) -> Response:
             by_topic.setdefault(policy.topic.id, []).append(i)
 
         async def of_topic(members: Sequence[int]) -> set[int]:
-            held = [Held(places[i][1], leases[i], None) for i in members]
+            held = [HeldJob(places[i][1], leases[i], None) for i in members]
             given = [results[i] for i in members] if results else []
             return {members[n] for n in await settlements.ack(places[members[0]][0], held, given)}
 
@@ -241,9 +241,9 @@ async def _settle(request: Request, verb: str | None, key: Any, token: str | Non
         request.scope[TOPIC] = place[0].topic.name
         if verb is not None:
             spans_of(request).begin_settle(place[0].topic.name, verb, job[1:])
-    if place is None or not await settle(place[0], Held(place[1], lease, None)):
+    if place is None or not await settle(place[0], HeldJob(place[1], lease, None)):
         place = (await later_places(context, key, [job])).get(0)
-        if place is None or not await settle(place[0], Held(place[1], lease, None)):
+        if place is None or not await settle(place[0], HeldJob(place[1], lease, None)):
             raise no_message(message_id)
     if verb is not None:
         spans_of(request).set_count(1)

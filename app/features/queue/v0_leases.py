@@ -26,7 +26,7 @@ from app.http.spans import spans_of
 from app.http.v0.dialect import answer, fsync_since
 from app.kernel.claim.consumer import Return
 from app.kernel.claim.walk import MAX_CLAIM, Claimer
-from app.kernel.model import MAX_TAG_BYTES, Held, LeaseId, Seq
+from app.kernel.model import MAX_TAG_BYTES, HeldJob, LeaseId, Seq
 from app.kernel.topics.backoff import MOST_REFUNDS
 from app.kernel.topics.policy import Policy, check_name, clamp_lease
 from app.kernel.topics.settings import BIGINT_MAX
@@ -263,7 +263,7 @@ def leases_of(tokens: list[str] | None) -> list[LeaseId | None]:
     return [lease_of(token) for token in tokens or ()]
 
 
-def held_by(node: str, seqs: list[int], leases: list[LeaseId | None]) -> list[Held]:
+def held_by(node: str, seqs: list[int], leases: list[LeaseId | None]) -> list[HeldJob]:
     """What a holder says it holds. Raises InvalidRequest, BatchTooLarge."""
     check_node(node)
     if len(seqs) > MAX_SEQS:
@@ -271,7 +271,7 @@ def held_by(node: str, seqs: list[int], leases: list[LeaseId | None]) -> list[He
     if seqs and max(seqs) > BIGINT_MAX:
         seqs = [seq_within(seq) for seq in seqs]
     if not leases:
-        return [Held(Seq(seq), None, node) for seq in seqs]
+        return [HeldJob(Seq(seq), None, node) for seq in seqs]
     if len(leases) != len(seqs):
         raise InvalidRequest(f"lease_ids has {len(leases)} entries for {len(seqs)} seqs.")
-    return [Held(Seq(seq), lease, node) for seq, lease in zip(seqs, leases, strict=True)]
+    return [HeldJob(Seq(seq), lease, node) for seq, lease in zip(seqs, leases, strict=True)]

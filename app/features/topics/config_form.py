@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from app.base.times import exact_length, typed_length
 from app.errors import InvalidRequest
-from app.kernel.topics.declarations import Area, Declaration
+from app.kernel.topics.declarations import Card, Declaration
 from app.kernel.topics.policy import AskedSettings, Defaults, Policy, in_effect, resolve
-from app.kernel.topics.settings import DECLARED, FIELDS, Chosen, Config, OnExhausted, TopicType
+from app.kernel.topics.settings import DECLARED, FIELDS, Chosen, Config, Exhaustion, TopicType
 
-PARTS: Final = {part.value: tuple(name for name, one in DECLARED.items() if one.setting.part is part) for part in Area}
+PARTS: Final = {part.value: tuple(name for name, one in DECLARED.items() if one.setting.part is part) for part in Card}
 SETTINGS: Final = tuple(name for names in PARTS.values() for name in names)
 _CHANGED: Final = (*SETTINGS, "priority", "auto_priority")  # these two only change elsewhere
 _OF_SERVICE: Final = set(Defaults.__struct_fields__)  # settings that a queue may leave to the service
@@ -233,8 +233,8 @@ def _parse(name: str, text: str) -> Any:
     return msgspec.convert(value, one.takes)  # what it raises is a ValueError
 
 
-def _usual_exit(chosen: Chosen) -> OnExhausted:
-    return OnExhausted.REDELIVER if chosen.dead_letter is None else OnExhausted.DEAD_LETTER
+def _usual_exit(chosen: Chosen) -> Exhaustion:
+    return Exhaustion.REDELIVER if chosen.dead_letter is None else Exhaustion.DEAD_LETTER
 
 
 def _plain(value: Any) -> Any:

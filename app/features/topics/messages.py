@@ -34,7 +34,7 @@ from app.kernel.topics.settings import (
     MOST_DELIVERIES,
     PATTERN,
     Chosen,
-    OnExhausted,
+    Exhaustion,
     TopicType,
 )
 
@@ -192,13 +192,13 @@ def _exit(name: str, was: Chosen, asked: ParsedBody) -> dict[str, Any]:
     body = asked.body
     dead_letter = body.dead_letter if "dead_letter" in asked.given else was.dead_letter
     if body.max_deliveries is None:
-        return {"max_deliveries": None, "on_exhausted": OnExhausted.REDELIVER, "dead_letter": dead_letter}
-    on_exhausted = OnExhausted.DEAD_LETTER
+        return {"max_deliveries": None, "on_exhausted": Exhaustion.REDELIVER, "dead_letter": dead_letter}
+    on_exhausted = Exhaustion.DEAD_LETTER
     if body.on_exhausted is not None:
-        on_exhausted = OnExhausted(body.on_exhausted)
+        on_exhausted = Exhaustion(body.on_exhausted)
     elif "on_exhausted" not in asked.given and was.max_deliveries is not None and body.dead_letter is None:
         on_exhausted = was.on_exhausted
-    if on_exhausted is OnExhausted.DEAD_LETTER and dead_letter is None:
+    if on_exhausted is Exhaustion.DEAD_LETTER and dead_letter is None:
         dead_letter = name + DEAD_LETTERS
     return {"max_deliveries": body.max_deliveries, "on_exhausted": on_exhausted, "dead_letter": dead_letter}
 

@@ -25,7 +25,7 @@ from app.features.webhooks import http
 from app.features.webhooks.http import AllowedTargets, BlockedError, signature
 from app.kernel.claim.consumer import Return
 from app.kernel.claim.walk import Claimer
-from app.kernel.model import Held, Job
+from app.kernel.model import HeldJob, Job
 from app.kernel.topics import webhooks
 from app.kernel.topics.webhooks import DELIVERIES, check_url
 
@@ -165,8 +165,8 @@ class Sender:
             returns = [Return(delay_ms=int(REST_MS * random.uniform(1, 2)), refunds=None) for _ in later]  # noqa: S311
             await self._engine.settlements.nack(policy, self._leases(*later), returns)
 
-    def _leases(self, *jobs: Job) -> list[Held]:
-        return [Held(job.seq, UUID(job.lease), self._node) for job in jobs]
+    def _leases(self, *jobs: Job) -> list[HeldJob]:
+        return [HeldJob(job.seq, UUID(job.lease), self._node) for job in jobs]
 
     async def _send(self, policy: Policy, job: Job, delivery: _Delivery) -> None:
         settlements, held = self._engine.settlements, self._leases(job)

@@ -19,7 +19,7 @@ from asyncpg.pgproto.pgproto import UUID
 from app.base.db import sql
 from app.kernel.claim.ordering import sort_keys
 from app.kernel.counts import inspector
-from app.kernel.model import Budget, Connection, Held, Job, LeaseId, Reach, Seq, Share, Topic
+from app.kernel.model import Budget, Connection, HeldJob, Job, LeaseId, Reach, Seq, Share, Topic
 from app.kernel.settle.results import NOTHING, AckCounts, Keep, Progress
 from app.kernel.topics.backoff import SUSPECTED_FROM, Backoff
 
@@ -179,7 +179,7 @@ def _see(seen: LaneEnd, *, due: bool, place: int, lost: bool) -> None:
 async def ack(
     db: Connection,
     topic: Topic,
-    held: Sequence[Held],
+    held: Sequence[HeldJob],
     ended: AckCounts | None = None,
     *,
     results: Sequence[str | None] = (),
@@ -242,7 +242,7 @@ async def nack(
     db: Connection,
     topic: Topic,
     budget: Budget,
-    held: Sequence[Held],
+    held: Sequence[HeldJob],
     returns: Sequence[Return],
     *,
     backoff: Backoff | None = None,
@@ -290,7 +290,7 @@ class KeyedNackResult(NamedTuple):
 
 
 async def nack_keyed(
-    db: Connection, topic: Topic, held: Sequence[Held], returns: Sequence[Return], *, backoff: Backoff | None = None
+    db: Connection, topic: Topic, held: Sequence[HeldJob], returns: Sequence[Return], *, backoff: Backoff | None = None
 ) -> KeyedNackResult:
     """Return jobs that have keys. `held` must ascend by seq. Waits for transactions that write the same keys. Raises
     SerializationError where it is worth a retry."""
@@ -312,7 +312,7 @@ async def nack_keyed(
 async def extend(
     db: Connection,
     topic: Topic,
-    held: Sequence[Held],
+    held: Sequence[HeldJob],
     leases_ms: Sequence[int],
     cancelled: set[int] | None = None,
     *,
@@ -343,7 +343,7 @@ async def still_held(db: Connection, topic: Topic, leases: Sequence[tuple[int, L
     return {place - 1 for place in places}
 
 
-async def leases(db: Connection, topic: Topic, held: Sequence[Held]) -> dict[int, Ending]:
+async def leases(db: Connection, topic: Topic, held: Sequence[HeldJob]) -> dict[int, Ending]:
     """The leases under which holders have their jobs, by place in `held`."""
     rows = await db.fetch(_LEASES, topic.name, *_columns(held, list(range(len(held)))))
     return {row["ord"] - 1: Ending(row["lease_id"], row["cancelled"], row["until_ms"]) for row in rows}
@@ -360,7 +360,7 @@ def _delays(returns: Sequence[Return], places: Sequence[int], policy: str | None
     return [returns[i].delay_ms or 0 for i in places]
 
 
-def _open(held: Sequence[Held], settled: set[int] | dict[int, int]) -> list[int]:
+def _open(held: Sequence[HeldJob], settled: set[int] | dict[int, int]) -> list[int]:
     """The places that a further run has to look at."""
     if settled:
         return [i for i in range(len(held)) if i not in settled]
@@ -369,7 +369,7 @@ def _open(held: Sequence[Held], settled: set[int] | dict[int, int]) -> list[int]
     return list(range(len(held)))
 
 
-def _columns(held: Sequence[Held], places: list[int]) -> tuple[list[int], list[LeaseId | None], list[str | None]]:
+def _columns(held: Sequence[HeldJob], places: list[int]) -> tuple[list[int], list[LeaseId | None], list[str | None]]:
     return [held[i].seq for i in places], [held[i].lease for i in places], [held[i].node for i in places]
 
 

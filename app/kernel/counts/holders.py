@@ -11,7 +11,7 @@ import asyncpg
 import msgspec
 
 from app.base.db import sql
-from app.kernel.model import Connection, Held, Lane, Topic
+from app.kernel.model import Connection, HeldJob, Lane, Topic
 
 _SQL: Final = sql.load_all(__package__)
 _HOLDERS = _SQL["holders"]
@@ -77,15 +77,15 @@ async def waiting_groups(db: Connection, topic: Topic, limit: int, goal_ms: int 
     return [WaitingGroup(**dict(row)) for row in rows]
 
 
-async def lease_of_group(db: Connection, topic: Topic, tenant: str, group: str) -> Held | None:
+async def lease_of_group(db: Connection, topic: Topic, tenant: str, group: str) -> HeldJob | None:
     """The lease of a group's first job; None if it is not leased."""
     row = await db.fetchrow(_LEASE_OF_GROUP, topic.name, tenant, group)
-    return None if row is None else Held(row["seq"], row["lease_id"], row["node"])
+    return None if row is None else HeldJob(row["seq"], row["lease_id"], row["node"])
 
 
 async def leases_of_node(
     db: Connection, topic: Topic, lanes: Sequence[Lane], node: str, most: int = LOOKED_AT
-) -> AsyncIterator[list[Held]]:
+) -> AsyncIterator[list[HeldJob]]:
     """The leases of a node as of now, in batches. Each statement reads LANES lanes, and `most` entries of each."""
     at: datetime | None = None
     for first in range(0, len(lanes), LANES):
@@ -97,7 +97,7 @@ async def leases_of_node(
             at = at or rows[0]["at"]
             behind = {left[row["ord"] - 1]: row["last"] for row in rows if row["last"] is not None}
             held = [
-                Held(seq, lease, node) for row in rows for seq, lease in zip(row["seqs"], row["leases"], strict=True)
+                HeldJob(seq, lease, node) for row in rows for seq, lease in zip(row["seqs"], row["leases"], strict=True)
             ]
             if held:
                 yield held

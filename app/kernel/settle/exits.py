@@ -18,7 +18,7 @@ from app.kernel.settle.exit_rows import Spent
 from app.kernel.state import EngineState
 from app.kernel.topics import store
 from app.kernel.topics.policy import Policy
-from app.kernel.topics.settings import Config, OnExhausted, TopicType
+from app.kernel.topics.settings import Config, Exhaustion, TopicType
 
 BATCH: Final = 1_000
 
@@ -170,7 +170,7 @@ class Exits:
         return done
 
     async def _dead_letter(self, policy: Policy) -> Policy | None:
-        if policy.config.on_exhausted is OnExhausted.FAIL or policy.config.dead_letter is None:
+        if policy.config.on_exhausted is Exhaustion.FAIL or policy.config.dead_letter is None:
             return None
         name, target = policy.config.dead_letter, None
         while target is None:

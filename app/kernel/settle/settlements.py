@@ -16,7 +16,7 @@ from app.base.signals import Signal
 from app.kernel.batching import GroupCommit, for_caller, tried_again
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Ending, KeyedNackResult, Return
-from app.kernel.model import Held, Job
+from app.kernel.model import HeldJob, Job
 from app.kernel.settle import results as results_rows
 from app.kernel.settle.exit_rows import Spent
 from app.kernel.settle.exits import Exits
@@ -32,7 +32,7 @@ class _SettleCall(msgspec.Struct, frozen=True):
     they are empty. Places are added to `refunded` and `ended` by a nack, and to `cancelled` by an extend."""
 
     policy: Policy
-    held: Sequence[Held]
+    held: Sequence[HeldJob]
     returns: Sequence[Return] = msgspec.field(default_factory=tuple)
     leases_ms: Sequence[int] = msgspec.field(default_factory=tuple)
     refunded: set[int] = msgspec.field(default_factory=set)
@@ -43,7 +43,7 @@ class _SettleCall(msgspec.Struct, frozen=True):
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    held: Held
+    held: HeldJob
     call: int  # the caller's place in the group
     place: int  # the job's place in the caller's list
 
@@ -75,7 +75,7 @@ class Settlements:
             self._extend, max_waiting=state.max_waiting, weight=size
         )
 
-    async def ack(self, policy: Policy, held: Sequence[Held], results: Sequence[str | None] = ()) -> set[int]:
+    async def ack(self, policy: Policy, held: Sequence[HeldJob], results: Sequence[str | None] = ()) -> set[int]:
         """Complete jobs: the places in `held` that were. results[i], the text of JSON, belongs to held[i]. A job that
         was completed with a result under this very lease before counts as well."""
         return await self._acks.submit(policy.topic.id, _SettleCall(policy, held, results=results)) if held else set()
@@ -83,7 +83,7 @@ class Settlements:
     async def nack(
         self,
         policy: Policy,
-        held: Sequence[Held],
+        held: Sequence[HeldJob],
         returns: Sequence[Return],
         refunded: set[int] | None = None,
         ended: set[int] | None = None,
@@ -104,7 +104,7 @@ class Settlements:
         )
         return await self._nacks.submit(policy.topic.id, call)
 
-    async def fail(self, policy: Policy, held: Sequence[Held], errors: Sequence[str | None]) -> set[int]:
+    async def fail(self, policy: Policy, held: Sequence[HeldJob], errors: Sequence[str | None]) -> set[int]:
         """Take jobs out, whatever is left of their deliveries: the places that were held."""
         if not held:
             return set()
@@ -114,7 +114,7 @@ class Settlements:
     async def extend(
         self,
         policy: Policy,
-        held: Sequence[Held],
+        held: Sequence[HeldJob],
         lease_ms: int,
         progress: Sequence[Progress | None] = (),
         cancelled: set[int] | None = None,
@@ -138,7 +138,7 @@ class Settlements:
     async def _give_back(self, policy: Policy, node: str, jobs: Sequence[Job], *, refund: bool) -> None:
         if not jobs:
             return
-        held = [Held(job.seq, UUID(job.lease), node) for job in jobs]
+        held = [HeldJob(job.seq, UUID(job.lease), node) for job in jobs]
         try:
             returned = await self.nack(policy, held, [Return(refunds=None if refund else 0)] * len(held))
             if refund:  # nobody was handed these
@@ -179,7 +179,7 @@ class Settlements:
         return _shares(calls, entries, done | again)
 
     async def _completed_before(
-        self, policy: Policy, held: Sequence[Held], results: Sequence[str | None], done: set[int]
+        self, policy: Policy, held: Sequence[HeldJob], results: Sequence[str | None], done: set[int]
     ) -> set[int]:
         """Places that were not done now, since they were before, with a result under the lease that is named again."""
         leases = {

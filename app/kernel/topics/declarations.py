@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 
-class Area(Enum):
+class Card(Enum):
     """The part of the admin page that has a setting."""
 
     LIMITS = "Limits"
@@ -33,7 +33,7 @@ class Setting(msgspec.Struct, frozen=True):
     """What a declaration says of a setting, besides its type and its default."""
 
     about: str  # for callers and operators
-    part: Area | None = None  # None: the admin page doesn't have it
+    part: Card | None = None  # None: the admin page doesn't have it
     bounds: tuple[int, int] | None = None  # a value outside of them is refused
     clamp: tuple[int, int] | None = None  # a value outside of them is moved to the nearer one; below 0 it is refused
     logs: bool = False  # whether it means something for a log

@@ -25,7 +25,7 @@ from app.kernel.topics.settings import (
     Chosen,
     Config,
     Durability,
-    OnExhausted,
+    Exhaustion,
     TopicType,
 )
 
@@ -129,7 +129,7 @@ class Policy(msgspec.Struct, frozen=True):
     @property
     def budget(self) -> Budget:
         """How many deliveries its jobs get, and whether that has an end."""
-        return Budget(self.config.on_exhausted is not OnExhausted.REDELIVER, self.config.max_deliveries)
+        return Budget(self.config.on_exhausted is not Exhaustion.REDELIVER, self.config.max_deliveries)
 
     @property
     def bounds(self) -> Bounds | None:
@@ -199,9 +199,9 @@ def in_effect(name: str, chosen: Chosen, defaults: Defaults) -> Config:
             threshold = retries if chosen.max_retries is not None and defaults.dlq_threshold else defaults.dlq_threshold
         filled |= {"max_retries": retries, "dlq_threshold": threshold}
         filled["max_deliveries"] = max(min(retries, threshold or retries), 1)
-        filled["on_exhausted"] = OnExhausted.FAIL
+        filled["on_exhausted"] = Exhaustion.FAIL
         if 0 < threshold <= retries:
-            filled["on_exhausted"] = OnExhausted.DEAD_LETTER
+            filled["on_exhausted"] = Exhaustion.DEAD_LETTER
             filled["dead_letter"] = chosen.dead_letter or name + DEAD_LETTERS
     return Config(**filled)
 
@@ -325,7 +325,7 @@ def resolve(topic: str, asked: AskedSettings) -> Config:
         check_dead_letter(topic, asked.dead_letter)
         if asked.dead_letter == topic:
             raise InvalidRequest("A topic can't be its own dead-letter topic.", {"dead_letter": topic})
-        settings.setdefault("on_exhausted", OnExhausted.DEAD_LETTER)
-    elif asked.on_exhausted == OnExhausted.DEAD_LETTER.value:
+        settings.setdefault("on_exhausted", Exhaustion.DEAD_LETTER)
+    elif asked.on_exhausted == Exhaustion.DEAD_LETTER.value:
         raise InvalidRequest('on_exhausted "dead_letter" needs dead_letter, the name of a topic.')
     return Config(**settings)

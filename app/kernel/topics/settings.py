@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from app.kernel.topics.backoff import AskedBackoff, Backoff
-from app.kernel.topics.declarations import Area, Flag, Setting, declarations
+from app.kernel.topics.declarations import Card, Flag, Setting, declarations
 from app.kernel.topics.webhooks import AskedWebhook, Webhook
 
 PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$"
@@ -56,7 +56,7 @@ class Durability(Enum):
     FSYNC = "fsync"
 
 
-class OnExhausted(Enum):
+class Exhaustion(Enum):
     """What happens to a job after its last delivery."""
 
     REDELIVER = "redeliver"
@@ -88,14 +88,14 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     first message made it.
     """
 
-    type: Annotated[TopicType, Setting("It stays what it was made as. Jobs need a queue.", Area.STORAGE)] = (
+    type: Annotated[TopicType, Setting("It stays what it was made as. Jobs need a queue.", Card.STORAGE)] = (
         TopicType.LOG
     )
     durability: Annotated[
         Durability,
         Setting(
             "With fsync, answers wait for the flush of their commit; else they don't. It overrides durable.",
-            Area.STORAGE,
+            Card.STORAGE,
             logs=True,
             usual="from `durable`",
             flag=Flag("durable", Durability.FSYNC, Durability.DISK),
@@ -107,20 +107,20 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         int | None,
         Setting(
             "How long a lease lasts, unless the claim says.",
-            Area.DELIVERIES,
+            Card.DELIVERIES,
             clamp=LEASE,
             seconds="visibility_timeout_seconds",
             replaced=True,
         ),
     ] = None
     claim_jitter_ms: Annotated[
-        int, Setting("A claim waits up to this long first.", Area.DELIVERIES, clamp=(0, 5_000), see="section 16")
+        int, Setting("A claim waits up to this long first.", Card.DELIVERIES, clamp=(0, 5_000), see="section 16")
     ] = 0
     max_deliveries: Annotated[
         int | None,
         Setting(
             "Most deliveries of a job; 0: no limit. Needs an on_exhausted other than redeliver.",
-            Area.DELIVERIES,
+            Card.DELIVERIES,
             bounds=(0, MOST_DELIVERIES),
             see="section 2",
         ),
@@ -129,7 +129,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         int | None,
         Setting(
             "Most deliveries of a job. 0: one, and it does not become a dead letter.",
-            Area.DELIVERIES,
+            Card.DELIVERIES,
             bounds=(0, MOST_DELIVERIES),
             v0=False,
             replaced=True,
@@ -140,7 +140,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         Setting(
             "After how many deliveries a job becomes a dead letter, if max_retries allows as many; 0: never. "
             "Absent: the topic's own max_retries, if it has one.",
-            Area.DELIVERIES,
+            Card.DELIVERIES,
             usual="the topic's own `max_retries`",
             bounds=(0, MOST_DELIVERIES),
             v0=False,
@@ -151,25 +151,25 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Setting(
             "The topic for jobs with no deliveries left. In a log they become records. If it is absent, it is made.",
-            Area.DELIVERIES,
+            Card.DELIVERIES,
             takes=Annotated[str, Meta(extra_json_schema={"pattern": PATTERN})],
             see="section 2",
         ),
     ] = None
     on_exhausted: Annotated[
-        OnExhausted,
+        Exhaustion,
         Setting(
             "What happens to a job with no deliveries left. dead_letter if one is named, else redeliver.",
-            Area.DELIVERIES,
+            Card.DELIVERIES,
             usual="from `dead_letter`",
             see="section 2",
         ),
-    ] = OnExhausted.REDELIVER
+    ] = Exhaustion.REDELIVER
     ttl_ms: Annotated[
         int | None,
         Setting(
             "How long a job or record lives; 0: for ever.",
-            Area.KEPT,
+            Card.KEPT,
             bounds=TIME,
             logs=True,
             seconds="message_ttl_seconds",
@@ -181,7 +181,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Setting(
             "Most records of a log, live jobs of a queue; 0: no limit.",
-            Area.LIMITS,
+            Card.LIMITS,
             clamp=COUNT,
             logs=True,
             see="section 11",
@@ -191,7 +191,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Setting(
             "Most bytes of data and meta of a log, of data of a queue; 0: no limit.",
-            Area.LIMITS,
+            Card.LIMITS,
             clamp=COUNT,
             logs=True,
             see="section 11",
@@ -199,17 +199,17 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0
     discard: Annotated[
         Literal["old", "reject"],
-        Setting("What a full topic does: drop the oldest, or refuse.", Area.LIMITS, logs=True, see="section 11"),
+        Setting("What a full topic does: drop the oldest, or refuse.", Card.LIMITS, logs=True, see="section 11"),
     ] = "old"
     idempotency_window_ms: Annotated[
         int,
         Setting(
-            "How long the key of a batch counts; 0: not at all.", Area.KEPT, bounds=WINDOW, logs=True, see="section 8"
+            "How long the key of a batch counts; 0: not at all.", Card.KEPT, bounds=WINDOW, logs=True, see="section 8"
         ),
     ] = 120_000
     dedupe_window_ms: Annotated[
         int,
-        Setting("How long a job's dedupe_id counts; 0: not at all.", Area.KEPT, bounds=WINDOW, see="section 8"),
+        Setting("How long a job's dedupe_id counts; 0: not at all.", Card.KEPT, bounds=WINDOW, see="section 8"),
     ] = 300_000
     priority: Annotated[
         int | None,
@@ -225,13 +225,13 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     ] = True
     max_depth: Annotated[
         int,
-        Setting("Most live jobs of a queue; 0: no limit.", Area.LIMITS, clamp=COUNT, see="section 11", replaced=True),
+        Setting("Most live jobs of a queue; 0: no limit.", Card.LIMITS, clamp=COUNT, see="section 11", replaced=True),
     ] = 0
     throughput_limit: Annotated[
         int,
         Setting(
             "Most jobs that claims get a second; 0: no limit.",
-            Area.LIMITS,
+            Card.LIMITS,
             bounds=(0, 2**31 - 1),
             see="section 11",
             replaced=True,
@@ -239,13 +239,13 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0
     priority_order: Annotated[
         Literal["highest_first", "lowest_first"],
-        Setting("Which jobs come first: those of high or of low priority.", Area.ORDER, see="section 4"),
+        Setting("Which jobs come first: those of high or of low priority.", Card.ORDER, see="section 4"),
     ] = "highest_first"
     retry_order: Annotated[
         Literal["front", "back"],
         Setting(
             "Where a job that is due again goes: to the front or the back of its priority.",
-            Area.ORDER,
+            Card.ORDER,
             see="section 4",
         ),
     ] = "front"
@@ -253,7 +253,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Setting(
             "After this long a waiting job counts as one priority higher, and so on; 0 turns it off.",
-            Area.ORDER,
+            Card.ORDER,
             bounds=TIME,
             see="section 4",
         ),
@@ -263,7 +263,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         Setting(
             "How long a job may wait while it is ready, or blocked by its group, before its queue is late; 0: it never "
             "is. It does not change claims.",
-            Area.ORDER,
+            Card.ORDER,
             bounds=TIME,
             see="[How topics are](admin.md#how-topics-are-in-one-answer)",
         ),
@@ -272,7 +272,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         dict[str, int],
         Setting(
             "How much each tenant gets of claims that name no tenant; 1 for those that are not listed.",
-            Area.ORDER,
+            Card.ORDER,
             takes=tenants_of(1, 1_000),
             see="section 5",
         ),
@@ -281,19 +281,19 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         dict[str, int],
         Setting(
             "Most jobs in flight of each tenant; those that are not listed have no limit.",
-            Area.LIMITS,
+            Card.LIMITS,
             takes=tenants_of(1, 2**31 - 1),
             see="section 5",
         ),
     ] = {}
-    replayable: Annotated[bool, Setting("Whether completed jobs are kept for a replay.", Area.KEPT, replaced=True)] = (
+    replayable: Annotated[bool, Setting("Whether completed jobs are kept for a replay.", Card.KEPT, replaced=True)] = (
         False
     )
     replay_window_ms: Annotated[
         int,
         Setting(
             "How long completed jobs are kept for a replay; 0: for ever.",
-            Area.KEPT,
+            Card.KEPT,
             clamp=TIME,
             seconds="replay_window_seconds",
             replaced=True,
@@ -302,18 +302,18 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     result_ttl_ms: Annotated[
         int,
         Setting(
-            "How long the results of completed jobs are kept; 0: for ever.", Area.KEPT, bounds=TIME, see="section 20"
+            "How long the results of completed jobs are kept; 0: for ever.", Card.KEPT, bounds=TIME, see="section 20"
         ),
     ] = ONE_DAY_MS
     event_ttl_ms: Annotated[
         int,
-        Setting("How long the events of jobs are shown; 0: for ever.", Area.KEPT, bounds=TIME, see="section 20"),
+        Setting("How long the events of jobs are shown; 0: for ever.", Card.KEPT, bounds=TIME, see="section 20"),
     ] = SEVEN_DAYS_MS
     dead_ttl_ms: Annotated[
         int,
         Setting(
             "How long dead letters, and failed and expired jobs, are kept; 0: for ever.",
-            Area.KEPT,
+            Card.KEPT,
             bounds=TIME,
             see="section 20",
         ),
@@ -322,7 +322,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         Setting(
             "The media types that /in takes.",
-            Area.INGESTION,
+            Card.INGESTION,
             takes=Annotated[list[MediaType], Meta(min_length=1, max_length=MOST_TYPES)],
             stores=media_types,
             see="[ingest.md](ingest.md)",
@@ -330,23 +330,23 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     ] = ACCEPTS  # lower case
     ingest: Annotated[
         Ingest,
-        Setting("Who may send to /in: keys that may write, or anybody.", Area.INGESTION, see="[ingest.md](ingest.md)"),
+        Setting("Who may send to /in: keys that may write, or anybody.", Card.INGESTION, see="[ingest.md](ingest.md)"),
     ] = "key"
     user_events: Annotated[
         bool,
         Setting(
             "Whether users get events when their jobs end: completed, failed, dead_lettered.",
-            Area.INGESTION,
+            Card.INGESTION,
             see="[user-events.md](user-events.md)",
         ),
     ] = False
     auto_create: Annotated[
         bool,
         Setting(
-            "In the config of an append: false makes no topic. Its `create` overrides it.", Area.INGESTION, logs=True
+            "In the config of an append: false makes no topic. Its `create` overrides it.", Card.INGESTION, logs=True
         ),
     ] = True
-    dedupe_node: Annotated[bool, Setting("Whether a reader may leave out nodes.", Area.INGESTION, logs=True)] = True
+    dedupe_node: Annotated[bool, Setting("Whether a reader may leave out nodes.", Card.INGESTION, logs=True)] = True
     leases_durable: Annotated[
         bool,
         Setting("Leases always survive a restart: false is refused.", only=(True, None), logs=True, see="section 12"),
@@ -355,7 +355,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         Backoff | None,
         Setting(
             "How long a job waits after it was returned without a delay. Absent: not at all.",
-            Area.DELIVERIES,
+            Card.DELIVERIES,
             takes=AskedBackoff,
             see="[retries.md](retries.md#backoff)",
         ),
@@ -364,7 +364,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         Webhook | None,
         Setting(
             "Where the ends of jobs are sent over HTTP. Absent: nowhere.",
-            Area.INGESTION,
+            Card.INGESTION,
             takes=AskedWebhook,
             see="[webhooks.md](webhooks.md)",
         ),

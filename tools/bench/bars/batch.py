@@ -10,7 +10,7 @@ from asyncpg.pgproto.pgproto import UUID
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Slots
 from app.kernel.enqueue import producer
-from app.kernel.model import Batch, Held, Job, Lane, Reach
+from app.kernel.model import Batch, HeldJob, Job, Lane, Reach
 from tools.bench.bench import Bench, Effort
 from tools.bench.figures import Figure, Ratio
 from tools.bench.load import ACK, CLAIM, LEASE_MS, NODE, Posts, ack_body, claim_body, data_of, records_body
@@ -38,7 +38,7 @@ async def batch(bench: Bench, effort: Effort) -> list[Figure]:
         taken.append(sorted(claimed.jobs[0], key=lambda job: job.seq))
 
     async def settle(i: int) -> None:
-        held = [Held(job.seq, UUID(job.lease), NODE) for job in taken[i]]
+        held = [HeldJob(job.seq, UUID(job.lease), NODE) for job in taken[i]]
         assert len(await consumer.ack(bench.pools.hot, queue.topic, held)) == BATCH
 
     async def over_http(path: str, bodies: list[bytes], *, keep: bool = False) -> tuple[float, list[bytes]]:
