@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from app.features.dead_letters.example import MOST_BYTES, MOST_LINES, pairs, text_of
+from app.features.dead_letters.jobs_page import MOST_BYTES, MOST_LINES, pairs, text_of
 
 
 def test_json_is_indented_and_its_numbers_stay_as_they_were_written() -> None:

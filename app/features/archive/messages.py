@@ -1,4 +1,4 @@
-"""/api/topics/:topic/message-log and /replay: what was acknowledged, and doing it again."""
+"""/api/topics/:topic/message-log and /replay: messages that were acknowledged, and enqueuing them again."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from app.kernel.model import id_of
 from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import BIGINT_MAX
 
-MOST_OFFSET: Final = 10_000  # each is walked over; what lies behind a cursor is not
+MOST_OFFSET: Final = 10_000  # each is read and skipped; messages before a cursor are not
 COUNTED: Final = 10_000
 BATCH: Final = 1_000
 
 
 class ReplayBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What is to be replayed."""
+    """Which messages to replay."""
 
     from_time: Annotated[
         str | None,
         Meta(
-            description="What was acknowledged since this RFC 3339 time; null or absent: all within the replay window.",
+            description="Messages acknowledged since this RFC 3339 time; null or absent: all in the replay window.",
             extra_json_schema={"format": "date-time"},
         ),
     ] = None
 
 
 class ReplayAnswer(msgspec.Struct):
-    """What was enqueued again; `joined`: a replay of the same that was under way, or had been cut off, is counted as
-    one with this call. `skipped`: of a key, only the last one is enqueued, and none where one is pending. `until_time`:
-    what was acknowledged later is not in it."""
+    """How many messages were enqueued again. `joined`: it continued a replay from the same time that was under way or
+    had been cut off, and counts both as one. `skipped`: of each key, only the last message is enqueued, and none if one
+    is pending. `until_time`: messages that were acknowledged later are not in it."""
 
     topic: str
     enqueued: int
@@ -71,8 +71,8 @@ class LoggedMessage(msgspec.Struct, omit_defaults=True):
 
 
 class LogAnswer(msgspec.Struct, omit_defaults=True):
-    """Acknowledged messages, the last first. `total` is exact up to 10000, which stands for more; `next_cursor` is
-    absent on the last page; `replayable`: whether what is acknowledged now is kept."""
+    """Acknowledged messages, the last first. `total` is exact below 10000, which means that many or more. `next_cursor`
+    is absent on the last page. `replayable`: messages that are acknowledged now are kept."""
 
     items: list[LoggedMessage]
     total: int
@@ -90,7 +90,7 @@ class _Cursor(msgspec.Struct, forbid_unknown_fields=True):
 LIMIT: Final = query("limit", "1 to 200, clamped.", {"type": "integer", "default": 50})
 OFFSET: Final = query(
     "offset",
-    "Messages to leave out, behind the cursor's place where there is one.",
+    "Messages to skip, after the cursor's place if there is a cursor.",
     {"type": "integer", "minimum": 0, "maximum": MOST_OFFSET, "default": 0},
 )
 BEFORE: Final = query(
@@ -102,13 +102,13 @@ BEFORE: Final = query(
 
 
 async def replay(call: Call, body: ReplayBody) -> ReplayAnswer:
-    """Enqueue again what was acknowledged since a time, as new messages, in the order of their acks. Of a call that was
-    cut off, what was enqueued stays, and the same call within an hour goes on there."""
+    """Enqueue messages again that were acknowledged since a time: as new messages, in the order of their acks. If a
+    call is cut off, the messages that it has enqueued stay, and the same call within an hour continues there."""
     context, name = call.context, check_name(call.topic)
     from_time = None if body.from_time is None else _from_time(body.from_time)
 
     async def run(policy: Policy) -> Replay:
-        if not policy.config.replayable:  # it may have become so elsewhere
+        if not policy.config.replayable:  # another process may have changed that
             context.policies.forget(name)
             policy = await context.policies.queue(name)
         return await context.core(Replays).replay(policy, from_time, record)
@@ -147,7 +147,7 @@ async def message_log(call: Call) -> LogAnswer:
 
 
 async def purge_log(call: Call) -> PurgeAnswer:
-    """Delete messages from the log that were acknowledged before a time: for good, they can't be replayed any more."""
+    """Delete messages for good that were acknowledged before a time. They can't be replayed any more."""
     context, name = call.context, check_name(call.topic)
     given = call.request.query_params.get("before")
     if given is None:

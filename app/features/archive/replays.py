@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
@@ -11,9 +12,9 @@ import msgspec
 from msgspec.structs import replace
 
 from app.base.db import sql
-from app.base.outages import LOST_RACE
 from app.errors import Draining, NotReplayable, OutsideWindow, ShuttingDown, TopicNotFound
 from app.features.archive.archive import JOIN_MS, ArchivePlace
+from app.kernel.batching import tried_again
 from app.kernel.engine import Core
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ _SQL: Final = sql.load_all(__package__)
 _BEGIN = _SQL["begin_replay"]
 _FIND = _SQL["find_replay"]
 _REPLAY = _SQL["replay"]
-
-RETRIES: Final = 5  # of a batch that lost a deadlock, rolled back whole
 
 
 class Replay(msgspec.Struct, frozen=True):
@@ -124,11 +123,9 @@ class Replays(Core):
             raise Draining(policy.topic.name)
         if not config.replayable:
             raise NotReplayable(policy.topic.name)
-        db = self._engine.verbs(policy)
-        begun = await begin(db, policy.topic, from_time, config.replay_window_ms)
-        if begun is None:
+        run = await begin(self._engine.verbs(policy), policy.topic, from_time, config.replay_window_ms)
+        if run is None:
             raise OutsideWindow(policy.topic.name, config.replay_window_ms)
-        run = begun
         if not run.joined:
             await on_begun(run)
         while not run.done:
@@ -144,20 +141,14 @@ class Replays(Core):
         self._stopping = True
 
     async def _next(self, policy: Policy, run: Replay) -> Replay:
-        db = self._engine.verbs(policy)
-        for attempt in range(RETRIES + 1):
-            try:
-                moved = await self._enqueue_batch(policy, run)
-                break
-            except asyncpg.InternalServerError:  # what a missing sequence raises
-                self._engine.policies.forget(policy.topic.name)
-                raise TopicNotFound(policy.topic.name) from None
-            except LOST_RACE:
-                if attempt == RETRIES:
-                    raise
+        try:
+            moved = await tried_again(partial(self._enqueue_batch, policy, run))
+        except asyncpg.InternalServerError:  # what a missing sequence raises
+            self._engine.policies.forget(policy.topic.name)
+            raise TopicNotFound(policy.topic.name) from None
         if moved is None:
             # Another caller of the same replay was first. If that one is over and forgotten, so is this.
-            return await look(db, policy.topic, run) or replace(run, done=True)
+            return await look(self._engine.verbs(policy), policy.topic, run) or replace(run, done=True)
         if moved.jobs:
             self._note_added(policy, moved.jobs)
             await self._engine.groups.let_next_through(policy)

@@ -1,8 +1,12 @@
-"""/admin/topics/{topic}/dead/jobs: failed jobs one by one, with a filter, and one of them in full."""
+"""/admin/topics/{topic}/dead/jobs: failed jobs one by one, with a filter; and one of them in full, beside a job of the
+same topic that has not failed: error, worker, and both payloads line by line."""
 
 from __future__ import annotations
 
+import difflib
+import itertools
 import re
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -10,28 +14,37 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.errors import Forbidden, InvalidRequest
-from app.features.dead_letters import example
-from app.features.dead_letters import page as clusters
-from app.features.dead_letters.example import Example, deliveries_of, out_ms, seq_in
+from app.base.times import ms_of
+from app.errors import Forbidden, InvalidRequest, NotAQueue, TopicNotFound
+from app.features.archive import archive
+from app.features.archive.archive import ArchivePart
 from app.features.dead_letters.failures import SILENCE
-from app.features.dead_letters.page import may_see_letters
+from app.features.dead_letters.page import find, may_see_letters
 from app.features.dead_letters.requeues import AGES, requeue_of, selection_in
 from app.features.jobs.operations import THE_BEGINNING, SearchPlace
 from app.features.jobs.page import page_of
 from app.features.jobs.redrives import Behind, Redrives
 from app.features.saved_views import page as saved
-from app.http.context import context_of
-from app.kernel import jobs
-from app.kernel.jobs import JobView
+from app.http.context import Context, context_of
+from app.http.sight import WHY, as_seen, sees_payloads
+from app.kernel import jobs, ledger
+from app.kernel.forms import PayloadForm, form_of, is_utf8
+from app.kernel.jobs import JobMatch, JobPlace, JobView
 from app.kernel.model import Connection, Seq
 from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import BIGINT_MAX
 from app.pages.frame import tabs
-from app.pages.permissions import PURGE, REQUEUE, allows
-from app.pages.render import page
+from app.pages.permissions import PURGE, REQUEUE, SEE, SEE_COMPLETED, allows, check_permission
+from app.pages.render import look_briefly, page
 
-MOST: Final = 50
+MOST: Final = 50  # jobs of a page
+MOST_ERROR: Final = 20_000  # characters of an error
+EVENTS: Final = 20  # that are searched for the last worker
+WAITING: Final = 10  # waiting jobs that are searched for one that never failed
+MOST_BYTES: Final = 64 * 1024  # of a payload that are shown; JSON is indented only if all of it is
+MOST_LINES: Final = 500
+MOST_CHARACTERS: Final = 500  # of a line
+_HEX_BYTES: Final = 16  # a line
 _BEHIND: Final = re.compile(r"([0-9])\.([0-9]{1,17})\.([0-9]{1,19})\Z")
 
 
@@ -49,6 +62,49 @@ class FailedRow(msgspec.Struct, frozen=True):
     key: str
 
 
+class PayloadLines(msgspec.Struct, frozen=True):
+    """A payload as lines; `cut`: there is more."""
+
+    lines: list[str]
+    cut: bool
+
+
+class LinePair(msgspec.Struct, frozen=True):
+    """A line of each payload, None where one has none. `differs`: they are not the same."""
+
+    left: str | None
+    right: str | None
+    differs: bool
+
+
+class Good(msgspec.Struct, frozen=True):
+    """A job to compare with: completed at `completed_ms`, or one that waits and has not failed so far."""
+
+    topic: str
+    seq: int
+    completed_ms: int | None
+    payload: bytes
+    content_type: str | None
+
+
+class Example(msgspec.Struct, frozen=True):
+    """A failed job. `worker`: the last one, "" if it is not known. `lines`: its payload beside that of `good`, if there
+    is one; `cut`: there is more of the payloads. `hidden`: why there are no lines, "" where there are."""
+
+    job: JobView
+    out_ms: int
+    error: str
+    error_cut: bool
+    worker: str
+    deliveries: int
+    seq: int | None
+    hidden: str
+    good: Good | None
+    lines: list[LinePair]
+    same: bool
+    cut: bool
+
+
 async def show(request: Request) -> Response:
     """The page; the address has its filter. Raises InvalidRequest, Forbidden, TopicNotFound, NotAQueue, Unavailable."""
     context, name = context_of(request), check_name(request.path_params["topic"])
@@ -60,7 +116,7 @@ async def show(request: Request) -> Response:
     requeue = await requeue_of(context, policy, selection.match, selection.seqs)
     places, following = await context.core(Redrives).page(requeue, behind, MOST)
     rows = await _rows(context.pools.rest, policy, places)
-    cluster = await clusters.find(context, policy, selection.cluster)
+    cluster = await find(context, policy, selection.cluster)
     chosen = given.get("at", "")
     newest = [] if cluster is None else [f"{cluster.failure.topic}:{cluster.failure.seq}"]
     one = None
@@ -129,7 +185,7 @@ async def _example(request: Request, policy: Policy, at: str) -> Example | None:
     if topic not in {policy.topic.name, policy.config.dead_letter} or re.fullmatch("[0-9]{1,18}", seq) is None:
         raise InvalidRequest("at is a job: its topic, and its seq behind a colon.")
     holder = await context_of(request).policies.queue(topic)
-    return await example.read(request, policy, jobs.JobPlace(topic, holder.topic.id, Seq(int(seq))))
+    return await _read_example(request, policy, jobs.JobPlace(topic, holder.topic.id, Seq(int(seq))))
 
 
 def _place(behind: Behind) -> str:
@@ -145,3 +201,114 @@ def _behind(given: str) -> Behind:
         raise InvalidRequest("after is no place that a page leads to.")
     stage, micros, seq = map(int, match.groups())
     return Behind(stage, SearchPlace(THE_BEGINNING + timedelta(microseconds=micros), min(seq, BIGINT_MAX)))
+
+
+def out_ms(job: JobView) -> int:
+    """When a job failed for good, in ms since 1970."""
+    return job.updated_ms if job.dlq_moved_ms is None else job.dlq_moved_ms
+
+
+def seq_in(policy: Policy, job: JobView) -> int | None:
+    """The seq by which a requeue in a topic finds a failed job; None if it doesn't."""
+    if job.topic_id == policy.topic.id:
+        return job.seq
+    return job.first_seq if job.first_topic_id == policy.topic.id else None
+
+
+def deliveries_of(job: JobView) -> int:
+    """How many deliveries a failed job had."""
+    return job.deliveries if job.dlq_moved_ms is None else job.original_deliveries or 0
+
+
+async def _read_example(request: Request, policy: Policy, place: JobPlace) -> Example | None:
+    """The job at a place. None if it is gone, or has not failed. Raises Forbidden."""
+    context = context_of(request)
+    found = await jobs.show(context.pools.rest, [place])
+    if not found or (found[0].dlq_moved_ms is None and found[0].state != "failed"):
+        return None
+    source = await _source(request, policy, found[0])
+    worker = "" if source is None else await _worker(context, source, found[0])
+    key = check_permission(request, SEE, found[0].topic)
+    job = as_seen(key, found[0].topic, found[0])
+    compares = source is not None and not job.hidden and sees_payloads(key, source.topic.name)
+    good = await _good(request, source) if source is not None and compares else None
+    bad = text_of(job.payload, job.content_type)
+    other = bad if good is None else text_of(good.payload, good.content_type)
+    lines = pairs(bad.lines, other.lines)
+    error = job.last_error or SILENCE
+    return Example(
+        job=job,
+        out_ms=out_ms(job),
+        error=error[:MOST_ERROR],
+        error_cut=len(error) > MOST_ERROR,
+        worker=worker,
+        deliveries=deliveries_of(job),
+        seq=seq_in(policy, job),
+        hidden=WHY if job.hidden else "",
+        good=good,
+        lines=lines,
+        same=not any(line.differs for line in lines),
+        cut=bad.cut or other.cut,
+    )
+
+
+async def _source(request: Request, policy: Policy, job: JobView) -> Policy | None:
+    """The topic that the job failed in; None if that is gone, or the visitor may not see it."""
+    if job.original_topic is None or job.original_topic == policy.topic.name:
+        return policy
+    if not allows(request, SEE, job.original_topic):
+        return None
+    try:
+        return await context_of(request).policies.queue(job.original_topic)
+    except (TopicNotFound, NotAQueue):
+        return None
+
+
+async def _worker(context: Context, source: Policy, job: JobView) -> str:
+    """The last worker, by the ledger; "" if finding it takes long: the job's own page waits for it."""
+    seq = seq_in(source, job)
+    if seq is None:
+        return ""
+    events = await look_briefly(ledger.last(context.pools.rest, source.topic, seq, EVENTS))
+    return next((event.node for event in events or () if event.node), "")
+
+
+async def _good(request: Request, source: Policy) -> Good | None:
+    db, topic, config = context_of(request).pools.rest, source.topic, source.config
+    if config.replayable and allows(request, SEE_COMPLETED, topic.name):
+        for done in await archive.page(db, topic, ArchivePart(config.replay_window_ms), 1):
+            completed_ms = ms_of(done.finished_at)
+            return Good(topic.name, done.seq, completed_ms, done.payload, done.content_type)
+    match = JobMatch(states=("ready", "scheduled", "leased"))
+    found = await jobs.find(db, topic, match, oldest_first=False, behind=BIGINT_MAX, limit=WAITING)
+    for job in await jobs.show(db, [JobPlace(topic.name, topic.id, seq) for seq in found.seqs]):
+        if job.last_error is None and job.original_topic is None:
+            return Good(topic.name, job.seq, None, job.payload, job.content_type)
+    return None
+
+
+def text_of(payload: bytes, content_type: str | None) -> PayloadLines:
+    """Indented JSON with its numbers as they were written, text as it is, anything else as hex."""
+    form, head = form_of(content_type), payload[:MOST_BYTES]
+    cut = len(payload) > MOST_BYTES
+    if form is PayloadForm.JSON and not cut:
+        try:
+            head = msgspec.json.format(payload, indent=2)
+        except (msgspec.DecodeError, RecursionError):
+            form = PayloadForm.TEXT
+    if form is PayloadForm.BYTES or not is_utf8(payload):
+        lines = [head[at : at + _HEX_BYTES].hex(" ") for at in range(0, len(head), _HEX_BYTES)]
+    else:
+        lines = head.decode(errors="replace").splitlines()
+    short = [one if len(one) <= MOST_CHARACTERS else one[:MOST_CHARACTERS] + "…" for one in lines[:MOST_LINES]]
+    return PayloadLines(short, cut or short != lines)
+
+
+def pairs(left: Sequence[str], right: Sequence[str]) -> list[LinePair]:
+    """The lines of both, equal ones beside each other. Of hundreds of lines, the common ones are matched only next to
+    others, so that the cost grows with the lines and not with their square."""
+    found = []
+    for kind, a, b, c, d in difflib.SequenceMatcher(None, left, right).get_opcodes():
+        both = itertools.zip_longest(left[a:b], right[c:d])
+        found += [LinePair(one, other, kind != "equal") for one, other in both]
+    return found
