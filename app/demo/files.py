@@ -39,9 +39,7 @@ def find_files(folder: Path, but_not: Collection[Path] = ()) -> tuple[list[File]
 
     for place, folders, names in os.walk(folder, onerror=leave_out):
         here = Path(place)
-        folders[:] = sorted(
-            name for name in folders if not _is_skipped(name) and (here / name).resolve() not in but_not
-        )
+        folders[:] = sorted(name for name in folders if not _skips(name) and (here / name).resolve() not in but_not)
         for name in sorted(names):
             path = (here / name).relative_to(folder).as_posix()
             try:
@@ -57,7 +55,7 @@ def find_files(folder: Path, but_not: Collection[Path] = ()) -> tuple[list[File]
     return files, left_out
 
 
-def _is_skipped(name: str) -> bool:
+def _skips(name: str) -> bool:
     return name in SKIPPED or (name.startswith(".") and name.endswith("_cache"))
 
 

@@ -25,7 +25,7 @@ RETRIES: Final = 3  # of a statement that lost a deadlock, rolled back whole
 
 
 class Apart(Exception):
-    """What a commit raises that can't do all of its items together, and did none: each is tried by itself."""
+    """Raised by a commit that can't do its items together, and did none: each is tried by itself."""
 
 
 async def tried_again(run: Callable[[], Awaitable[Result]]) -> Result:
@@ -39,13 +39,13 @@ async def tried_again(run: Callable[[], Awaitable[Result]]) -> Result:
 
 
 class GroupCommit(Generic[Item, Result]):
-    """Groups of calls, one statement in flight for each key.
+    """Groups of calls, with one statement in flight for each key.
 
-    `commit(items)` runs one statement for all and answers one result, or one error, for each item in order.
-    `weight(item)` is what it adds to a statement; a statement carries `most` at most, or one item that is heavier.
-    `left(item, result)` is told of a result whose caller had gone. `window(item)` is for how many seconds the first
-    of a group waits for others (0: not at all).
-    At most `max_waiting` calls wait for one key: more raise TooManyWaiting.
+    `commit(items)` runs one statement for all, and returns one result or one error for each item, in order.
+    `weight(item)`: what an item adds to a statement. A statement carries `most` at most, or one heavier item.
+    `left(item, result)`: called with a result whose caller has gone.
+    `window(item)`: for how many seconds the first item of a group waits for others, 0 for none.
+    `max_waiting`: how many calls may wait for one key; more raise TooManyWaiting.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class GroupCommit(Generic[Item, Result]):
 
 
 def for_caller(error: Exception) -> Exception:
-    """The error for a caller. Each future gets the same object; its traceback is of no use to them."""
+    """The error that a caller gets. All callers of a group get the same object."""
     if isinstance(error, HoldfastError):
         return error
     return as_unavailable(error) or error

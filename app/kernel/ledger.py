@@ -39,7 +39,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 def detail_for(event: Event, covered: Callable[[str], bool]) -> str | None:
-    """An event's detail, for who may know of the topics that are `covered`: of another one it names nothing."""
+    """An event's detail, for a caller who may see the topics that are `covered`. Another topic is not named."""
     place = _PLACE.match(event.detail or "") if event.event in {"enqueued", "requeued"} else None
     if place is None or covered(place["topic"]):
         return event.detail
@@ -47,8 +47,10 @@ def detail_for(event: Event, covered: Callable[[str], bool]) -> str | None:
 
 
 class Recent(msgspec.Struct, frozen=True):
-    """What became of a topic's jobs in the last seconds; for how long since the first claim (`span_ms`) and since the
-    last (`idle_ms`) in that time, None if there was none."""
+    """How many jobs of a topic were claimed, acked and enqueued in the last seconds.
+
+    `span_ms` is the time since the first claim in that time, `idle_ms` since the last; None if there was none.
+    """
 
     claimed: int
     acked: int
@@ -58,10 +60,12 @@ class Recent(msgspec.Struct, frozen=True):
 
 
 class Past(msgspec.Struct, frozen=True):
-    """How many jobs a topic had of each state at an instant, and how long the oldest claimable one could have been
-    claimed by then (None: there was none, or it is not known of any). `dead`: its dead letters, while they are where
-    they went. `from_ms`: since when its events are shown, in ms since 1970; for an instant before that the rest says
-    nothing."""
+    """How many jobs a topic had of each state at an instant.
+
+    `dead`: its dead letters that have not been moved since.
+    `oldest_ms`: for how long the oldest claimable job had been claimable, None if there was none, or if unknown.
+    `from_ms`: since when events are kept, in ms since 1970. For an earlier instant the other fields say nothing.
+    """
 
     ready: int
     in_flight: int
@@ -75,9 +79,11 @@ class Past(msgspec.Struct, frozen=True):
 
 
 class PastJob(msgspec.Struct, frozen=True):
-    """A job as it was at an instant: of which state, and since when; how often it had been delivered; None for either
-    where nothing that is kept says so. Of one that was leased or scheduled, until when; and who held it. `key`: of one
-    that is still there. Times are in ms since 1970."""
+    """A job as it was at an instant. Times are in ms since 1970.
+
+    `since_ms` and `deliveries` are None if no event says so. `until_ms` and `node` are of a leased job, `until_ms` of a
+    scheduled one, too. `key` is of a job that still exists.
+    """
 
     seq: int
     state: str
@@ -110,8 +116,8 @@ async def jobs_as_of(
 
 
 async def begins(db: Connection, topic: Topic) -> int | None:
-    """Since when a topic has a past: since its events are shown, or since it was made, in ms since 1970; None if it is
-    gone."""
+    """Since when a topic's past is known, in ms since 1970: since events are kept, or since it was made. None if the
+    topic is gone."""
     begins_ms: int | None = await db.fetchval(_BEGINS, topic.name, topic.id)
     return begins_ms
 
@@ -124,7 +130,7 @@ async def history(
 
 
 async def last(db: Connection, topic: Topic, seq: int, limit: int) -> list[Event]:
-    """What happened to a job last, the newest first: up to `limit` events."""
+    """A job's last events, newest first: up to `limit`."""
     return [Event(**dict(row)) for row in await db.fetch(_LAST, topic.id, seq, limit)]
 
 

@@ -37,7 +37,7 @@ _NOTHING: Final = Recent(0, 0, 0, None, None)
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """A job's state, None where it is gone and the ledger has its end, and what is to be said."""
+    """A job, None if it is gone and only the ledger knows it, and why it does not run."""
 
     row: JobNow | None
     verdict: Verdict
@@ -49,8 +49,11 @@ class Explain(Core):
     async def job(
         self, policy: Policy, seq: int, *, covers: Callable[[str], bool], last: Sequence[Event] | None = None
     ) -> Explanation | None:
-        """Why a job is not running; None if nothing is known of it. Where it is as a dead letter is told if `covers`
-        that topic. `last`: its events, the newest first, for who has read them already; one is enough."""
+        """Why a job is not running; None if nothing is known of it.
+
+        A dead letter's place is named only if `covers` accepts its topic. `last`: the job's events, newest first, if
+        the caller has read them already; one is enough.
+        """
         db = self._engine.pools.rest
         row = await store.job(db, policy.topic, policy.budget, seq)
         if row is None:
@@ -77,7 +80,7 @@ class Explain(Core):
     async def group(
         self, policy: Policy, tenant: str, group: str, *, covers: Callable[[str], bool]
     ) -> tuple[GroupHead, Verdict]:
-        """What is out of a group, how many wait behind it, and why the first is not running; see `job`."""
+        """A group's first job, how many wait behind it, and why the first does not run; see `job`."""
         head = await store.head(self._engine.pools.rest, policy.topic, tenant, group)
         out = None if head.seq is None else await self.job(policy, head.seq, covers=covers)
         return head, reasons.of_group(head, None if out is None else out.verdict)
@@ -104,8 +107,8 @@ class Explain(Core):
         return Explanation(None, Verdict([_end_reason(topic, seq, last, kept)], None))
 
     async def _ahead(self, policy: Policy, row: JobNow) -> Ahead:
-        """How many jobs come before one: of its tenant those that do, and of each other tenant that is not paused as
-        many as fair turns give it meanwhile."""
+        """How many jobs are handed out before one: its tenant's jobs before it, and of each other tenant that is not
+        paused as many as fair turns give it meanwhile."""
         config, lows = policy.config, self._engine.marks.lows(policy.topic.id)
         back = config.retry_order == "back"
         lanes = await store.claimable(self._engine.pools.rest, policy.topic, lows, row, by_time=back)
@@ -127,8 +130,8 @@ class Explain(Core):
         return Ahead(own + turns, at_least)
 
     async def _most_by_age(self, policy: Policy, row: JobNow, lanes: Mapping[Lane, int], lows: Lows) -> int | None:
-        """How many of its tenant come before a job at most, as its lane overtakes others by its age, None if it does
-        not; see ordering.py: of OVERTAKE_SHARE jobs, one is from a lane that overtakes."""
+        """How many of its tenant's jobs come before a job at most, if its lane overtakes others by age; None if it does
+        not. One of OVERTAKE_SHARE jobs is from a lane that overtakes."""
         known = {reach.lane: reach for reach in lows.lanes}
         own = [known.get(lane, Reach(lane)) for lane in {**lanes, row.lane: 0} if lane.tenant == row.tenant]
         heads = await inspector.heads(self._engine.pools.rest, [(policy.topic.name, reach) for reach in own])
@@ -140,7 +143,7 @@ class Explain(Core):
         return (lanes.get(row.lane, 0) + 1) * len(overtaking) * OVERTAKE_SHARE - 1
 
     async def _room(self, policy: Policy, tenant: str) -> TenantRoom | None:
-        """How many jobs of its tenant may be in flight, and how many are; None: any number may."""
+        """The tenant's limit of jobs in flight, and how many there are; None without a limit."""
         limit = policy.config.tenant_limits.get(tenant)
         if limit is None:
             return None

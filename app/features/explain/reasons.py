@@ -68,9 +68,13 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 class ClaimPace(msgspec.Struct, frozen=True):
-    """How a topic's jobs went lately: `recent` events within `seconds`, 0 where that is not known; `waiting` callers
-    that this process has parked; tokens a second that the topic has, 0 for no limit, whether it has spent them all, and
-    in how many ms its bucket has one again, 0 where it has."""
+    """How fast a topic's jobs were claimed lately.
+
+    `recent`: the events of the last `seconds`, which are 0 if unknown.
+    `waiting`: how many claims wait in this process.
+    `limit`: jobs a second that the topic hands out, 0 for no limit.
+    `at_limit`: whether its tokens are used up; `refill_ms`: when the next one comes, 0 if there is one.
+    """
 
     recent: Recent
     seconds: float
@@ -93,14 +97,14 @@ class ClaimPace(msgspec.Struct, frozen=True):
 
 
 class Ahead(msgspec.Struct, frozen=True):
-    """How many jobs are handed out before one, by the order of claims; `at_least` so many."""
+    """How many jobs are handed out before one. `at_least`: there may be more."""
 
     jobs: int
     at_least: bool
 
 
 class TenantRoom(msgspec.Struct, frozen=True):
-    """How many jobs of a tenant may be in flight, and how many are."""
+    """How many jobs a tenant may have in flight, and how many it has."""
 
     tenant: str
     limit: int
@@ -108,12 +112,12 @@ class TenantRoom(msgspec.Struct, frozen=True):
 
     @property
     def full(self) -> bool:
-        """Whether no more of it is handed out for now."""
+        """Whether its jobs have to wait."""
         return self.held >= self.limit
 
 
 class Facts(msgspec.Struct):
-    """What else there is to know of a job, as far as it matters for its state."""
+    """What explains a job beside its row. A field that does not matter for the job's state keeps its default."""
 
     control: Control
     head: GroupHead | None = None  # of the group, for one that is blocked
@@ -123,15 +127,14 @@ class Facts(msgspec.Struct):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The reasons, and in how many ms the job will start, as far as that can be told."""
+    """The reasons, and in how many ms the job will start; None if unknown."""
 
     reasons: list[Reason]
     wait_ms: int | None
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """What a topic's jobs wait for: how many could be claimed now (`at_least` so many), and how many are scheduled,
-    blocked, and leased."""
+    """A topic's jobs by what they wait for. `at_least`: there may be more claimable ones."""
 
     claimable: int
     at_least: bool
@@ -159,7 +162,7 @@ def of_job(row: JobNow, facts: Facts) -> Verdict:
 
 
 def of_group(head: GroupHead, verdict: Verdict | None) -> Verdict:
-    """Why a group does not get on: what is to be said of the job that is out, whose verdict this is; None: none is."""
+    """Why a group is stuck. `verdict` is that of its first job, None if the group has none."""
     if verdict is not None:
         return verdict
     if head.before == 0:
@@ -203,7 +206,7 @@ def of_topic(waiting: Waiting, control: Control, pace: ClaimPace, stuck: StuckGr
 
 
 def of_dead_letter(place: tuple[str, int] | None, deliveries: int, error: str | None, at_ms: int | None) -> Reason:
-    """What is to be said of a job that has become a dead letter; where it is, as far as that is to be told."""
+    """The reason of a job that became a dead letter. `place` is None if the caller may not know it."""
     topic, seq = place or (None, None)
     where = "" if place is None else f" (job {seq} of {topic})"
     text = f"It is a dead letter{where} after {_times(deliveries)}: {_last_error(error)}"
@@ -243,7 +246,7 @@ def _cancel_reasons(row: JobNow) -> Iterator[Reason]:
 
 
 def _pause_reasons(tenant: str | None, control: Control) -> Iterator[Reason]:
-    """What an operator has done: to the topic, or, where that is a job's, to a tenant."""
+    """Pauses: of the topic, and of the job's tenant."""
     if control.paused:
         yield Reason(ReasonCode.PAUSED, "The topic is paused: nothing of it is handed out until it is resumed.")
     elif tenant is not None and tenant in control.paused_tenants:
@@ -255,7 +258,7 @@ def _pause_reasons(tenant: str | None, control: Control) -> Iterator[Reason]:
 
 
 def _own_reasons(row: JobNow) -> Iterator[Reason]:
-    """What is the job's own."""
+    """Reasons in the job itself: its deliveries, its time, its lease."""
     left = row.visible_ms - row.now_ms
     if row.spent and row.state != "leased":
         yield Reason(
@@ -288,7 +291,7 @@ def _own_reasons(row: JobNow) -> Iterator[Reason]:
 
 
 def _group_reasons(head: GroupHead | None) -> Iterator[Reason]:
-    """What is before it in its group."""
+    """The job before it in its group."""
     if head is None:
         return
     behind = f" {head.before} more of the group come before it." if head.before else ""
@@ -309,7 +312,7 @@ def _group_reasons(head: GroupHead | None) -> Iterator[Reason]:
 
 
 def _turn_reasons(facts: Facts, turn_ms: int | None) -> Iterator[Reason]:
-    """What holds up all that wait in this topic."""
+    """Reasons that hold up all jobs which wait in this topic."""
     pace, ahead, room = facts.pace, facts.ahead, facts.room
     yield from _claimer_reasons(pace)
     if room is not None and room.full:
@@ -353,7 +356,7 @@ def _turn_reason(pace: ClaimPace, ahead: Ahead, what: str, turn: int | None) -> 
 
 
 def _turn_ms(pace: ClaimPace, ahead: Ahead) -> int | None:
-    """In how many ms it is the turn of what comes behind those; None: nobody claims, or not enough to tell."""
+    """In how many ms the job behind those is claimed; None if too little is claimed to say."""
     if pace.nobody_claims or (ahead.jobs and not pace.rate):
         return None
     return max(round(ahead.jobs / pace.rate * 1000) if ahead.jobs else 0, pace.refill_ms)

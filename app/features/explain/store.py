@@ -1,4 +1,4 @@
-"""What the tables say: a job's row, what stands before it, and what queues looked like. docs/explain.md."""
+"""Reads a job's row, the jobs before it, and what queues looked like earlier. docs/explain.md."""
 
 from __future__ import annotations
 
@@ -89,8 +89,10 @@ async def job(db: Connection, topic: Topic, budget: Budget, seq: int) -> JobNow 
 
 
 class GroupHead(msgspec.Struct, frozen=True):
-    """What is out of a group: a job's seq, its state as in Row (None: nothing is, the next is being let through),
-    until when that lasts in ms since 1970, who holds it, its delivery; and how many wait before the job asked about."""
+    """The first job of a group. `seq` and `state` (as in JobNow) are None while the next job is being unblocked.
+
+    `until_ms`: when its state ends, in ms since 1970. `before`: how many jobs wait before the one that was asked about.
+    """
 
     seq: int | None
     state: str | None
@@ -101,8 +103,7 @@ class GroupHead(msgspec.Struct, frozen=True):
 
 
 async def head(db: Connection, topic: Topic, tenant: str, group: str | None, seq: int = BIGINT_MAX) -> GroupHead:
-    """What stands before a job in its group, by default before one that came now; COUNTED of those that wait are
-    counted."""
+    """The first job of a group, and how many wait before a job, by default before a new one; COUNTED at most."""
     found = await db.fetchrow(_HEAD, topic.name, tenant, group, seq, COUNTED)
     assert found is not None, "it answers one row always"
     return GroupHead(**dict(found))
@@ -127,7 +128,7 @@ async def claimable(
 
 
 def _place(row: JobNow | None, *, by_time: bool) -> tuple[str | None, int | None, int | None, int | None]:
-    """Where a job stands, as the statement takes it."""
+    """A job's place in its lane, as parameters of the statement."""
     if row is None:
         return None, None, None, None
     if row.due:
@@ -137,7 +138,7 @@ def _place(row: JobNow | None, *, by_time: bool) -> tuple[str | None, int | None
 
 
 class Pasts(Core):
-    """Tells what queues looked like, one at a time."""
+    """Reads what queues looked like earlier, one reading at a time in this process."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)

@@ -32,7 +32,7 @@ SHARED_PROOF_SECONDS: Final = 0.1
 
 
 class Diffs(Core):
-    """Reads topics. Keeps of queues how far it was proven that no job can turn up any more."""
+    """Reads topics. Remembers for each queue up to which seq no further job can appear."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -74,8 +74,8 @@ class Diffs(Core):
         return diff
 
     async def _jobs(self, policy: Policy, ask: Ask, proof_seconds: float) -> Diff:
-        """Seqs of jobs are drawn before they commit. So: how far is the sequence? Then, who holds a lock on it? When
-        those have ended, no job up to there can turn up any more, and a look sees every one."""
+        """Read a queue. Jobs draw their seqs before they commit, so this asks how far the sequence is, and which
+        transactions hold a lock on it. Once these have ended, no job up to there can appear any more."""
         topic, db = policy.topic, self._engine.pools.hot
         drawn = (await inspector.draws(db, [topic])).get(topic.id)
         if drawn is None:
@@ -99,7 +99,7 @@ class Diffs(Core):
         return Diff(Extent(head, earliest, ttl_lost_to, cap_lost_to), records)
 
     async def _proof_of(self, policy: Policy, drawn: int, seconds: float) -> None:
-        """One proof of a topic is under way at a time, however many read it."""
+        """Wait for a proof. One is under way for each topic, however many read it."""
         until = time.monotonic() + seconds
         while self._proven.get(policy.topic.id, 0) < drawn and (left := until - time.monotonic()) > 0:
             proving = self._proving.get(policy.topic.id)
@@ -110,7 +110,7 @@ class Diffs(Core):
             await asyncio.shield(proving)
 
     async def _prove(self, policy: Policy, drawn: int, seconds: float) -> None:
-        """Wait until nobody can commit a job up to this seq, or give up: then what was proven before holds."""
+        """Wait until no transaction can commit a job up to this seq. If that takes too long, nothing changes."""
         db, until = self._engine.pools.hot, time.monotonic() + seconds
         writers = await inspector.drawers(db, policy.topic)
         while writers and time.monotonic() < until:
@@ -129,8 +129,11 @@ class Diffs(Core):
 
 
 def _last_loss(lost_to: int, records: Records) -> int:
-    """The last seq that a reader of these jobs may have missed. Jobs are lost here and there among those that stay, and
-    told page by page: what lies ahead is told when the reader gets there, and what it was given it has not missed."""
+    """The last seq up to `lost_to` that a reader of these jobs may have missed.
+
+    Lost jobs lie among jobs that stay, and are reported page by page: those ahead when the reader gets there. A job
+    that the reader was given is not lost.
+    """
     seq = min(lost_to, records.next_seq)
     for given in reversed(records.seqs):
         if given < seq:
@@ -171,7 +174,7 @@ class SharedReads:
         key = (topic_id, ask)
         flight = self._flights.get(key)
         # One that began before the topic changed may have missed what its caller was woken for.
-        if flight is None or (flight.mark is not None and self._readers.has_changed(topic_id, flight.mark)):
+        if flight is None or (flight.mark is not None and self._readers.has_news(topic_id, flight.mark)):
             flight = self._flights[key] = _Flight()
             flight.task = asyncio.create_task(self._fly(flight, policy, ask))
             flight.task.add_done_callback(lambda _: self._land(key, flight))
@@ -179,10 +182,10 @@ class SharedReads:
         return await asyncio.shield(flight.task)
 
     def _hand_out(self, policy: Policy, wanted: Mapping[Ask, Sequence[Parked]]) -> None:
-        """The topic has changed: read for those who are parked, and wake each of them once, with the read in hand.
+        """The topic has changed: read for its parked readers, and wake each of them once, with the result.
 
-        Those of a read that is under way already get that one: it says from when it is, and whoever missed something
-        since finds that out when it parks again.
+        Readers of a read that is under way get that one. It says from when it is, so a reader that has missed something
+        since finds out when it parks again.
         """
         for ask, parked in wanted.items():
             key = (policy.topic.id, ask)
@@ -204,7 +207,7 @@ class SharedReads:
             pass
         finally:
             topic_id = policy.topic.id
-            newest = read is not None and not self._readers.has_changed(topic_id, read.mark)
+            newest = read is not None and not self._readers.has_news(topic_id, read.mark)
             for parked in self._parked.pop((topic_id, ask)):
                 parked.hand(topic_id, read, newest=newest)
 

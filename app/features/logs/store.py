@@ -1,5 +1,4 @@
-"""Watches in PostgreSQL: what a client watches and how far it was told, for whichever process it comes to.
-docs/semantics.md, section 17.
+"""Watches in PostgreSQL: what a client watches, and how far it has come. docs/semantics.md, section 17.
 
 One connection at a time holds a watch; what it saves later than that counts for nothing.
 """
@@ -32,8 +31,7 @@ _WID: Final = re.compile(r"wid_[A-Za-z0-9_-]{22}\Z")
 
 
 class WatchPlace(msgspec.Struct, frozen=True, array_like=True):
-    """How far a watch was told of a topic: of the one with this id, up to this seq. `chosen`: by the client, and
-    nothing was read from there yet."""
+    """How far a watch has come in a topic. `chosen`: the client set this place, and nothing was read from it yet."""
 
     topic_id: int
     seq: int
@@ -41,7 +39,7 @@ class WatchPlace(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What a watch wants of every topic. `nodes` are those whose records it does not want."""
+    """What a watch reads of every topic. `nodes`: whose records it leaves out."""
 
     nodes: tuple[str, ...]
     limit: int
@@ -53,7 +51,7 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class HeldWatch(msgspec.Struct, frozen=True):
-    """A watch, as a connection takes it."""
+    """A watch that a connection has taken."""
 
     wid: str
     holder: UUID

@@ -1,7 +1,7 @@
-"""Watches: several topics told on one connection. docs/semantics.md, section 17.
+"""Watches: several topics sent on one connection. docs/semantics.md, section 17.
 
-The rows in PostgreSQL say how far each was told, so that a client goes on wherever it connects. This process saves the
-places of its own watches every SAVE_SECONDS, in one statement, which also says which of them were taken over elsewhere.
+Rows in PostgreSQL say how far each watch has come, so that a client goes on in whichever process it connects to. This
+process saves its watches' places every SAVE_SECONDS, in one statement, which also says which were taken over elsewhere.
 """
 
 from __future__ import annotations
@@ -44,8 +44,11 @@ log = logging.getLogger(__name__)
 
 
 class WatchNews(msgspec.Struct, frozen=True):
-    """News of a topic, from `before` on, and the place after it; no place and no read: it was deleted, and the last seq
-    that the watch had seen of it is `head`. `caught_up`: a reader that was behind has everything now."""
+    """News of a topic, between two places.
+
+    `after` and `read` are None if the topic was deleted; `head` is the last seq of it that the watch knew of.
+    `caught_up`: a reader that was behind has everything now.
+    """
 
     topic: str
     before: WatchPlace
@@ -96,7 +99,7 @@ class Watch:
         return head, at
 
     def advance(self, told: WatchNews) -> None:
-        """The client has been sent this."""
+        """The client has been sent these news."""
         self.moved = True
         del self.places[told.topic]
         if told.after is not None:
@@ -168,9 +171,9 @@ class Watches(Core):
         return watch
 
     async def next(self, watch: Watch, seconds: float, takes: Callable[[WatchNews], bool]) -> WatchNews | None:
-        """The watch's next news; None: there was nothing for so long. What it answers counts once it was advanced by.
-        `takes` hears of news while it waits: whether the connection took them at once.
+        """The watch's next news, None if there was nothing for so long. The caller advances the watch by them.
 
+        `takes` is called with news that come during the wait, and says whether the connection took them at once.
         Raises Unavailable, after which it may be called again.
         """
         until, readers = time.monotonic() + seconds, self._engine.readers
@@ -198,7 +201,7 @@ class Watches(Core):
         return None
 
     async def leave(self, watch: Watch) -> None:
-        """The connection has ended: save how far it came, for the next."""
+        """The connection has ended: save the watch's places for the next one."""
         try:
             if not isinstance(watch.error, WatchTaken):
                 await store.leave(self._rows, watch.wid, watch.holder, watch.places)
@@ -219,7 +222,7 @@ class Watches(Core):
         await self._saving.stop()
 
     async def save(self) -> None:
-        """Save what has moved, keep alive what is open, and end what is held elsewhere."""
+        """Save places that have moved, keep open watches alive, and end those that another process has taken over."""
         watches = list(self._open.values())
         held = [(watch.wid, watch.holder, watch.places if watch.moved else None) for watch in watches]
         for watch in watches:
@@ -235,7 +238,7 @@ class Watches(Core):
                 watch.end(_other_holder())
 
     async def _look(self, watch: Watch, name: str) -> WatchNews | None:
-        """Read a topic on; None where there is nothing to tell."""
+        """Read on in a topic; None if there is no news."""
         place = watch.places[name]
         read = watch.landed.pop(place.topic_id, None)
         if read is None:
@@ -260,8 +263,8 @@ class Watches(Core):
         return WatchNews(name, place, WatchPlace(place.topic_id, at), read, caught_up)
 
     def _tell_at_once(self, watch: Watch, takes: Callable[[WatchNews], bool], read: Read) -> bool:
-        """Tell a watch of one topic, which waits and has everything else, without waking it: with a hundred of them on
-        one log, waking is a third of what a write costs."""
+        """Send news to a watch of one topic without waking its task. With a hundred watches of one log, waking them is
+        a third of what a write costs."""
         if len(watch.places) != 1:
             return False
         [(name, place)] = watch.places.items()

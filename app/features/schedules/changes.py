@@ -35,7 +35,7 @@ Covers = Callable[[str], bool]  # whether the caller may change what is of this 
 
 
 def everything(_topic: str) -> bool:
-    """For callers who may change schedules of every topic."""
+    """The `covers` of callers who may change schedules of every topic."""
     return True
 
 
@@ -48,10 +48,10 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Schedules(Core):
-    """Changes, each with its entry in the audit trail. A schedule of a topic that the caller may not change is, to the
-    caller, not there.
+    """Changes schedules, and records each change in the audit trail.
 
-    `loop` fires what is due, in every process; it asks for nothing while none is.
+    Schedules of topics that the caller may not change look as if they did not exist. `loop` fires due schedules in
+    every process, and sleeps while none is due.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -124,8 +124,8 @@ class Schedules(Core):
             await trail.record(db, by, Action.CRON_DELETED, name, _detail(before))
 
     async def run(self, name: str, by: Actor = trail.SERVICE, covers: Covers = everything) -> Run:
-        """Make its job now, paused or not; its times stay as they are. Raises NotFound, what an enqueue raises,
-        and then nothing has changed."""
+        """Make its job now, paused or not; its times stay as they are. Raises NotFound and what an enqueue raises; then
+        nothing has changed."""
         policies = self._engine.policies
         made = None
         while made is None:
@@ -139,7 +139,7 @@ class Schedules(Core):
         return (await self.fires.run_once()).wait
 
     async def _run(self, policy: Policy, name: str, by: Actor, covers: Covers) -> Run | None:
-        """None: it is another topic's by now."""
+        """None if the schedule belongs to another topic now."""
         async with self._engine.verbs(policy).acquire() as db, db.transaction():
             one = _must_be(name, await store.lock(db, name), covers)
             if one.topic != policy.topic.name:
@@ -163,8 +163,8 @@ class Schedules(Core):
 
 
 async def _write(db: Connection, name: str, before: Schedule | None, wanted: ScheduleSpec) -> Schedule:
-    """Write it, with the time that it is fired for next: never one at or before that of its last job, wherever the
-    clock stands by now."""
+    """Write a schedule with its next time, which is always later than that of its last job, even if the clock went
+    back."""
     paused = wanted.paused if wanted.paused is not None else before is not None and before.paused
     if paused:
         following = None
@@ -195,7 +195,7 @@ def _spec_of(one: Schedule) -> ScheduleSpec:
 
 
 def _detail(one: Schedule) -> dict[str, object]:
-    """As the audit trail has it: without the job, which may be large."""
+    """The schedule as the audit trail records it: without the job, which may be large."""
     return {
         "topic": one.topic,
         "cron": one.cron,

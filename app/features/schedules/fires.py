@@ -44,15 +44,18 @@ log = logging.getLogger(__name__)
 
 
 class FireRound(msgspec.Struct, frozen=True):
-    """How many jobs were made, and in how many seconds to look again."""
+    """How many jobs a round made, and after how many seconds the next round is."""
 
     fired: int
     wait: float
 
 
 class _Owed(msgspec.Struct):
-    """A schedule, the times that it is to be fired for, and why it can't be. `jobs` of the transaction's batches are
-    its own, from the `start`-th on. `made`: the times that a job was made for."""
+    """A schedule of a transaction, and the times that it is due for.
+
+    `jobs` of the transaction's batches belong to it, beginning with the `start`-th. `error`: why it can't be fired.
+    `made`: the times for which a job was made.
+    """
 
     schedule: Schedule
     times: list[datetime]
@@ -63,7 +66,7 @@ class _Owed(msgspec.Struct):
 
 
 class Fires:
-    """One process's looks at what is due."""
+    """Fires due schedules, for one process."""
 
     def __init__(self, state: EngineState, enqueues: Enqueues) -> None:
         self._state = state
@@ -122,7 +125,7 @@ class Fires:
     async def _fire(
         self, topic: str, policy: Policy | None, error: HoldfastError | None, names: Sequence[str], at: datetime | None
     ) -> tuple[int, int]:
-        """Fire them; with an `error`, for lack of a policy or else, note that instead."""
+        """Fire these schedules in one transaction. With an `error`, record it with them instead."""
         pool = self._state.pools.rest if policy is None else self._state.verbs(policy)
         async with pool.acquire() as db, db.transaction():
             taken, now = await store.take(db, topic, names, at)
@@ -147,7 +150,7 @@ class Fires:
     async def _admit(
         self, policy: Policy | None, error: HoldfastError | None, taken: Sequence[Schedule], now: datetime
     ) -> tuple[list[_Owed], list[Batch]]:
-        """What is to be fired in this transaction, and the jobs; what is beyond its bounds stays due."""
+        """The schedules that fit into this transaction, and their jobs. The others stay due."""
         owed: list[_Owed] = []
         batches: list[Batch] = []
         room = MOST_BYTES
@@ -179,8 +182,7 @@ class Fires:
 
 
 def due_times(schedule: Schedule, now: datetime) -> list[datetime]:
-    """The times that a schedule is to be fired for by now, the oldest first. Raises ValueError for a time zone that is
-    not known here."""
+    """The times for which a schedule is due now, oldest first. Raises ValueError for an unknown time zone."""
     first = schedule.next_fire
     if first is None or first > now:
         return []
@@ -194,7 +196,7 @@ def due_times(schedule: Schedule, now: datetime) -> list[datetime]:
 
 
 def _outcome_of(one: _Owed, done: Put, now: datetime) -> FireOutcome:
-    """What becomes of a schedule once its jobs are in. A time whose job was a duplicate is seen to, and made none."""
+    """What to write into a schedule's row once its jobs are enqueued. A duplicate counts as done, but not as made."""
     schedule, times, error = one.schedule, one.times, one.error
     last = -1
     seq: Seq | None = None
@@ -229,7 +231,7 @@ def _outcome_of(one: _Owed, done: Put, now: datetime) -> FireOutcome:
 
 
 def _together(due: Sequence[DueSchedule]) -> list[tuple[str, list[str]]]:
-    """Topics, and the names of schedules of theirs that one transaction fires."""
+    """Topics, each with the names of the schedules that one transaction fires."""
     parts: list[tuple[str, list[str]]] = []
     for topic, those in groupby(sorted(due, key=lambda one: one.topic), key=lambda one: one.topic):
         room = 0

@@ -54,7 +54,7 @@ class ScheduleRow(msgspec.Struct, frozen=True):
 
 
 class _ScheduleChangedError(Exception):
-    """It is not what the form was made from."""
+    """The schedule was changed after the form was made."""
 
 
 async def show(request: Request) -> Response:
@@ -179,7 +179,7 @@ async def _save(
     check: Callable[[Schedule | None], None],
     errors: dict[str, str],
 ) -> bool:
-    """Whether it could be kept. What is wrong with it is put to its field."""
+    """Whether the schedule was saved. A fault is put into `errors`, by the field that it belongs to."""
     try:
         await requests.put(requests.let_in(request), *named, check)
     except (TopicNotFound, NotAQueue) as error:
@@ -192,8 +192,7 @@ async def _save(
 def _spec_in(
     request: Request, fields: Mapping[str, str], errors: dict[str, str], before: Schedule | None = None
 ) -> ScheduleSpec | None:
-    """The schedule that was typed; None where something is wrong with it. A record that has no field, since it is too
-    large for one, stays as it is."""
+    """The schedule that was typed, None if a field is wrong. A record too large for a field stays as it is."""
     call = requests.let_in(request)
     topic = fields.get("topic", "").strip()
     _or_note(errors, "topic", lambda: must_cover(call.key, check_name(topic)))
@@ -224,7 +223,7 @@ def _form(
     errors: Mapping[str, str] | None = None,
     meanwhile: bool = False,
 ) -> Response:
-    """The form; of one that there is, or of a new one. `meanwhile`: with what it is now, beside what was typed."""
+    """The form of a schedule, or of a new one. `meanwhile`: with its present values beside what was typed."""
     stored = {} if one is None else _field_values(one)
     return page(
         request,

@@ -1,4 +1,4 @@
-"""What the routes and the pages share: who may do what, and what of a schedule is asked for and shown."""
+"""What routes and pages share: permissions, checks of what was typed, and the calls of the core."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NEXT: Final = 5
 
 
 def let_in(request: Request) -> Call:
-    """For pages: refuse who may not change schedules of any topic. Raises Unauthorized, Forbidden."""
+    """The call of a page's visitor, who must have the scope admin. Raises Unauthorized, Forbidden."""
     context = context_of(request)
     return Call(request, context, context.access.check(request, Scope.ADMIN))
 
@@ -67,7 +67,7 @@ def name_in(call: Call) -> str:
 
 
 def job_of(batch: Batch) -> tuple[bytes, str]:
-    """What a schedule keeps of a batch of one record; see of_record. Raises InvalidRequest."""
+    """The payload and the other fields of a record, as a schedule stores them. Raises InvalidRequest."""
     if batch.run_ats:
         raise InvalidRequest("run_at has no place in a schedule, which says when. A delay counts from then.")
     return of_record(batch)
@@ -122,7 +122,7 @@ def payload_of(one: Schedule) -> tuple[bytes, str | None]:
 
 
 def next_fires(one: Schedule) -> list[datetime]:
-    """The next times that it is fired for, NEXT of them; none while it is paused."""
+    """Its next NEXT times; none while it is paused."""
     if one.next_fire is None:
         return []
     try:

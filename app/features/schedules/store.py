@@ -47,8 +47,11 @@ class Missed(Enum):
 
 
 class ScheduleSpec(msgspec.Struct, frozen=True):
-    """A schedule as somebody wants it. `cron` is parsed; the job: its payload, and its record's other fields as the
-    text of a JSON object. `paused` None: as it is, or not."""
+    """What a caller wants a schedule to be.
+
+    `cron` is parsed. `payload` and `fields` are the job: `fields` has the record's other fields as a JSON object.
+    `paused` None leaves it as it is.
+    """
 
     topic: str
     cron: str
@@ -60,9 +63,11 @@ class ScheduleSpec(msgspec.Struct, frozen=True):
 
 
 class Schedule(Hideable, frozen=True):
-    """A schedule. `next_fire`: the time that it is fired for next, None while it is paused; `last_fire` and `last_seq`:
-    of the last job. `error_*`: why nothing came of the last try. `payload` is empty in a list. `hidden`: the job
-    is, from whoever looks."""
+    """A schedule.
+
+    `next_fire` is None while it is paused. `last_fire` and `last_seq` are of the last job. `error_*` say why the last
+    try made none. `payload` is empty in a list. `hidden`: the reader may not see the job.
+    """
 
     SECRET: ClassVar = {"payload": b"", "fields": "{}"}
 
@@ -87,7 +92,7 @@ class Schedule(Hideable, frozen=True):
 
 
 class DueSchedule(msgspec.Struct, frozen=True):
-    """A schedule of a topic, the size of its payload in bytes, and in how many seconds it is due; it is, if not > 0."""
+    """A schedule, the size of its payload in bytes, and in how many seconds it is due: 0 or less if it is due now."""
 
     name: str
     topic: str
@@ -96,8 +101,11 @@ class DueSchedule(msgspec.Struct, frozen=True):
 
 
 class FireOutcome(msgspec.Struct, frozen=True):
-    """What became of a schedule: how many jobs were made and the time and seq of the last; what is next, and when to
-    look. `error`: code and text, of what was refused."""
+    """What a try to fire a schedule led to.
+
+    `fired` jobs were made; `last_fire` and `last_seq` are the last one's. `due_at`: when to try again. `error`: code
+    and text of the refusal.
+    """
 
     name: str
     next_fire: datetime | None
@@ -143,7 +151,7 @@ async def write(db: Connection, name: str, wanted: ScheduleSpec, *, paused: bool
 
 
 async def delete(db: Connection, name: str) -> None:
-    """Forget it."""
+    """Delete a schedule."""
     await db.execute(_SQL["delete"], name)
 
 
@@ -162,16 +170,14 @@ async def due(db: Connection, at: datetime | None, limit: int) -> list[DueSchedu
 async def take(
     db: Connection, topic: str, names: Sequence[str], at: datetime | None
 ) -> tuple[list[Schedule], datetime | None]:
-    """Lock those of a topic's schedules that are due and that nobody else is at; and what time it is, if any is.
-
-    `db` is a connection with a transaction, at whose end they are free again.
-    """
+    """Lock a topic's schedules that are due and not locked, to the end of the caller's transaction; and the time, None
+    if there are none."""
     rows = await db.fetch(_SQL["take"], topic, list(names), at, len(names))
     return [_schedule(row) for row in rows], rows[0]["at"] if rows else None
 
 
 async def settle(db: Connection, outcomes: Sequence[FireOutcome]) -> None:
-    """Note what became of schedules that the caller's transaction has locked."""
+    """Write the outcomes of schedules that the caller's transaction has locked."""
     await db.execute(
         _SQL["settle"],
         [one.name for one in outcomes],
@@ -186,7 +192,7 @@ async def settle(db: Connection, outcomes: Sequence[FireOutcome]) -> None:
 
 
 def of_record(batch: Batch) -> tuple[bytes, str]:
-    """What is kept of a batch of one record: its payload, and its other fields as JSON."""
+    """The payload of a batch of one record, and its other fields as JSON."""
     fields: dict[str, object] = {}
     for field, column in FIELDS.items():
         values = getattr(batch, column)

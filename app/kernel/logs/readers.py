@@ -44,9 +44,13 @@ class Read:
 
 
 class Parked:
-    """A reader: which seq it has of each topic, and what ends its wait. `asks` are reads, by topic, that it wants to be
-    woken with; for another topic it is woken at once. `takes` a read where it stands, and it goes on waiting, or says
-    no. `changed` and `reads` are what it was woken for."""
+    """A waiting reader.
+
+    `seen`: which seq it has of each topic.
+    `asks`: reads, by topic, that it is woken with; a change of another topic wakes it at once.
+    `takes`: called with a read, and says whether the reader has taken it without being woken.
+    `changed` and `reads`: the topics, and the reads, that it was woken for.
+    """
 
     __slots__ = ("asks", "changed", "reads", "seen", "takes", "woken")
 
@@ -61,8 +65,8 @@ class Parked:
         self.reads: dict[int, Read] = {}
 
     def hand(self, topic_id: int, read: Read | None, *, newest: bool) -> None:
-        """Wake it with this read, unless it takes it where it stands, which it may where nothing newer is known; None:
-        it is to read for itself."""
+        """Wake the reader with this read, or with None to read for itself; if the read is the `newest`, the reader may
+        take it without being woken."""
         if self.woken.done():
             return
         if read is not None:
@@ -98,10 +102,10 @@ class Readers:
         self.wanted: Signal[Policy, Mapping[Ask, Sequence[Parked]]] = Signal()
 
     def mark(self) -> int:
-        """What to hand to `wait`: taken before the read that found nothing."""
+        """A mark for `wait`, to be taken before a read that may find nothing."""
         return self._now
 
-    def has_changed(self, topic_id: int, mark: int) -> bool:
+    def has_news(self, topic_id: int, mark: int) -> bool:
         """Whether the topic is known to have changed since this mark."""
         return self._changes.get(topic_id, self._base) > mark
 
@@ -115,11 +119,11 @@ class Readers:
         return (await self.park(Parked(seen, {}), policies, mark, seconds)).changed
 
     async def park(self, reader: Parked, policies: Mapping[int, Policy], mark: int, seconds: float) -> Parked:
-        """The same for a reader that may be woken with reads; itself, once it was woken or the time is over."""
+        """As `wait`, for a reader that may be woken with reads. Returns it once it was woken or the time is over."""
         seen = reader.seen
         if self._stopping:
             return reader
-        reader.changed.update([topic_id for topic_id in seen if self.has_changed(topic_id, mark)])
+        reader.changed.update([topic_id for topic_id in seen if self.has_news(topic_id, mark)])
         if reader.changed:
             return reader
         for topic_id in seen:

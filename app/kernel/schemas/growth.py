@@ -43,8 +43,8 @@ def visits(schema: Any) -> list[int] | None:
 
 
 class _Graph:
-    """Parts of a schema, by number; who looks at the same value as whom, and who at a value inside, by its name or,
-    where that is None, whatever its name."""
+    """The parts of a schema, by number: `_same` has the parts that look at the same value as a part, `_inside` those
+    that look at a value inside it, each with that value's name, or None for any name."""
 
     def __init__(self, root: _Node) -> None:
         self._root = root
@@ -140,7 +140,7 @@ class _Graph:
 
 
 def _without_ends(kept: set[int], leads: list[set[int]]) -> set[int]:
-    """Without those that lead to an end, whichever way they go."""
+    """The parts without those from which every way ends."""
     from_where = _reverse(leads)
     left = [len(leads[i] & kept) for i in range(len(leads))]
     ends = [i for i in kept if left[i] == 0]
@@ -164,7 +164,7 @@ def _reverse(leads: list[set[int]]) -> list[set[int]]:
 
 
 def _push(counts: dict[int, int], order: list[int], same: dict[int, list[int]]) -> Counter[int]:
-    """How often each part looks at a value, where these begin to."""
+    """How often each part looks at a value, if these parts begin."""
     found = Counter(counts)
     for i in order:
         if count := found[i]:
@@ -181,8 +181,8 @@ def _most(counted: Iterable[Counter[int]]) -> Counter[int]:
 
 
 def _in_order(same: list[list[int]]) -> list[int]:
-    """Each before those that it leads to, by looking at the same value; where that goes in a circle, which looks once,
-    the way back is taken out of `same`."""
+    """The parts in an order in which each comes before those that it leads to at the same value. Where they lead in a
+    circle, the way back is removed from `same`."""
     order: list[int] = []
     state = [0] * len(same)  # 1: on the way, 2: done
     for start in range(len(same)):

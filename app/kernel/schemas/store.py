@@ -90,8 +90,8 @@ class _Ready(NamedTuple):
 
 
 class Checks:
-    """Looks at payloads before they are put anywhere. A topic without a schema costs it nothing: callers look at
-    policy.schema_version first."""
+    """Checks payloads before they are written. Callers look at policy.schema_version first, so that topics without a
+    schema cost nothing."""
 
     def __init__(self, pool: Pool, policies: Policies, numbers: Numbers) -> None:
         self._pool = pool

@@ -112,8 +112,8 @@ log = logging.getLogger(__name__)
 
 
 class Listener:
-    """A stream of a user's events: it has those up to `after`. `more`: there may be more, or it has to end; `error`:
-    why it has to."""
+    """A stream of a user's events, which has those up to `after`. `more` is set if there may be more, or if it must
+    end; `error` says why."""
 
     def __init__(self, user_id: str, after: int) -> None:
         self.user_id = user_id
@@ -155,8 +155,8 @@ class Users:
         return (await self._group.submit(None, [event]))[0]
 
     async def whose(self, policy: Policy, seqs: Iterable[int]) -> Mapping[int, Whose]:
-        """Whom a topic's jobs are for, by seq, if users are to hear of their ends. Best effort, as all of this is: what
-        befalls the job goes before who hears of it."""
+        """Which users a topic's jobs are for, by seq, if its users hear of their ends. Best effort: an error is logged,
+        and then nobody hears of them."""
         if not policy.config.user_events:
             return {}
         try:
@@ -166,7 +166,7 @@ class Users:
             return {}
 
     def tell(self, policy: Policy, event: str, seqs: Iterable[int], whose: Mapping[int, Whose]) -> None:
-        """Jobs have ended, and those users are to know whose they were. Does not wait: where it fails, they don't."""
+        """Tell users that their jobs have ended. Does not wait; what fails is counted as dropped."""
         events = [
             NewUserEvent(one.user_id, event, _json({"topic": policy.topic.name, "seq": seq, "id": one.job_id}))
             for seq in seqs
