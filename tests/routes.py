@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import json
-import re
 import textwrap
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from app.main import create_app
+from app.main import FEATURES, create_app
 from app.settings import Settings
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
@@ -24,7 +23,6 @@ and examples, at GET /openapi.json. A name with a ? may be left out. int 0..9: i
 [int] 1..9: how many.
 """
 WORDS: Final = {"title", "description", "example", "examples"}
-_SCOPES: Final = re.compile(r"^\| `([A-Z]+) (/\S+)` \| ([^|]+) \|", re.MULTILINE)
 _JSON: Final = "application/json"
 _EVENTS: Final = "text/event-stream"
 _NAMES: Final = {"integer": "int", "string": "str", "boolean": "bool", "number": "float", "object": "object"}
@@ -42,8 +40,13 @@ def document() -> Schema:
 
 
 def scopes() -> dict[tuple[str, str], str]:
-    """Which scopes each method and path needs: the manual's table, which is held against what the service does."""
-    return {(method, path): needs for method, path, needs in _SCOPES.findall((DOCS / "keys.md").read_text())}
+    """Which scopes each method and path needs, as its route declares them."""
+    declared = {
+        (route.method, route.path.replace(":path}", "}")): route.needs
+        for feature in FEATURES
+        for route in feature.routes
+    }
+    return declared | {("GET", "/openapi.json"): "none"}
 
 
 def page() -> str:

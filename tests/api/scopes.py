@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.main import FEATURES
 from tests.api.dialect import Body
+from tests.routes import scopes
 
 FOREIGN = "foreign.topic"
 NO_WATCH = f"wid_{'A' * 22}"
@@ -101,9 +101,7 @@ ROWS = {
     ("GET", "/metrics"): Row(200, shown_by="test_metrics: test_keys_see_what_they_may"),
     ("GET", "/v0/metrics"): Row(200, shown_by="test_metrics: test_keys_see_what_they_may"),
 }
-DECLARED = {
-    (route.method, route.path.replace(":path}", "}")): route.needs for feature in FEATURES for route in feature.routes
-}
+DECLARED = {route: needs for route, needs in scopes().items() if route != ("GET", "/openapi.json")}
 OPEN, SIGNED_IN, OF_TOKENS = (
     {route for route, needs in DECLARED.items() if needs == word} for word in ("none", "any", "token")
 )

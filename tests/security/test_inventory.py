@@ -71,9 +71,9 @@ def test_routes_document_and_tables_are_one_set(service: Running) -> None:
 
 
 def test_the_manual_names_every_route_and_none_besides(service: Running) -> None:
-    """In the table of docs/keys.md, and wherever a page shows a path."""
+    """In the tables of docs/http.md, and wherever a page shows a path."""
     there = [re.compile(re.sub(r"{\w+}", "[^/]+", path) + r"\Z") for _, path in served(service)]
-    in_table = re.findall(r"^\| `(\w+) (/\S+)` \|", (DOCS / "keys.md").read_text(), re.MULTILINE)
+    in_table = re.findall(r"^\| \[`(\w+) (/\S+)`\]", (DOCS / "http.md").read_text(), re.MULTILINE)
     assert {(method, path) for method, path in in_table} - {("GET", "/openapi.json")} == served(service)
     spoken = {
         path
