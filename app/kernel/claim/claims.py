@@ -27,7 +27,7 @@ MOST_SETS: Final = 100  # of tags; one more forgets the one that was used least 
 
 log = logging.getLogger(__name__)
 
-# None: there may be jobs, behind spent ones that are being taken out, or behind the bytes of others. Ask again.
+# None: ask again. There may be jobs, behind spent ones that are being taken out, or behind the bytes of others.
 Answer: TypeAlias = "list[Job] | None"
 
 
@@ -40,8 +40,8 @@ class Claims:
         self._walks = Walks(state, exits, state.marks, state.fairness)
         self._by_tags = TagWalks(state, exits)
         self._stopping = False
-        # Without a window the first come takes what it asked for, and a statement has as many slots as one caller
-        # may ask for; with one, the whole cohort shares, however much it asks for.
+        # Without a window the first caller gets all it asked for, and a statement has as many slots as one caller may
+        # ask for. With one, the whole cohort shares, however much it asks for.
         self._greedy = self._group(window=0)
         self._even = self._group(window=1)
 
@@ -58,10 +58,9 @@ class Claims:
     async def claim(self, claimer: Claimer, wait_seconds: float = 0) -> list[Job]:
         """Lease up to `claimer.max` jobs, in claim order; wait up to `wait_seconds` for the first.
 
-        Nothing is the answer only where nothing was claimable: jobs that are spent are taken out, however many stand
-        in front of one that is not, and however long that takes.
-        Cancelling it is leaving: what was claimed for this caller goes back at once and counts as no delivery.
-        Raises Unavailable, and what the database refuses.
+        The answer is empty only if nothing was claimable: spent jobs are taken out, however many stand in front of one
+        that is not, and however long that takes. If the call is cancelled, its jobs go back at once, and the claim
+        counts as no delivery. Raises Unavailable, and what the database refuses.
         """
         until = time.monotonic() + wait_seconds
         mark, jobs = await self._ask(claimer, waits=wait_seconds > 0)
@@ -74,9 +73,9 @@ class Claims:
 
     async def claim_in_order(self, claimers: Sequence[Claimer], wait_seconds: float = 0) -> list[list[Job]]:
         """Lease up to `claimers[0].max` jobs in all, from one topic after the other; wait up to `wait_seconds` for the
-        first. What each claimer got, in the order of `claimers`.
+        first. Returns each claimer's jobs, in the order of `claimers`.
 
-        Cancelling it gives back all that was claimed. Raises as `claim` does, but only where nothing was claimed.
+        If the call is cancelled, all jobs go back. Raises as `claim` does, but only where nothing was claimed.
         """
         until = time.monotonic() + wait_seconds
         marks, found = await self._ask_in_order(claimers, waits=wait_seconds > 0)
@@ -91,8 +90,8 @@ class Claims:
         return found
 
     async def _ask(self, claimer: Claimer, *, waits: bool) -> tuple[int, list[Job]]:
-        """Claim once: the mark for `Waiters.park`, and the jobs. A caller that waits anyway is not asked for where
-        nothing has come since somebody found nothing."""
+        """Claim once: the mark for `Waiters.park`, and the jobs. For a caller that waits anyway, nothing is claimed
+        where nothing has come since a look found nothing."""
         waiters, topic = self._state.waiters, claimer.policy.topic
         group = self._even if claimer.policy.config.claim_jitter_ms > 0 else self._greedy
         share: list[Job] | None = None
@@ -112,8 +111,8 @@ class Claims:
         return mark, share
 
     async def _ask_in_order(self, claimers: Sequence[Claimer], *, waits: bool) -> tuple[Sequence[int], list[list[Job]]]:
-        """Claim once from each topic until there are enough jobs, or bytes of them: the marks of the topics asked, and
-        all claimers' jobs."""
+        """Claim once from each topic until there are enough jobs, or bytes of them. Returns the marks of the topics
+        that were asked, and all claimers' jobs."""
         marks: list[int] = []
         found: list[list[Job]] = [[] for _ in claimers]
         left, size = claimers[0].max, 0
@@ -138,7 +137,7 @@ class Claims:
         return marks, found
 
     async def _renew(self, claimer: Claimer) -> Claimer:
-        """A claimer that has waited, with its topic's policy as it is known now: the topic may be paused by now."""
+        """A claimer that has waited, with its topic's policy of now: the topic may have been paused."""
         policy = claimer.policy
         try:
             latest = await self._state.policies.get(policy.topic.name)
@@ -165,7 +164,7 @@ class Claims:
             self._state.waiters.wake(claimer.policy.topic.id, claimer.max)
 
     async def _park_at_all(self, claimers: Sequence[Claimer], marks: Sequence[int], seconds: float) -> list[int]:
-        """Wait until some of the topics may have work: their places. None after so many seconds."""
+        """Wait until some of the topics may have work: their places; none after so many seconds."""
         parked = [
             asyncio.create_task(self._park(claimer, mark, seconds))
             for claimer, mark in zip(claimers, marks, strict=True)
@@ -200,12 +199,12 @@ class Claims:
         return {"claim": [self._greedy, self._even]}
 
     def stop(self) -> None:
-        """Send those who wait away empty-handed, and let nobody wait any more."""
+        """Answer all callers that wait with no jobs, and let none wait any more."""
         self._stopping = True
         self._state.waiters.wake_all()
 
     async def drain(self) -> None:
-        """Wait for claims under way. What callers who left give back waits with the settlements."""
+        """Wait for claims under way. The settlements wait for jobs that are given back."""
         await self._greedy.drain()
         await self._even.drain()
         await self._by_tags.drain()

@@ -201,7 +201,7 @@ class Tenants:
         return woken
 
     def several(self) -> Iterator[Sequence[Lane]]:
-        """The lanes of each tenant that has more than one, and something when last asked."""
+        """The lanes of each tenant that has more than one lane, and had something when last asked."""
         return (tenant.lanes for tenant in self._busy.values() if len(tenant.lanes) > 1)
 
     def share(self, turn: Turn, wanted: int, left: Mapping[str, int], weights: Mapping[str, int]) -> Turn:
@@ -315,21 +315,15 @@ class Fairness:
 
     def heard(self, topic_id: int, names: Collection[str] | None = None) -> None:
         """See Tenants.heard."""
-        tenants = self._topics.get(topic_id)
-        if tenants is not None:
+        for tenants in self._each(topic_id):
             tenants.heard(names)
-        for follower in self.followers.values():
-            follower.heard(topic_id, names)
 
     def note_delays(self, topic_id: int, batch: Batch) -> None:
         """A batch was enqueued, some of it with delays."""
-        tenants = self._topics.get(topic_id)
-        if tenants is not None:
+        for tenants in self._each(topic_id):
             for delay, owner in itertools.zip_longest(batch.delays_ms, batch.tenants):
                 if delay:
                     tenants.due([owner or ""], delay / 1000)
-        for follower in self.followers.values():
-            follower.note_delays(topic_id, batch)
 
     def note_freed(self, topic_id: int) -> set[str]:
         """See Tenants.note_freed."""
@@ -347,3 +341,10 @@ class Fairness:
         self._topics.pop(topic_id, None)
         for follower in self.followers.values():
             follower.drop(topic_id)
+
+    def _each(self, topic_id: int) -> Iterator[Tenants]:
+        """A topic's tenants, as known here and in followers."""
+        for fairness in (self, *self.followers.values()):
+            tenants = fairness._topics.get(topic_id)
+            if tenants is not None:
+                yield tenants

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Stream:
-    """One connection's deliveries. `leased` is what was delivered on it and not settled yet, by seq."""
+    """One connection's deliveries. `leased` are the jobs that were delivered on it and not settled yet, by seq."""
 
     def __init__(self, claimer: Claimer) -> None:
         self.claimer = claimer
@@ -36,7 +36,7 @@ class Stream:
         self._ended: asyncio.Future[HoldfastError] = asyncio.get_running_loop().create_future()
 
     def end(self, error: HoldfastError) -> None:
-        """Ask the connection to say this and close."""
+        """Ask the connection to send this error and close."""
         if not self._ended.done():
             self._ended.set_result(error)
 
@@ -117,7 +117,7 @@ class Streams:
         return jobs
 
     async def close(self, stream: Stream) -> None:
-        """The connection is gone: release what was delivered on it and not settled, and nothing else."""
+        """The connection is gone: return the jobs that were delivered on it and not settled, and no others."""
         self._open.discard(stream)
         policy, node = stream.claimer.policy, stream.claimer.node
         jobs = list(stream.leased.values())

@@ -1,6 +1,6 @@
-"""Who waits for work, and what wakes them. docs/semantics.md, section 15.
+"""Callers that wait for work, and what wakes them. docs/semantics.md, section 15.
 
-Waiting costs the database nothing per waiter: a job of this process's own wakes just enough of them at once; for
+Waiting costs the database nothing per caller. A job of this process's own wakes just enough of them at once. For
 delays, leases that end and other processes' jobs, one statement looks every POLL_SECONDS, for all topics together.
 """
 
@@ -25,7 +25,7 @@ from app.kernel.model import Topic
 POLL_SECONDS: Final = 0.5
 QUIET_SECONDS: Final = 0.8  # what the last look found holds a little longer than until the next
 MOST_MARKS: Final = 50_000
-MOST_TAGS: Final = 1_000  # of a topic, that somebody has named
+MOST_TAGS: Final = 1_000  # of a topic, that callers have named
 
 log = logging.getLogger(__name__)
 
@@ -45,18 +45,19 @@ class _Filter(NamedTuple):
 
 
 class _TopicWaiters:
-    """A topic that is waited for: (future, jobs wanted, by whom), first come first served; those who wait for some
-    tenants or tags, who are all told; and the next look for it."""
+    """The callers that wait for one topic."""
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
+        # For any job: (future, jobs wanted, node), first come first served.
         self.parked: deque[tuple[asyncio.Future[bool], int, str]] = deque()
+        # For jobs of some tenants, or with some tags: all that match are woken.
         self.named: dict[asyncio.Future[bool], _Filter] = {}
-        self.timer: asyncio.TimerHandle | None = None
-        self.even = False  # its jobs are shared by all who want some, so all of them are woken
+        self.timer: asyncio.TimerHandle | None = None  # of the next look for this topic alone
+        self.even = False  # its jobs are shared by all callers, so all of them are woken
 
     def nodes(self) -> list[str]:
-        """All who wait."""
+        """The nodes of all callers that wait, once for each call."""
         calls = [(future, node) for future, _, node in self.parked]
         calls += [(future, named.node) for future, named in self.named.items()]
         return [node for future, node in calls if not future.done()]
@@ -70,35 +71,36 @@ class Waiters:
         self._marks = marks
         self._topics: dict[int, _TopicWaiters] = {}
         self._clock = itertools.count(1)
-        self._changes: dict[int, int] = {}  # when a topic was last woken for; one that is not listed: at _base
-        # The same by tenant; None: for who knows whom.
-        self._told: dict[tuple[int, str | None], int] = {}
-        # The same by tag; None: jobs with unknown tags. Only of topics where somebody has named tags.
-        self._tagged: dict[int, dict[str | None, int]] = {}
+        # When something last became claimable, by topic; _base for one that is not listed.
+        self._changes: dict[int, int] = {}
+        # The same by topic and tenant; None: of unknown tenants.
+        self._by_tenant: dict[tuple[int, str | None], int] = {}
+        # The same by topic and tag, where callers have named tags; None: with unknown tags.
+        self._by_tag: dict[int, dict[str | None, int]] = {}
         self._base = 0
         self._quiet: dict[int, tuple[int, float]] = {}  # at which mark, and when, a look found nothing
         self._loop = Loop("look for work", self._poll, POLL_SECONDS, first=POLL_SECONDS)
         self._looks: set[asyncio.Task[None]] = set()
         self.made: Signal[int, int] = Signal()  # topic id, and how many jobs this process has made claimable
-        self.claimable: Signal[int, Collection[str] | None] = Signal()  # topic id, and whose; None: not known
+        self.claimable: Signal[int, Collection[str] | None] = Signal()  # topic id, and tenants; None: unknown ones
 
     def mark(self, topic_id: int, tenants: Collection[str] | None = None, tags: Collection[str] | None = None) -> int:
         """What to hand to `park` after a claim that found nothing: taken before that claim was made."""
         if tags is not None:
-            told = self._tagged.setdefault(topic_id, {})
-            if len(told) > MOST_TAGS:
-                told.clear()
-            return max(told.setdefault(tag, self._base) for tag in (None, *tags))
+            changes = self._by_tag.setdefault(topic_id, {})
+            if len(changes) > MOST_TAGS:
+                changes.clear()
+            return max(changes.setdefault(tag, self._base) for tag in (None, *tags))
         if tenants is None:
             return self._changes.get(topic_id, self._base)
-        return max(self._told.get((topic_id, name), self._base) for name in (None, *tenants))
+        return max(self._by_tenant.get((topic_id, name), self._base) for name in (None, *tenants))
 
     def found_nothing(self, topic_id: int, mark: int) -> None:
-        """There was nothing to claim, as of a mark that was taken before the look."""
+        """A look found nothing to claim. `mark` was taken before it."""
         self._quiet[topic_id] = (mark, time.monotonic())
 
     def is_quiet(self, topic_id: int) -> bool:
-        """Whether somebody has just found nothing, and nothing was heard of since: who waits anyway need not ask."""
+        """Whether a look has just found nothing, and nothing came since: a caller that waits anyway need not ask."""
         mark, when = self._quiet.get(topic_id, (-1, 0.0))
         return mark == self.mark(topic_id) and time.monotonic() < when + QUIET_SECONDS
 
@@ -114,10 +116,10 @@ class Waiters:
         tags: Collection[str] | None = None,
         node: str = "",
     ) -> bool:
-        """Wait until there may be work, of these tenants or with these tags if any are named: True; or until `seconds`
-        have passed: False.
+        """Wait until there may be work, of these tenants or with these tags if any are named. False: `seconds` have
+        passed.
 
-        `even`: whoever waits for this topic is woken together, to form one cohort. `node`: who waits.
+        even: wake all callers that wait for this topic together, to form one cohort.
         """
         if mark != self.mark(topic.id, tenants, tags):
             return True  # something came between the claim and now
@@ -153,7 +155,7 @@ class Waiters:
         tags: Collection[str | None] | None = None,
     ) -> None:
         """This process has made so many more jobs claimable, of these tenants and with these tags where that is known:
-        wake who wants them, here and elsewhere."""
+        wake callers that want them, here and in other processes."""
         if jobs:
             self.claimable.emit(topic_id, tenants)
             self.wake(topic_id, jobs, tenants, tags)
@@ -166,18 +168,18 @@ class Waiters:
         tenants: Collection[str] | None = None,
         tags: Collection[str | None] | None = None,
     ) -> None:
-        """There are `jobs` more to claim, of these tenants and with these tags where that is known: wake those who want
-        them, no more; but all who wait for one of the tenants or tags."""
-        if len(self._changes) + len(self._told) >= MOST_MARKS:
+        """There are `jobs` more to claim, of these tenants and with these tags where that is known. Wake as many
+        callers as they suffice for, and all that wait for one of the tenants or tags."""
+        if len(self._changes) + len(self._by_tenant) >= MOST_MARKS:
             self._forget_marks()
         now = self._changes[topic_id] = next(self._clock)
         for name in (None,) if tenants is None else tenants:
-            self._told[topic_id, name] = now
-        told = self._tagged.get(topic_id)
+            self._by_tenant[topic_id, name] = now
+        changes = self._by_tag.get(topic_id)
         names = None
-        if told is not None and tenants != ():
-            names = None if tags is None else {tag for tag in tags if tag is not None and tag in told}
-            told.update(dict.fromkeys((None,) if names is None else names, now))
+        if changes is not None and tenants != ():
+            names = None if tags is None else {tag for tag in tags if tag is not None and tag in changes}
+            changes.update(dict.fromkeys((None,) if names is None else names, now))
         waited = self._topics.get(topic_id)
         if waited is None:
             return
@@ -191,22 +193,22 @@ class Waiters:
                 jobs -= 0 if waited.even else wanted
 
     def wake_all(self) -> None:
-        """Let every waiter look again, for instance to find that the service is stopping."""
+        """Let all callers look again, for instance to find that the service is stopping."""
         for topic_id, waited in self._topics.items():
             self.wake(topic_id, sum(wanted for _, wanted, _ in waited.parked))
 
     def due_in(self, topic_id: int, seconds: float) -> None:
-        """A job's time comes in so many seconds. Those later than the next poll are found by it."""
+        """A job comes due in so many seconds. The poll finds those that are later than it."""
         waited = self._topics.get(topic_id)
         if waited is not None and seconds <= POLL_SECONDS:
             self._look_in(waited, seconds)
 
     def waits_for(self, topic_id: int) -> bool:
-        """Whether anybody waits, or has just waited, for this topic."""
+        """Whether a caller waits, or has just waited, for this topic."""
         return topic_id in self._topics
 
     def nodes(self, topic: str) -> list[str]:
-        """Who waits for work on a topic, once for each of their calls."""
+        """The nodes that wait for work on a topic, once for each call."""
         return [node for waited in self._topics.values() if waited.topic.name == topic for node in waited.nodes()]
 
     def count(self, topic: str | None = None) -> int:
@@ -222,8 +224,8 @@ class Waiters:
 
     def _forget_marks(self) -> None:
         self._changes.clear()
-        self._told.clear()
-        self._tagged.clear()
+        self._by_tenant.clear()
+        self._by_tag.clear()
         self._quiet.clear()
         self._base = next(self._clock)  # a mark taken before is not taken for unchanged
 
