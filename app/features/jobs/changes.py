@@ -28,7 +28,7 @@ from app.kernel.claim import consumer, ordering
 from app.kernel.claim.consumer import MAX_RUNS, Return
 from app.kernel.counts import holders, inspector
 from app.kernel.engine import Core
-from app.kernel.jobs import LOOKED_AT, JobMatch, JobPlace, JobView
+from app.kernel.jobs import JobMatch, JobPlace, JobView
 from app.kernel.model import Batch, Connection, HeldJob, Seq, Topic
 from app.kernel.topics.policy import Policy
 
@@ -276,10 +276,10 @@ async def count_live(db: Connection, topic: tuple[str, int], match: JobMatch, un
     """How many live jobs match that were enqueued by `until`. At least so many: `most` jobs were looked at, or
     COUNT_SECONDS had passed."""
     count, behind, end = 0, 0, time.monotonic() + COUNT_SECONDS
-    for looked in range(0, most, LOOKED_AT):
+    for looked in range(0, most, jobs.LOOKED_AT):
         if looked and time.monotonic() > end:
             break
-        found = await _find_live(db, topic, match, LOOKED_AT, until=until, behind=behind)
+        found = await _find_live(db, topic, match, jobs.LOOKED_AT, until=until, behind=behind)
         count += len(found.seqs)
         if found.next_behind is None:
             return MatchCount(count, exact=True)
