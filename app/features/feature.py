@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from starlette.routing import BaseRoute
 
+from app.base.pace import Pace
+
 if TYPE_CHECKING:
     from app.base.db.pool import Pools
     from app.base.loops import Loop
-    from app.base.pace import Pace
     from app.http.route import Route
     from app.kernel.engine import Core, Engine
+    from app.kernel.model import Connection
     from app.pages.frame import Page
+
+
+BATCH: Final = 1_000
 
 
 class Sweep(msgspec.Struct, frozen=True):
@@ -31,6 +37,18 @@ class Sweep(msgspec.Struct, frozen=True):
     every: float | None
     ease: float = 0.0
     moves: str = ""
+
+
+def drains(*moves: Callable[[Connection, int], Awaitable[int]]) -> Callable[..., Awaitable[int]]:
+    """What a sweep runs that moves rows by statements alone: each in batches, until one is not full."""
+
+    async def run(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
+        pace = pace or Pace()
+        for move in moves:
+            await pace.drain(partial(move, pools.rest, BATCH), BATCH)
+        return pace.moved
+
+    return run
 
 
 class Feature(msgspec.Struct, frozen=True):

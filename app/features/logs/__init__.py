@@ -6,8 +6,8 @@ from functools import partial
 from typing import Final
 
 from app.base.keys import Scope
-from app.features.feature import Feature, Sweep
-from app.features.logs import sweeps, v0, v0_watch
+from app.features.feature import Feature, Sweep, drains
+from app.features.logs import store, sweeps, v0, v0_watch
 from app.features.logs.watches import Watches
 from app.http.route import Route
 from app.http.v0.dialect import V0
@@ -20,7 +20,7 @@ FEATURE: Final = Feature(
     cores=[Watches],
     sweeps=[
         Sweep("logs", sweeps.trim, 30, moves="takes out of logs what is too old or too much"),
-        Sweep("watches", sweeps.forget_watches, 60, moves="forgets watches that nobody is connected to"),
+        Sweep("watches", drains(store.sweep), 60, moves="forgets watches that nobody is connected to"),
     ],
     routes=[
         _v0(

@@ -1,4 +1,4 @@
-"""Background work on logs: records that are past their limits, and watches without a connection."""
+"""Background work on logs: records that are past their limits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from app.base.pace import Pace
-from app.features.logs import store as watches
 from app.kernel.logs import log as records
 from app.kernel.topics import store
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from app.kernel.engine import Engine
 
 RECORDS_AT_ONCE: Final = 5_000  # of one log in one transaction: appends to it wait that long
-WATCHES_AT_ONCE: Final = 1_000
 PASSES: Final = 200
 PAGE: Final = 500
 
@@ -31,11 +29,4 @@ async def trim(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
                 await pace.batch(partial(records.trim, pools.rest, policy.topic, policy.log_limits, RECORDS_AT_ONCE))
         if not overdue:
             break
-    return pace.moved
-
-
-async def forget_watches(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
-    """Forget watches that had no connection for too long. Returns how many."""
-    pace = pace or Pace()
-    await pace.drain(partial(watches.sweep, pools.rest, WATCHES_AT_ONCE), WATCHES_AT_ONCE)
     return pace.moved

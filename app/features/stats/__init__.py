@@ -7,7 +7,7 @@ from typing import Final
 
 from app.base.keys import Scope
 from app.features.feature import Feature, Sweep
-from app.features.stats import page, sweeps, v0, v0_history
+from app.features.stats import page, sweeps, v0
 from app.features.stats.overview import Overview
 from app.http.route import Route
 from app.http.v0.dialect import V0
@@ -40,10 +40,10 @@ FEATURE: Final = Feature(
         _of_topic(
             "GET",
             f"{_STATS}/history",
-            v0_history.history,
-            {200: v0_history.StatsHistoryAnswer},
+            v0.history,
+            {200: v0.StatsHistoryAnswer},
             confines=True,
-            parameters=v0_history.PARAMETERS,
+            parameters=v0.HISTORY_PARAMETERS,
             verb="stats_history_history",
         ),
         _v0(

@@ -1,7 +1,9 @@
-"""/v0/topics/:topic/stats and /scale, and /v0/overview: what topics hold, and what is wrong with them."""
+"""/v0/topics/:topic/stats, its history and /scale, and /v0/overview: what topics hold and held, and what is wrong."""
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -10,21 +12,52 @@ from starlette.requests import Request
 
 from app.base.keys import covers
 from app.errors import InvalidRequest
+from app.features.stats import rows
 from app.features.stats.overview import Minutes, Overview, Sort, TopicOverview, page
-from app.http.bounds import about
-from app.http.fields import CURSOR, cursor_of, cursor_to, flag, foreign_cursor, page_size, prefix, prefix_in
+from app.features.stats.rows import DepthStep, StatsStep
+from app.http.bounds import NO_NUL, about
+from app.http.fields import CURSOR, cursor_of, cursor_to, flag, foreign_cursor, page_size, prefix, prefix_in, time_of
 from app.http.openapi import query
 from app.http.route import Call
+from app.http.sight import tenants_for
 from app.kernel.counts.levels import Levels
 from app.kernel.counts.triage import TopicLevels
 from app.kernel.tenants.census import Census
 from app.kernel.tenants.tenants import Stats
+from app.kernel.topics.settings import MAX_TENANT
 
 MOST: Final = 100  # tenants, or topics, of a page
+MOST_STEPS: Final = 1_500
+LONGEST_STEP: Final = 86_400  # seconds
+HOUR: Final = timedelta(hours=1)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+HISTORY_SECONDS: Final = 5  # of a topic with very many tenants it may take longer: then it is a 503
+
+_WHOLE: Final = re.compile(r"[0-9]{1,9}\Z")
+_TIME: Final = {"type": "string", "format": "date-time"}
+
 STATS_PARAMETERS: Final = (
     query("by", "By what.", {"type": "string", "enum": ["tenant"]}, required=True),
     query("page_size", f"1 to {MOST}, clamped.", {"type": "integer", "default": MOST}),
     CURSOR,
+)
+HISTORY_PARAMETERS: Final = (
+    query(
+        "from",
+        "From when on, an RFC 3339 time with its offset; down to a whole step. Absent: an hour ago.",
+        _TIME,
+    ),
+    query("to", "Up to when, not included; up to a whole step. Absent: now.", _TIME),
+    query(
+        "step",
+        f"Seconds of a step, a multiple of 60. There may be {MOST_STEPS} steps.",
+        {"type": "integer", "minimum": 60, "maximum": LONGEST_STEP, "multipleOf": 60, "default": 60},
+    ),
+    query(
+        "tenant",
+        "Of this tenant alone; the default tenant's name is empty.",
+        {"type": "string", "maxLength": MAX_TENANT, "pattern": NO_NUL},
+    ),
 )
 OVERVIEW_PARAMETERS: Final = (
     prefix("topics"),
@@ -87,6 +120,20 @@ class TenantStatsAnswer(msgspec.Struct):
         UNSET
     )
     next_cursor: str | UnsetType = UNSET
+
+
+class StatsHistoryAnswer(msgspec.Struct):
+    """Steps by time; one in which nothing happened is left out. Times are in ms since 1970; minutes before `told_to`
+    are whole, and later ones may lack some events, or all."""
+
+    topic: str
+    step_s: int
+    told_to: int
+    steps: list[StatsStep]
+    depths: Annotated[
+        list[DepthStep] | UnsetType,
+        about("Looked at once a minute; a step of which it is not known is left out. Absent of one tenant."),
+    ] = UNSET
 
 
 class ScaleAnswer(msgspec.Struct):
@@ -176,6 +223,25 @@ async def stats(call: Call) -> TenantStatsAnswer:
     )
 
 
+async def history(call: Call) -> StatsHistoryAnswer:
+    """What became of a queue's jobs, minute by minute or in longer steps: as is kept for 31 days."""
+    request = call.request
+    step = _step_in(request)
+    named = request.query_params.get("tenant")
+    if named is not None and (len(named) > MAX_TENANT or "\0" in named):
+        raise InvalidRequest(f"A tenant's name has up to {MAX_TENANT} characters, and no NUL.")
+    only = tenants_for(call.key, None if named is None else [named])
+    policy = await call.queue()
+    topic = policy.topic
+    async with call.context.pools.rest.acquire() as db, db.transaction(readonly=True):
+        await db.execute(f"SET LOCAL statement_timeout = '{HISTORY_SECONDS}s'")
+        told_to, now = await rows.read_progress(db)
+        window = _window(request, now, step)
+        steps = await rows.read_steps(db, topic, window, step, None if only is None else min(only))
+        depths = UNSET if only is not None else await rows.read_depths(db, topic, window, step)
+    return StatsHistoryAnswer(topic.name, int(step.total_seconds()), told_to, steps, depths)
+
+
 async def scale(call: Call) -> ScaleAnswer:
     """How much there is to do for workers of a queue, for whoever decides how many of them run."""
     policy = await call.queue()
@@ -208,6 +274,31 @@ async def overview(call: Call) -> OverviewAnswer:
         age_ms=None if view.age is None else round(view.age * 1000),
         next_cursor=cursor_to({"after": listed[-1].name}) if more else UNSET,
     )
+
+
+def _step_in(request: Request) -> timedelta:
+    given = request.query_params.get("step", "60")
+    seconds = int(given) if _WHOLE.match(given) else 0
+    if not 60 <= seconds <= LONGEST_STEP or seconds % 60:
+        raise InvalidRequest(f"step must be a multiple of 60 from 60 to {LONGEST_STEP}, in seconds.")
+    return timedelta(seconds=seconds)
+
+
+def _window(request: Request, now: datetime, step: timedelta) -> tuple[datetime, datetime]:
+    """Whole steps around what is asked for, so that asking again gives the same ones."""
+    given, until = request.query_params.get("from"), request.query_params.get("to")
+    end = now if until is None else time_of(until, "to")
+    start = end - HOUR if given is None else time_of(given, "from")
+    if start >= end:
+        raise InvalidRequest("from must be before to.")
+    try:
+        since = start - (start - EPOCH) % step
+        before = end + (EPOCH - end) % step
+    except OverflowError:
+        raise InvalidRequest("from and to must be some day from year 1 to 9998.") from None
+    if before - since > MOST_STEPS * step:
+        raise InvalidRequest(f"There may be {MOST_STEPS} steps: take a longer step, or less time.")
+    return since, before
 
 
 def _sort_in(request: Request) -> Sort:

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Final
 from app.base.db import sql
 from app.base.loops import Loop
 from app.base.pace import Pace
-from app.features.feature import Sweep
+from app.features.feature import Sweep, drains
 from app.http.signin import sessions
 from app.kernel import purges
 from app.kernel.counts import inspector
 from app.kernel.enqueue import producer
 from app.kernel.logs import log as records
 from app.kernel.settle import exit_rows as exits
-from app.kernel.settle.exits import BATCH
 from app.kernel.topics import store
 from app.kernel.topics.policy import Policy
 
@@ -150,15 +149,6 @@ async def _reconcile(pools: Pools, policy: Policy) -> int:
     return off
 
 
-async def idempotency(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
-    """Forget idempotency keys, dedupe ids and sign-in attempts whose window has passed. Returns how many."""
-    pace = pace or Pace()
-    await pace.drain(partial(records.sweep_keys, pools.rest, BATCH), BATCH)
-    await pace.drain(partial(producer.sweep_dedupe, pools.rest, BATCH), BATCH)
-    await pace.drain(partial(sessions.sweep_tries, pools.rest, BATCH), BATCH)
-    return pace.moved
-
-
 async def _queues(pools: Pools, engine: Engine) -> AsyncIterator[Policy]:
     """Every queue, one by one."""
     async for page in store.queues(pools.rest, PAGE, defaults=engine.policies.defaults):
@@ -194,6 +184,8 @@ EASE: Final = 4.0  # a fifth of one connection's time
 MORE_EASE: Final = 6.0  # for what may be a million jobs at one instant, which nobody waits for
 EXPIRY: Final = Sweep("expiry", expiry, 60, MORE_EASE, "marks jobs that have outlived their time")
 DELETE: Final = Sweep("delete", delete, None, EASE, "deletes jobs that are marked as expired")
+# Idempotency keys, dedupe ids and sign-in attempts whose window has passed.
+idempotency: Final = drains(records.sweep_keys, producer.sweep_dedupe, sessions.sweep_tries)
 SWEEPS: Final = (
     Sweep("partitions", partitions, 3600, moves="makes partitions for the days to come"),
     EXPIRY,

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import partial
 from typing import Final
 
 from starlette.routing import WebSocketRoute
 
 from app.base.keys import Scope
-from app.features.feature import Feature, Sweep
-from app.features.user_events import sweeps, v0
+from app.features.feature import Feature, Sweep, drains
+from app.features.user_events import v0
 from app.http.route import Route
 from app.http.v0.dialect import V0
+from app.kernel.model import Connection
+from app.kernel.user_events.users import sweep_events
 
 _v0 = partial(Route, dialect=V0, parameters=[v0.USER], finds=False)
 _EVENTS: Final = "/v0/users/{id}/events"
 
+_KEPT: Final = timedelta(minutes=5)
+_MOST: Final = 100_000  # of all users
+
+
+async def _forget(db: Connection, limit: int) -> int:
+    return await sweep_events(db, _KEPT, _MOST, limit)
+
+
 FEATURE: Final = Feature(
     "user_events",
-    sweeps=[Sweep("user_events", sweeps.forget, 15, moves="forgets events for users")],
+    sweeps=[Sweep("user_events", drains(_forget), 15, moves="forgets events for users")],
     routes=[
         _v0(
             "POST",
