@@ -72,7 +72,7 @@ from app.settings import Settings, is_loopback, origins_of
 
 if TYPE_CHECKING:
     from app.base.traces import Spans
-    from app.kernel.topics.buckets import RedisBuckets
+    from app.kernel.claim.redis_tokens import RedisBuckets
     from app.kernel.topics.bus import Bus
     from app.kernel.topics.tier import Tier
 
@@ -304,7 +304,7 @@ def _redis(
     """What is between all processes of a database; None where there is no Redis."""
     if settings.redis_url is None:
         return None
-    from app.kernel.topics.buckets import RedisBuckets  # noqa: PLC0415  (start time: who has no Redis loads no client of it)
+    from app.kernel.claim.redis_tokens import RedisBuckets  # noqa: PLC0415  (start time: who has no Redis loads no client of it)
     from app.kernel.topics.bus import Bus  # noqa: PLC0415
     from app.kernel.topics.tier import Tier  # noqa: PLC0415
 

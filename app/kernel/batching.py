@@ -157,8 +157,8 @@ def for_caller(error: Exception) -> Exception:
 
 
 async def rows_of(db: Connection, statement: str, *values: Any) -> Sequence[asyncpg.Record]:
-    """What a statement finds that leaves out topics whose sequence is gone. One that goes between the statement's
-    snapshot and the look at it raises, and is gone for the next snapshot."""
+    """Run a statement that reads topics' sequences and leaves out topics without one. A sequence that is dropped after
+    the statement's snapshot makes it fail: then run it once more, with a new snapshot."""
     try:
         return await db.fetch(statement, *values)
     except asyncpg.InternalServerError:

@@ -1,4 +1,4 @@
-"""What a payload's bytes are, by their content type. docs/semantics.md, section 18."""
+"""What the bytes of a payload are, by their content type. docs/semantics.md, section 18."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class PayloadForm(Enum):
-    """What bytes of a content type are."""
+    """What the bytes of a payload are."""
 
     JSON = "json"
     TEXT = "text"
@@ -17,7 +17,7 @@ class PayloadForm(Enum):
 
 
 def form_of(content_type: str | None) -> PayloadForm:
-    """What a content type says of its bytes; None is JSON."""
+    """What the bytes of a content type are; None is JSON."""
     if content_type is None:
         return PayloadForm.JSON
     kind = content_type.partition(";")[0].strip().lower()
@@ -27,7 +27,7 @@ def form_of(content_type: str | None) -> PayloadForm:
 
 
 def is_utf8(payload: bytes) -> bool:
-    """Whether bytes are text."""
+    """Whether bytes are UTF-8."""
     try:
         payload.decode()
     except UnicodeDecodeError:

@@ -1,5 +1,5 @@
-"""What goes for good: jobs by their status, in batches, whoever holds them; topics; and days of tables by day, as a
-whole, where days are to be kept as files only once they are."""
+"""Deletions: of jobs by their status, leased or not, in batches; of topics; and of whole days of tables by day, if days
+are kept as files only after they are."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _DROP_RESULTS = _SQL["drop_results"]
 
 
 class Purges(Core):
-    """Knows how much is deleted at a time."""
+    """Deletes jobs and topics in batches."""
 
     async def purge(self, policy: Policy, statuses: Sequence[Status]) -> int:
-        """Delete the jobs that have these statuses, as of now, for good: how many. A lease on one is lost.
+        """Delete the jobs that have these statuses now. Returns how many. Their leases are lost.
 
-        In batches: other verbs come in between, and a purge that breaks off has done a part.
+        It goes in batches, so that other verbs come in between; a purge that breaks off has done a part.
         """
         topic, db = policy.topic, self._engine.verbs(policy)
         drawn = (await inspector.draws(db, [topic])).get(topic.id)
@@ -50,7 +50,7 @@ class Purges(Core):
             return 0
         count = 0
         after: int | None = 0
-        # It locks by seq, and those who enqueue jobs with keys lock by key.
+        # It locks by seq, and enqueues of jobs with keys lock by key.
         while after is not None and after < drawn.drawn:
             done = await tried_again(
                 partial(shown.purge, db, topic, statuses, after=after, upto=drawn.drawn, limit=AT_ONCE)
@@ -61,11 +61,11 @@ class Purges(Core):
         return count
 
     async def delete_topic(self, policy: Policy, *, if_empty: bool, by: Actor) -> bool:
-        """Delete a topic and all that it holds, for good; whether it was there.
+        """Delete a topic and everything in it. Returns whether it existed.
 
-        What it holds goes first, in batches: the transaction that takes out the topic and what came meanwhile is short
-        then, and that one alone is what others wait for. A deletion that breaks off has done a part. With `if_empty`
-        there are no batches. Raises TopicNotEmpty.
+        Its jobs go first, in batches. That keeps the transaction short that deletes the topic and what came meanwhile:
+        others wait only for that one. A deletion that breaks off has done a part. With `if_empty` there are no batches.
+        Raises TopicNotEmpty.
         """
         gone = 0
         if not if_empty:
@@ -82,12 +82,12 @@ class Purges(Core):
 
 
 async def drop_days(rest: Pool, table: str, kept: int, *, only_archived: bool) -> int:
-    """Drop the days that lie more than `kept` days back: how many. Raises what the database raises."""
+    """Drop the days that lie more than `kept` days back. Returns how many. Raises asyncpg's errors."""
     return _count_days(table, await rest.fetchrow(_DROP, table, kept, only_archived))
 
 
 async def drop_days_of_results(rest: Pool, *, only_archived: bool) -> int:
-    """Drop the days of results that nobody is shown any more: how many. Raises what the database raises."""
+    """Drop the days of results that nobody can see any more. Returns how many. Raises asyncpg's errors."""
     return _count_days("results", await rest.fetchrow(_DROP_RESULTS, only_archived))
 
 

@@ -11,8 +11,8 @@ import pytest
 from app.base.db.pool import Pools
 from app.kernel.claim import limits
 from app.kernel.claim.limits import LEAST_SECONDS, TokenGrant
+from app.kernel.claim.redis_tokens import TIMEOUT_SECONDS, RedisBuckets
 from app.kernel.claim.walk import Claimer
-from app.kernel.topics.buckets import TIMEOUT_SECONDS, RedisBuckets
 from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine, parked
 from tests.queue.calls import until

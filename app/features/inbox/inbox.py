@@ -39,7 +39,7 @@ JITTER: Final = 0.2
 
 
 class InboxRow(msgspec.Struct, frozen=True, gc=False):
-    """What somebody has inserted, as the columns of the inbox have it."""
+    """A row of the inbox, by its columns."""
 
     id: int
     inserted_at: datetime
@@ -65,18 +65,18 @@ _COLUMNS = [*(name for name in InboxRow.__struct_fields__ if name not in ("id", 
 
 
 async def is_used(db: Connection) -> bool:
-    """Whether rows can be waiting, or be soon: only those for topics with a schema do."""
+    """Whether rows can wait in the inbox: only rows for topics with a schema do."""
     used: bool = await db.fetchval(_ANY_SCHEMA)
     return used
 
 
 async def topics_of_inbox(db: Connection, after: str, limit: int) -> list[str]:
-    """Up to `limit` topics that have rows which wait, whose names come after `after`."""
+    """Up to `limit` topics with waiting rows, whose names come after `after`."""
     return [row["topic"] for row in await db.fetch(_TOPICS, after, limit)]
 
 
 async def take(db: Connection, topic: str, limit: int) -> list[InboxRow]:
-    """Take up to `limit` rows out, in the order in which they came; none while somebody else is at it.
+    """Take up to `limit` rows out, in the order in which they came; none while another process does so.
 
     `db` is a connection with a transaction, at whose end they are gone.
     """
@@ -86,30 +86,31 @@ async def take(db: Connection, topic: str, limit: int) -> list[InboxRow]:
 
 
 async def admit(db: Connection, topic: str, version: int | None, rows: Sequence[InboxRow]) -> None:
-    """Put rows into their queue whose payloads fit this version of its schema; None: it has none now. Raises asyncpg's
-    errors for what the inbox refuses: ConfigurationLimitExceededError where there is no room."""
+    """Put rows into their queue. Their payloads fit this version of its schema; None: it has no schema now. Raises
+    asyncpg's errors for what the inbox refuses: ConfigurationLimitExceededError if there is no room."""
     await db.execute(_ADMIT, topic, version or 0, *_columns(rows))
 
 
 async def reject(db: Connection, topic: str, reasons: Sequence[str], rows: Sequence[InboxRow]) -> None:
-    """Keep rows with the reasons for which they can't go in."""
+    """Keep refused rows, with the reasons."""
     await db.execute(_REJECT, topic, list(reasons), *_columns(rows))
 
 
 async def forget(db: Connection, kept: timedelta, limit: int) -> int:
-    """Forget up to `limit` rejected rows that are kept no longer: how many."""
+    """Forget up to `limit` refused rows that are older than `kept`. Returns how many."""
     count: int = await db.fetchval(_FORGET, kept, limit)
     return count
 
 
 async def drop_staged(db: Connection, limit: int) -> int:
-    """Drop up to `limit` rows that somebody staged more than a day ago and never committed: how many."""
+    """Drop up to `limit` rows that were staged more than a day ago and never committed. Returns how many."""
     count: int = await db.fetchval(_DROP, limit)
     return count
 
 
 async def forget_writes(db: Connection, kept: timedelta, limit: int) -> int:
-    """Forget up to `limit` writes that were committed longer ago: how many. They could be repeated then."""
+    """Forget up to `limit` writes that were committed longer ago than `kept`. Returns how many. They could be repeated
+    then."""
     count: int = await db.fetchval(_FORGET_WRITES, kept, limit)
     return count
 
@@ -119,7 +120,7 @@ def _columns(rows: Sequence[InboxRow]) -> list[list[object]]:
 
 
 def loop(engine: Engine) -> Loop:
-    """The loop that looks at the inbox: again at once for as long as there is more."""
+    """The loop that checks the inbox, again at once for as long as there is more."""
 
     async def once() -> float:
         if not await is_used(engine.pools.rest):
@@ -130,7 +131,7 @@ def loop(engine: Engine) -> Loop:
 
 
 async def run_once(pools: Pools, engine: Engine) -> int:
-    """Look at up to BATCH rows of each topic: how many were settled. A topic that has no room is left for later."""
+    """Check up to BATCH rows of each topic. Returns how many are done. A topic without room is left for later."""
     settled, after = 0, ""
     while names := await topics_of_inbox(pools.rest, after, TOPICS):
         for name in names:

@@ -1,4 +1,4 @@
-"""Views of pages that are kept by name."""
+"""Saved views: addresses of admin pages under a name."""
 
 from __future__ import annotations
 

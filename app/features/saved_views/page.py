@@ -1,4 +1,4 @@
-"""A list's filter under a name: the same on every list. Saved, and deleted, by the functions of the API's verbs."""
+"""Saved views on the lists of the admin pages."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _NAMING: Final = "naming"  # in an address: the name that was refused
 
 
 class SavedViews(msgspec.Struct, frozen=True):
-    """The views of a list, and what to save it as. `address`: of the list as it is filtered now, from its beginning;
-    `typed` and `fault`: a name that was refused, and why."""
+    """The saved views of a list. `address`: of the list as it is filtered now, from its beginning; `typed` and `fault`:
+    a name that was refused, and why."""
 
     views: list[View]
     address: str
@@ -38,8 +38,8 @@ class SavedViews(msgspec.Struct, frozen=True):
 
 
 async def of(request: Request, address: str, *, worth: bool) -> SavedViews:
-    """Those of the list at this address. `worth`: it is filtered, in a way that makes sense."""
-    views = [] if asks_for_live_part(request) else await every(request)  # they are no part of that
+    """The saved views of the list at an address. `worth`: it has a filter that makes sense to save."""
+    views = [] if asks_for_live_part(request) else await every(request)  # a fragment that moves has none
     if len(address) > MAX_ADDRESS:
         address, worth = _list_of(address), False
     typed = request.query_params.get(_NAMING, "")
@@ -55,12 +55,12 @@ async def of(request: Request, address: str, *, worth: bool) -> SavedViews:
 
 
 async def every(request: Request) -> list[View]:
-    """All that the visitor has, by name."""
+    """All views of the visitor, by name."""
     return await store.page(*_mine(request))
 
 
 async def save(request: Request) -> Response:
-    """Save it, and go there; what is refused is said there, beside the field."""
+    """Save a view, and go there; a refusal is shown there, beside the field."""
     fields = await fields_of(request)
     there, name = store.check_address(fields.get("address", "")), fields.get("name", "").strip()
     try:
@@ -71,15 +71,15 @@ async def save(request: Request) -> Response:
 
 
 async def delete(request: Request) -> Response:
-    """Delete it, if it is there, and go back to the list."""
+    """Delete a view, if it exists, and go back to the list."""
     fields = await fields_of(request)
-    with contextlib.suppress(NotFound):  # by now
+    with contextlib.suppress(NotFound):  # already deleted
         await store.delete(*_mine(request), fields.get("name", ""))
     return RedirectResponse(store.check_address(fields.get("address", "")), 303)
 
 
 def _mine(request: Request) -> tuple[Pool, str]:
-    """Where views are, and whose."""
+    """The database pool, and the id of the views' owner."""
     context = context_of(request)
     return context.pools.rest, context.access.actor(request).id
 

@@ -1,5 +1,4 @@
-"""Views that users, and holders of keys, have saved for themselves: a name for an address of the admin pages.
-docs/admin.md."""
+"""Saved views of users and of holders of keys: a name for an address of the admin pages. docs/admin.md."""
 
 from __future__ import annotations
 
@@ -36,12 +35,12 @@ class View(msgspec.Struct, frozen=True):
 
 
 async def page(db: Connection, owner: str) -> list[View]:
-    """All that somebody has, by name."""
+    """All views of an owner, by name."""
     return [View(**row) for row in await db.fetch(_SQL["page_views"], owner)]
 
 
 async def put(pool: Pool, owner: str, name: str, address: str) -> View:
-    """Save one, or change its address. Raises InvalidRequest; Throttled above MOST."""
+    """Save a view, or change its address. Raises InvalidRequest; Throttled above MOST."""
     name, address = check_name(name), check_address(address)
     async with pool.acquire() as db, db.transaction():
         await db.execute(_SQL["lock_views"], owner)
@@ -52,7 +51,7 @@ async def put(pool: Pool, owner: str, name: str, address: str) -> View:
 
 
 async def delete(db: Connection, owner: str, name: str) -> View:
-    """Delete one: as it was. Raises InvalidRequest, NotFound."""
+    """Delete a view, and return it. Raises InvalidRequest, NotFound."""
     row = await db.fetchrow(_SQL["delete_view"], owner, check_name(name))
     if row is None:
         raise NotFound(f"There is no saved view {name!r}.")
@@ -60,7 +59,7 @@ async def delete(db: Connection, owner: str, name: str) -> View:
 
 
 def check_address(text: str) -> str:
-    """A page's address. Raises InvalidRequest."""
+    """Check the address of a page, and return it. Raises InvalidRequest."""
     if len(text) > MAX_ADDRESS or not _ADDRESS.match(text):
         raise InvalidRequest(
             f"address begins with /admin/ and has {MAX_ADDRESS} characters at most, escaped as addresses are.",
@@ -70,7 +69,7 @@ def check_address(text: str) -> str:
 
 
 def check_name(name: str) -> str:
-    """A view's name. Raises InvalidRequest."""
+    """Check the name of a view, and return it. Raises InvalidRequest."""
     if len(name) > MAX_NAME or not _NAME.match(name):
         raise InvalidRequest(
             f"A view's name has 1 to {MAX_NAME} characters, none of them / or a control character; "

@@ -24,7 +24,7 @@ NAME: Final = {
 
 
 class SaveBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What the name is to stand for."""
+    """The address that a name stands for."""
 
     address: Annotated[
         str,
@@ -69,7 +69,7 @@ async def delete(call: Call) -> SavedViewAnswer:
 
 
 def _mine(call: Call) -> tuple[Pool, str]:
-    """Where views are, and whose."""
+    """The database pool, and the id of the views' owner."""
     return call.context.pools.rest, call.context.access.actor_with(call.key, call.request).id
 
 

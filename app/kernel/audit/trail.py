@@ -1,7 +1,4 @@
-"""The audit trail: an entry for each change of a topic's configuration, of a schedule, of a key, of a user or of a
-reaper's schedule, for each pause, resume and drain, for the requeues, replays and cancellations of many jobs, and for
-each purge of a topic, of a log or of a cluster of failures, and for leases that an operator takes back. docs/keys.md
-shows it."""
+"""The audit trail: an entry for each change that an operator makes, of the kinds in Action. docs/keys.md shows it."""
 
 from __future__ import annotations
 
@@ -60,14 +57,14 @@ _ACTIONS: Final = [action.value for action in Action]
 
 
 class Actor(msgspec.Struct, frozen=True):
-    """Who makes a change. `address`: where the request came from, as the service's socket saw it."""
+    """The maker of a change. `address`: where the request came from, as the service's socket saw it."""
 
     id: str
     name: str | None = None
     address: str | None = None
 
 
-OPEN: Final = "open"  # id of whoever asks where no key is needed
+OPEN: Final = "open"  # id of the caller if no key is needed
 SERVICE: Final = Actor("holdfast")  # the service itself, such as for a dead-letter topic that it creates
 COMMAND_LINE: Final = Actor("command line")
 
@@ -86,7 +83,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 async def record(db: Connection, by: Actor, action: Action, subject: str, detail: Mapping[str, object]) -> None:
-    """Add an entry. `db` is the connection of the change's own transaction: both are kept, or neither."""
+    """Add an entry. `db` is the connection of the change's own transaction: both are stored, or neither."""
     text = msgspec.json.encode(detail).decode()
     await db.execute(_RECORD, by.id, by.name, by.address, action.value, subject, text)
 
@@ -102,10 +99,10 @@ async def page(
     since: datetime | None = None,
     prefixes: Sequence[str] = (),
 ) -> list[Entry]:
-    """Up to `limit` entries with ids below `before`, the newest first; those alone that fit what is given.
+    """Up to `limit` entries with ids below `before`, the newest first, that match the given filters.
 
     With `prefixes`, only entries on topics whose names start with one of these. Raises InvalidRequest for an action
-    that there is not, and for NUL.
+    that doesn't exist, and for NUL.
     """
     if action is not None and action not in _ACTIONS:
         raise InvalidRequest(f"action must be one of {', '.join(_ACTIONS)}.")
@@ -116,5 +113,5 @@ async def page(
 
 
 def changes(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, object]:
-    """What is another now: name → {"from", "to"}."""
+    """The values that differ: name → {"from", "to"}."""
     return {name: {"from": before.get(name), "to": to} for name, to in after.items() if before.get(name) != to}

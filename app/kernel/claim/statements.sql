@@ -72,7 +72,7 @@ WHERE topic_id = $1
 -- 1 or more
 -- Answers one row: granted, whole tokens, no more than there are; wait_ms until there is one more.
 -- Callers wait for each other: no two ever take the same token. A bucket holds a second's worth at most, and a new one
--- is full. app/kernel/topics/buckets.py has the same rule.   Index: primary key.
+-- is full. app/kernel/claim/redis_tokens.py has the same rule.   Index: primary key.
 INSERT INTO holdfast.buckets AS b (topic_id, at, tokens, granted)
 SELECT $1::integer, clock_timestamp(), $3::double precision - f.granted, f.granted
 FROM (SELECT least($2::integer, floor($3::double precision)) AS granted) f

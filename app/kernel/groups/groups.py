@@ -1,7 +1,8 @@
-"""Groups: of each, one job is out at a time, in the order of enqueueing. docs/semantics.md, section 6; docs/adr/0033.
+"""Groups: one job of a group is in flight at a time, in the order of enqueueing. docs/semantics.md, section 6;
+docs/adr/0033.
 
-Whoever takes out the job of a group leaves a note of it, in the same commit: a trigger of the jobs table does, whatever
-the verb. Here the notes are read, and the next jobs let through.
+When a job of a group is gone, a trigger of the jobs table leaves a note in the same commit, whatever the verb. Here the
+notes are read, and the next jobs become ready.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ _FREED_TOPICS = _SQL["freed_topics"]
 _GROUP_TOPICS = _SQL["group_topics"]
 
 BATCH: Final = 1_000
-MOST_BATCHES: Final = 20  # that a verb sees to before it answers; the rest waits for `sweep`
+MOST_BATCHES: Final = 20  # of notes that a verb handles before it answers; the rest waits for `sweep`
 MOST_TOPICS: Final = 100_000
-LEARNT: Final = 1_000  # topics with groups that a process that has met none asks for
+LEARNT: Final = 1_000  # topics with groups that a process reads when it knows none
 PAGE: Final = 100
 
 log = logging.getLogger(__name__)
 
 
 class Promotion(msgspec.Struct, frozen=True):
-    """How many departures were seen to; how many jobs became ready by that, and how many are hidden for a while yet."""
+    """How many notes were handled; how many jobs became ready by that, and how many are scheduled for later."""
 
     freed: int
     ready: int
@@ -50,14 +51,14 @@ class Promotion(msgspec.Struct, frozen=True):
 
 
 async def promote(db: Connection, topic: Topic, limit: int) -> Promotion:
-    """Let the next job of groups through, for up to `limit` departures. Raises asyncpg's errors."""
+    """Make the next jobs of groups ready, for up to `limit` notes. Raises asyncpg's errors."""
     row = await db.fetchrow(_PROMOTE, topic.name, topic.id, topic.sequence, limit)
     assert row is not None, "it answers one row always"
     return Promotion(row["freed"], row["ready"], row["scheduled"])
 
 
 async def freed_topics(db: Connection, after: int, limit: int) -> list[tuple[str, int]]:
-    """Topics where a departure waits to be seen to, behind an id: names and ids."""
+    """Names and ids of up to `limit` topics with notes, whose ids come after `after`."""
     return [(row["name"], row["id"]) for row in await db.fetch(_FREED_TOPICS, after, limit)]
 
 
@@ -67,8 +68,9 @@ async def group_topics(db: Connection, limit: int) -> list[int]:
 
 
 class Groups:
-    """Knows which topics have groups, as far as this process has met any: after a verb of its own it looks there at
-    once. What was left elsewhere `sweep` finds, which is due soon once something left a topic that may have groups."""
+    """The topics with groups that this process knows. After a verb it handles the notes of such a topic at once;
+    `sweep` finds those of other topics and processes, and is due soon after a job has left a topic that may have
+    groups."""
 
     def __init__(self, pools: Pools, policies: Policies, marks: Marks, counters: Counters, waiters: Waiters) -> None:
         self._pools = pools
@@ -77,10 +79,10 @@ class Groups:
         self._counters = counters
         self._waiters = waiters
         self._met: set[int] = set()
-        self.departed: Signal[()] = Signal()  # a job, from a topic of which no group was met here
+        self.departed: Signal[()] = Signal()  # a job has left a topic of which this process knows no group
 
     def note(self, topic_id: int) -> None:
-        """A job of this topic has a group."""
+        """Remember that a topic has groups."""
         if topic_id not in self._met:
             if len(self._met) >= MOST_TOPICS:
                 self._met.clear()
@@ -88,17 +90,17 @@ class Groups:
 
     @property
     def any_met(self) -> bool:
-        """Whether this process has met any group."""
+        """Whether this process knows any topic with groups."""
         return bool(self._met)
 
     def drop(self, topic_id: int) -> None:
-        """A topic was deleted."""
+        """Forget a topic that was deleted."""
         self._met.discard(topic_id)
 
     async def let_next_through(self, policy: Policy) -> None:
-        """Jobs have left this topic: if it has groups, let those through that waited for one of them.
+        """After jobs have left a topic with groups, make the next ones ready.
 
-        Raises nothing: what fails here is found by `sweep`, and what has left has left.
+        Raises nothing: the verb has done its work, and `sweep` finds what fails here.
         """
         if policy.topic.id not in self._met and not policy.topic.name.endswith(FIFO):
             self.departed.emit()
@@ -111,7 +113,7 @@ class Groups:
             log.exception("groups of %s wait for the next look", policy.topic.name)
 
     async def promote(self, policy: Policy) -> int:
-        """Let the next jobs through: how many departures were seen to. Raises asyncpg's errors."""
+        """Make the next jobs ready. Returns how many notes were handled. Raises asyncpg's errors."""
         topic, db = policy.topic, self._pools.verbs(durable=policy.config.durable)
         freed = 0
         for _ in range(MOST_BATCHES):
@@ -126,8 +128,8 @@ class Groups:
         return freed
 
     async def sweep(self) -> int:
-        """See to what was left in any topic, by any process: how many departures. Who has met no group learns which
-        topics have some."""
+        """Handle the notes of all topics and processes. Returns how many. A process that knows no topic with groups
+        reads which there are."""
         if not self._met:
             for topic_id in await group_topics(self._pools.rest, LEARNT):
                 self.note(topic_id)

@@ -1,4 +1,4 @@
-"""What tenants have, counted at most once a second. docs/semantics.md, section 5."""
+"""Counts of tenants' jobs, read at most once a second. docs/semantics.md, section 5."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a topic's tenants have. docs/semantics.md, section 5."""
+"""Counts of tenants' jobs in a topic. docs/semantics.md, section 5."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ COUNTED: Final = 10_000  # entries of each lane and kind
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """What one tenant has; with `at_least`, perhaps more of it. `oldest_ms`: for how long the oldest job could have
-    been claimed; None: there is none."""
+    """Counts of one tenant's jobs; with `at_least` there may be more. `oldest_ms`: for how long the oldest job has been
+    ready; None: there is none."""
 
     tenant: str
     ready: int
@@ -63,6 +63,6 @@ async def working(
 
 
 async def of_tenant(db: Connection, topic: Topic, tenant: str, seqs: Sequence[int]) -> set[int]:
-    """Which of these seqs are jobs of a tenant. That never changes."""
+    """The seqs among these that are jobs of a tenant. That never changes."""
     found: list[int] = await db.fetchval(_OF_TENANT, topic.name, topic.id, tenant, seqs)
     return set(found)

@@ -1,7 +1,7 @@
 """Tokens in Redis: the same buckets as app/kernel/claim/limits.py has, by the same rule, without PostgreSQL.
 
 Redis runs a script as a whole, by its own clock, so takers of all processes come one after the other. While it can't be
-reached, nobody waits for it: a task of its own looks whether it is back.
+reached, no claim waits for it: a task checks whether it is back.
 """
 
 from __future__ import annotations
