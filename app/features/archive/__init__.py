@@ -8,7 +8,7 @@ from typing import Final
 from app.base.keys import Scope
 from app.features.archive import messages
 from app.features.archive.archive import sweep
-from app.features.feature import Feature, Sweep
+from app.features.feature import EASE, Feature, Sweep
 from app.http.fields import CURSOR
 from app.http.messages.dialect import MESSAGES
 from app.http.messages.message import PurgeAnswer
@@ -19,7 +19,7 @@ _LOG: Final = "/api/topics/{topic}/message-log"
 
 FEATURE: Final = Feature(
     "archive",
-    sweeps=[Sweep("archive", sweep, 3600, 4.0, "drops what no replay reaches any more")],
+    sweeps=[Sweep("archive", sweep, 3600, EASE, "drops what no replay reaches any more")],
     routes=[
         _route(
             "POST",

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from app.base.keys import Scope
-from app.features.feature import Feature, Sweep
+from app.features.feature import EASE, Feature, Sweep
 from app.features.jobs import (
     list_page,
     messages,
@@ -106,7 +106,7 @@ FEATURE: Final = Feature(
         ),
     ],
     sweeps=[
-        Sweep("finished", sweeps.delete_ended, 3600, 4.0, "deletes what failed, expired or died long ago"),
+        Sweep("finished", sweeps.delete_ended, 3600, EASE, "deletes what failed, expired or died long ago"),
         Sweep("requeues", sweeps.continue_operations, 20, moves="goes on with requeues whose process has died"),
     ],
     pages=[

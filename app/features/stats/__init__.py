@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from app.base.keys import Scope
-from app.features.feature import Feature, Sweep
+from app.features.feature import EASE, Feature, Sweep
 from app.features.stats import page, sweeps, v0
 from app.features.stats.overview import Overview
 from app.http.route import Route
@@ -22,9 +22,9 @@ FEATURE: Final = Feature(
     "stats",
     cores=[Overview],
     sweeps=[
-        Sweep("stats", sweeps.fill_minutes, 20, 4.0, "counts what became of jobs, minute by minute"),
-        Sweep("depths", sweeps.write_depths, 60, 4.0, "writes down what queues hold, where it changes"),
-        Sweep("old_stats", sweeps.forget, 3600, 4.0, "forgets minutes and depths after 31 days"),
+        Sweep("stats", sweeps.fill_minutes, 20, EASE, "counts what became of jobs, minute by minute"),
+        Sweep("depths", sweeps.write_depths, 60, EASE, "writes down what queues hold, where it changes"),
+        Sweep("old_stats", sweeps.forget, 3600, EASE, "forgets minutes and depths after 31 days"),
     ],
     routes=[
         _of_topic(

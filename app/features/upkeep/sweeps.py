@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from app.base.db import sql
 from app.base.loops import Loop
 from app.base.pace import Pace
-from app.features.feature import Sweep, drains
+from app.features.feature import EASE, Sweep, drains
 from app.http.signin import sessions
 from app.kernel import purges
 from app.kernel.counts import inspector
@@ -180,7 +180,6 @@ def uses(engine: Engine) -> Loop:
     return Loop("write down which topics are used", once, USES_SECONDS, first=USES_SECONDS)
 
 
-EASE: Final = 4.0  # a fifth of one connection's time
 MORE_EASE: Final = 6.0  # for what may be a million jobs at one instant, which nobody waits for
 EXPIRY: Final = Sweep("expiry", expiry, 60, MORE_EASE, "marks jobs that have outlived their time")
 DELETE: Final = Sweep("delete", delete, None, EASE, "deletes jobs that are marked as expired")
