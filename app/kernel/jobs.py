@@ -367,7 +367,7 @@ async def count_all(db: Connection) -> int:
     return count
 
 
-class Purged(msgspec.Struct, frozen=True):
+class PurgeStep(msgspec.Struct, frozen=True):
     """What a batch of a purge deleted; of that, what counted as ready and as in flight; and the last seq looked at,
     None at the end."""
 
@@ -379,7 +379,7 @@ class Purged(msgspec.Struct, frozen=True):
 
 async def purge(
     db: Connection, topic: Topic, statuses: Sequence[Status], *, after: int, upto: int, limit: int
-) -> Purged:
+) -> PurgeStep:
     """Delete jobs of these statuses, looking at up to `limit` jobs with after < seq <= upto."""
     count = ready = in_flight = 0
     states = [state for status in statuses for state in status.states]
@@ -388,4 +388,4 @@ async def purge(
         row = await db.fetchrow(_PURGE, topic.name, after, upto, states, limit)
         assert row is not None, "it answers one row always"
         count, ready, in_flight = count + row["deleted"], ready + row["ready"], in_flight + row["in_flight"]
-    return Purged(count, ready, in_flight, row["last_seq"])
+    return PurgeStep(count, ready, in_flight, row["last_seq"])

@@ -48,7 +48,7 @@ def records(count: int, who: str) -> Batch:
     return Batch(payloads=[b'"%b"' % f"{who}.{i}".encode() for i in range(count)])
 
 
-async def append(db: Connection, policy: Policy, count: int, key: str | None = None) -> log.Appended:
+async def append(db: Connection, policy: Policy, count: int, key: str | None = None) -> log.AppendResult:
     part = AppendPart(count, 4 * count, key)
     (share,) = await log.append(db, policy.topic, Batch(payloads=[b"1234"] * count), [part], Limits(window_ms=60_000))
     return share

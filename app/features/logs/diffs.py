@@ -22,7 +22,7 @@ from app.kernel.topics.settings import TopicType
 
 if TYPE_CHECKING:
     from app.kernel.engine import Engine
-    from app.kernel.logs.readers import Parked, Readers
+    from app.kernel.logs.readers import ParkedReader, Readers
     from app.kernel.topics.cache import Policies
 
 PROOF_SECONDS: Final = 1.0  # a read of a queue waits so long for writers that may still commit
@@ -161,7 +161,7 @@ class SharedReads:
         self._flights: dict[tuple[int, Ask], _Flight] = {}
         self._gate = asyncio.Semaphore(READS_AT_ONCE)
         # Who is handed a read as soon as it has landed.
-        self._parked: dict[tuple[int, Ask], set[Parked]] = {}
+        self._parked: dict[tuple[int, Ask], set[ParkedReader]] = {}
         self._handing: set[asyncio.Task[None]] = set()
         readers.wanted.subscribe(self._hand_out)
 
@@ -181,7 +181,7 @@ class SharedReads:
         assert flight.task is not None
         return await asyncio.shield(flight.task)
 
-    def _hand_out(self, policy: Policy, wanted: Mapping[Ask, Sequence[Parked]]) -> None:
+    def _hand_out(self, policy: Policy, wanted: Mapping[Ask, Sequence[ParkedReader]]) -> None:
         """The topic has changed: read for its parked readers, and wake each of them once, with the result.
 
         Readers of a read that is under way get that one. It says from when it is, so a reader that has missed something

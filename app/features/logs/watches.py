@@ -28,7 +28,7 @@ from app.kernel.counts import inspector
 from app.kernel.engine import Core
 from app.kernel.logs import log as core
 from app.kernel.logs.log import Ask, Extent
-from app.kernel.logs.readers import Parked, Read
+from app.kernel.logs.readers import ParkedReader, Read
 from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import TopicType
 
@@ -188,7 +188,7 @@ class Watches(Core):
                     return told
                 continue
             left = min(left, AGAIN_SECONDS) if watch.again else left
-            parked = Parked(watch.seen, watch.asks, partial(self._tell_at_once, watch, takes))
+            parked = ParkedReader(watch.seen, watch.asks, partial(self._tell_at_once, watch, takes))
             news = await readers.park(parked, watch.policies, watch.mark, left)
             # At once, or from when the reads are: what changes from then on wakes the next wait.
             watch.mark = readers.mark()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import Final, TypeVar
 from urllib.parse import urlencode
 
@@ -11,6 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from app.base.times import ms_or_none
 from app.errors import AlreadyExists, Forbidden, HoldfastError, InvalidRequest, NotAQueue, Throttled, TopicNotFound
 from app.features.saved_views import page as saved
 from app.features.schedules import requests
@@ -89,8 +89,8 @@ async def one(request: Request) -> Response:
         "schedule.html",
         title=found.name,
         row=row_of(found),
-        error_ms=_ms(found.error_at),
-        fires=[_ms(at) for at in requests.next_fires(found)],
+        error_ms=ms_or_none(found.error_at),
+        fires=[ms_or_none(at) for at in requests.next_fires(found)],
         hidden=WHY if found.hidden else "",
         payload=text[:MOST_TEXT],
         cut=max(len(text) - MOST_TEXT, 0),
@@ -254,15 +254,11 @@ def _stamp(one: Schedule) -> str:
 
 def row_of(found: Schedule) -> ScheduleRow:
     """A schedule as a list shows it."""
-    return ScheduleRow(found, _ms(found.last_fire), _ms(found.next_fire))
+    return ScheduleRow(found, ms_or_none(found.last_fire), ms_or_none(found.next_fire))
 
 
 def _to(name: str, query: str = "") -> Response:
     return RedirectResponse(f"/admin/schedules/{name}{query}", 303)
-
-
-def _ms(at: datetime | None) -> int | None:
-    return None if at is None else round(at.timestamp() * 1000)
 
 
 def _address(**query: str) -> str:

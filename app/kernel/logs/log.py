@@ -59,7 +59,7 @@ class AppendOutcome(Enum):
     FULL = "full"
 
 
-class Appended(msgspec.Struct, frozen=True):
+class AppendResult(msgspec.Struct, frozen=True):
     """A caller's seqs, contiguous; 0 where the log is full. The log's head and earliest seq are those after all."""
 
     outcome: AppendOutcome
@@ -71,7 +71,7 @@ class Appended(msgspec.Struct, frozen=True):
 
 async def append(
     db: Connection, topic: Topic, batch: Batch, parts: Sequence[AppendPart], limits: Limits
-) -> list[Appended]:
+) -> list[AppendResult]:
     """Append the parts of a batch in order, each whole or not at all. Raises Gone and asyncpg's other errors.
 
     Of the batch, payloads, tags, producers and metadata count. When a log has caps and evicts, what is oldest goes in
@@ -97,7 +97,7 @@ async def append(
     assert row is not None, "a function answers one row always"
     outcomes, firsts, lasts, head, earliest = row
     return [
-        Appended(AppendOutcome(outcome), first, last, head, earliest)
+        AppendResult(AppendOutcome(outcome), first, last, head, earliest)
         for outcome, first, last in zip(outcomes, firsts, lasts, strict=True)
     ]
 

@@ -14,7 +14,7 @@ from app.kernel.batching import GroupCommit, tried_again
 from app.kernel.counts import inspector
 from app.kernel.enqueue.enqueues import BYTES_OF_A_RECORD, MOST_BYTES
 from app.kernel.logs import log
-from app.kernel.logs.log import Appended, AppendOutcome, AppendPart, DeletionPlace, Limits, TagMatch
+from app.kernel.logs.log import AppendOutcome, AppendPart, AppendResult, DeletionPlace, Limits, TagMatch
 from app.kernel.model import Batch, merge
 from app.kernel.settle import exit_rows as exits
 from app.kernel.topics.policy import Policy
@@ -38,14 +38,14 @@ class Logs:
     def __init__(self, state: EngineState) -> None:
         self._state = state
         self._numbers = Verb(state.metrics, "append")
-        self.group: GroupCommit[_AppendCall, Appended] = GroupCommit(
+        self.group: GroupCommit[_AppendCall, AppendResult] = GroupCommit(
             self._commit,
             max_waiting=state.max_waiting,
             most=MOST_BYTES,
             weight=lambda call: call.part.bytes + BYTES_OF_A_RECORD * call.part.records,
         )
 
-    async def append(self, policy: Policy, batch: Batch, size: int, key: str | None) -> Appended:
+    async def append(self, policy: Policy, batch: Batch, size: int, key: str | None) -> AppendResult:
         """Append the batch, all or nothing; `size` is the bytes of its payloads and metadata. Its seqs are contiguous.
 
         When it returns, the commit is flushed if the topic is durable. Raises SchemaViolation, TopicFull (nothing was
@@ -128,7 +128,7 @@ class Logs:
         await self._state.groups.let_next_through(policy)
         return count, marked
 
-    async def _commit(self, calls: Sequence[_AppendCall]) -> list[Appended | BaseException]:
+    async def _commit(self, calls: Sequence[_AppendCall]) -> list[AppendResult | BaseException]:
         policy = calls[-1].policy
         batch = merge([call.batch for call in calls])
         parts = [call.part for call in calls]

@@ -43,7 +43,7 @@ class Read:
         self.alone: bytes | None = None
 
 
-class Parked:
+class ParkedReader:
     """A waiting reader.
 
     `seen`: which seq it has of each topic.
@@ -82,7 +82,7 @@ class _Topic:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self.parked: set[Parked] = set()
+        self.parked: set[ParkedReader] = set()
 
 
 class Readers:
@@ -99,7 +99,7 @@ class Readers:
         self._stopping = False
         self.grown: Signal[int, int] = Signal()  # topic id, and how many records this process has appended
         # A topic that has changed, and who is parked there, by what they want to be woken with.
-        self.wanted: Signal[Policy, Mapping[Ask, Sequence[Parked]]] = Signal()
+        self.wanted: Signal[Policy, Mapping[Ask, Sequence[ParkedReader]]] = Signal()
 
     def mark(self) -> int:
         """A mark for `wait`, to be taken before a read that may find nothing."""
@@ -116,9 +116,11 @@ class Readers:
 
         Both maps are by topic id. A topic that is deleted may have more, too: a read finds out.
         """
-        return (await self.park(Parked(seen, {}), policies, mark, seconds)).changed
+        return (await self.park(ParkedReader(seen, {}), policies, mark, seconds)).changed
 
-    async def park(self, reader: Parked, policies: Mapping[int, Policy], mark: int, seconds: float) -> Parked:
+    async def park(
+        self, reader: ParkedReader, policies: Mapping[int, Policy], mark: int, seconds: float
+    ) -> ParkedReader:
         """As `wait`, for a reader that may be woken with reads. Returns it once it was woken or the time is over."""
         seen = reader.seen
         if self._stopping:
@@ -158,7 +160,7 @@ class Readers:
         self._now = self._changes[topic_id] = next(self._clock)
         waited = self._topics.get(topic_id)
         if waited is not None:
-            wanted: dict[Ask, list[Parked]] = {}
+            wanted: dict[Ask, list[ParkedReader]] = {}
             for reader in waited.parked:
                 reader.changed.add(topic_id)
                 ask = reader.asks.get(topic_id)

@@ -56,7 +56,7 @@ class UserEvent(msgspec.Struct, frozen=True):
     data: str
 
 
-class Whose(msgspec.Struct, frozen=True):
+class JobOwner(msgspec.Struct, frozen=True):
     """The user whom a job is for, and its id."""
 
     user_id: str
@@ -96,10 +96,10 @@ async def sweep_events(db: Connection, keep: timedelta, most: int, limit: int) -
     return count
 
 
-async def users_of(db: Connection, topic: Topic, seqs: Sequence[int]) -> dict[int, Whose]:
+async def users_of(db: Connection, topic: Topic, seqs: Sequence[int]) -> dict[int, JobOwner]:
     """Whom jobs are for, by seq, of those that are for a user."""
     rows = await db.fetch(_USERS_OF, topic.name, seqs)
-    return {row["seq"]: Whose(row["user_id"], id_of(row["topic_id"], row["first_seq"])) for row in rows}
+    return {row["seq"]: JobOwner(row["user_id"], id_of(row["topic_id"], row["first_seq"])) for row in rows}
 
 
 POLL_SECONDS: Final = 1.0
@@ -154,7 +154,7 @@ class Users:
         """Keep an event: its id. Raises TooManyWaiting, Unavailable."""
         return (await self._group.submit(None, [event]))[0]
 
-    async def whose(self, policy: Policy, seqs: Iterable[int]) -> Mapping[int, Whose]:
+    async def whose(self, policy: Policy, seqs: Iterable[int]) -> Mapping[int, JobOwner]:
         """Which users a topic's jobs are for, by seq, if its users hear of their ends. Best effort: an error is logged,
         and then nobody hears of them."""
         if not policy.config.user_events:
@@ -165,7 +165,7 @@ class Users:
             log.warning("users won't hear of jobs of %s: %r", policy.topic.name, error)
             return {}
 
-    def tell(self, policy: Policy, event: str, seqs: Iterable[int], whose: Mapping[int, Whose]) -> None:
+    def tell(self, policy: Policy, event: str, seqs: Iterable[int], whose: Mapping[int, JobOwner]) -> None:
         """Tell users that their jobs have ended. Does not wait; what fails is counted as dropped."""
         events = [
             NewUserEvent(one.user_id, event, _json({"topic": policy.topic.name, "seq": seq, "id": one.job_id}))
