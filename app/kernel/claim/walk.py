@@ -187,7 +187,7 @@ class Walk:
         if by_tenant:
             return await self._claim_by_tenant(slots)
         plan = self._cursor.plan(self._lanes)
-        return await self._take(slots, *await self._state_claim(self._state.verbs(self._policy), plan, slots))
+        return await self._take(slots, *await self._run_statement(self._state.verbs(self._policy), plan, slots))
 
     async def _claim_by_tenant(self, slots: Slots) -> WalkOutcome:
         """Claim from the tenants whose turn it is."""
@@ -212,7 +212,7 @@ class Walk:
                 if not turn.tenants:
                     continue  # they are at their limits, and rest now, or are counted again
                 plan = self._cursor.plan(turn.lanes, turn.shares)
-                plan, claimed = await self._state_claim(db, plan, slots)
+                plan, claimed = await self._run_statement(db, plan, slots)
         tenants.learn(turn, plan, claimed, weights, full=claimed.met == wanted)
         tenants.due({job.tenant for jobs in claimed.jobs for job in jobs}, min(slots.leases_ms) / 1000)
         outcome = await self._take(slots, plan, claimed)
@@ -237,7 +237,7 @@ class Walk:
             del slots.callers[sum(count for _, count in first) :]
             took = Counter[str]()
             try:
-                plan, claimed = await self._state_claim(db, self._cursor.plan_at(first), slots)
+                plan, claimed = await self._run_statement(db, self._cursor.plan_at(first), slots)
                 took += Counter(job.tenant for jobs in claimed.jobs for job in jobs)
             finally:
                 for reach, count in first:
@@ -247,7 +247,7 @@ class Walk:
             tenants.due(took, min(slots.leases_ms) / 1000)
         return await self._take(slots, plan, claimed)
 
-    async def _state_claim(self, db: Connection, plan: Plan, slots: Slots) -> tuple[Plan, ClaimResult]:
+    async def _run_statement(self, db: Connection, plan: Plan, slots: Slots) -> tuple[Plan, ClaimResult]:
         """Run one statement, and learn from it; the plan as it was carried out."""
         policy, began = self._policy, time.monotonic()
         by_time = policy.config.retry_order == "back" and self._walks.tags is None

@@ -17,10 +17,9 @@ from app.kernel.batching import GroupCommit, for_caller, tried_again
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Ending, KeyedNackResult, Return
 from app.kernel.model import HeldJob, Job
-from app.kernel.settle import results as results_rows
 from app.kernel.settle.exit_rows import Spent
 from app.kernel.settle.exits import Exits
-from app.kernel.settle.results import AckCounts, Keep, Progress
+from app.kernel.settle.results import AckCounts, Keep, Progress, find_completed
 from app.kernel.state import EngineState
 from app.kernel.topics.policy import Policy
 
@@ -190,7 +189,7 @@ class Settlements:
         if not leases:
             return set()
         places = list(leases)
-        found = await results_rows.find_completed(self._state.verbs(policy), policy.topic, list(leases.values()))
+        found = await find_completed(self._state.verbs(policy), policy.topic, list(leases.values()))
         return {places[i] for i in found}
 
     async def _nack(self, calls: Sequence[_SettleCall]) -> list[set[int] | BaseException]:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_NAMES_OF: Final = sql.load_all(__package__)["names_of"]
+_SQL: Final = sql.load_all(__package__)
+_NAMES_OF = _SQL["names_of"]
 
 TTL_SECONDS: Final = 30.0
 MOST: Final = 10_000
