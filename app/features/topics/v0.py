@@ -154,7 +154,7 @@ class ControlAnswer(msgspec.Struct):
 
 
 class DrainAnswer(ControlAnswer, kw_only=True):
-    """The same, and what is left."""
+    """How the topic is held up now, and what is left."""
 
     left: Annotated[int, about("Jobs that are ready, scheduled, blocked or in flight.")]
     closes_in_ms: Annotated[int, about("Until then another process that has not heard of the drain may take some in.")]
@@ -169,10 +169,10 @@ async def put(call: Call, body: AskedInFull) -> tuple[int, PutAnswer]:
 
 
 async def get(call: Call) -> StateAnswer:
-    """A topic's configuration, and what it holds."""
+    """A topic's configuration, and counts of what it holds."""
     context, name = call.context, call.topic
     touch = flag(call.request, "touch", default=True)
-    # Not from the cache: what is shown here is what is stored.
+    # Not from the cache: the answer is what is stored.
     policy = await store.get(context.pools.rest, check_name(name), context.policies.defaults)
     if policy is None:
         raise TopicNotFound(name)
@@ -182,7 +182,7 @@ async def get(call: Call) -> StateAnswer:
         context.engine.reads.note(policy.topic.id)
     last_read, last_write = (await context.engine.uses.last([policy.topic]))[policy.topic.id]
     fields = {**extent, **rest}
-    if policy.config.type is TopicType.QUEUE:  # its newest job may be gone by now, or have come past the service
+    if policy.config.type is TopicType.QUEUE:  # its newest job may be gone, or SQL users may have enqueued it
         known = [at for at in (last_write, fields["last_write_ts"]) if at is not None]
         fields["last_write_ts"] = max(known, default=None)
     return StateAnswer(
@@ -221,8 +221,8 @@ async def page(call: Call) -> ListAnswer:
 
 
 async def delete(call: Call) -> DeleteAnswer:
-    """Delete a topic and all that it holds, leased jobs too, for good. What it holds goes in batches: a deletion that
-    breaks off has done a part, and can be repeated."""
+    """Delete a topic and everything in it, leased jobs too. Its content goes in batches: a deletion that breaks off has
+    done a part, and can be repeated."""
     context = call.context
     if_empty = flag(call.request, "if_empty", default=False)
     name = check_name(call.topic)
@@ -236,19 +236,20 @@ async def delete(call: Call) -> DeleteAnswer:
 
 
 async def pause(call: Call, body: PauseBody) -> ControlAnswer:
-    """Hand out no more jobs, of the topic or of a tenant. Leases that are out go on, and so do enqueues."""
+    """Stop claims of the topic's jobs, or of one tenant's. Leases go on, and so do enqueues."""
     held = await hold(call.request, call.topic, to_paused(body.tenant), Action.TOPIC_PAUSED)
     return ControlAnswer(**_state(call.topic, held))
 
 
 async def resume(call: Call, body: PauseBody) -> ControlAnswer:
-    """Hand out jobs again, and take them in: of the topic and all its tenants, or of one tenant that was paused."""
+    """Allow claims and enqueues again: of the topic and all its tenants, or of one tenant that was paused."""
     held = await hold(call.request, call.topic, to_resumed(body.tenant), Action.TOPIC_RESUMED)
     return ControlAnswer(**_state(call.topic, held))
 
 
 async def drain(call: Call, body: DrainBody) -> DrainAnswer:
-    """Take in no more jobs, until the topic is resumed; with `wait_ms`, answer once none is left, or then."""
+    """Take no new jobs until the topic is resumed. With `wait_ms`, the answer comes once no job is left, or after that
+    time."""
     context, name = call.context, call.topic
     held = await hold(call.request, name, to_drained, Action.TOPIC_DRAINED)
     left = await while_connected(call.request, context.core(Drains).wait(name, body.wait_ms / 1000))
@@ -262,14 +263,14 @@ def _state(name: str, held: Control) -> dict[str, Any]:
 
 
 async def extent_of(context: Context, policy: Policy) -> tuple[dict[str, int], dict[str, Any]]:
-    """How far a topic goes and what it holds; and its last write, and a queue's counts, of one snapshot. Raises
+    """First and last seq, count and bytes of a topic; and its last write, and a queue's counts, of one snapshot. Raises
     TopicNotFound."""
     topic, db = policy.topic, context.pools.rest
     if policy.config.type is TopicType.LOG:
         log_state = (await log.states(db, [(topic, policy.config.ttl_ms)], EXACT)).get(topic.name)
         if log_state is None:
             raise TopicNotFound(topic.name)
-        return _log_extent(log_state), {"last_write_ts": log_state.last_write_ms}
+        return _extent(log_state), {"last_write_ts": log_state.last_write_ms}
     state = (await inspector.states(db, [topic], EXACT)).get(topic.name)
     if state is None:
         raise TopicNotFound(topic.name)
@@ -279,7 +280,7 @@ async def extent_of(context: Context, policy: Policy) -> tuple[dict[str, int], d
     return extent, {"count": counts.count, "queue": queue, "last_write_ts": state.last_write_ms}
 
 
-def _extent(state: QueueState) -> dict[str, int]:
+def _extent(state: QueueState | LogState) -> dict[str, int]:
     return {
         "head_seq": state.head_seq,
         "earliest_seq": state.head_seq + 1 if state.earliest_seq is None else state.earliest_seq,
@@ -288,23 +289,14 @@ def _extent(state: QueueState) -> dict[str, int]:
     }
 
 
-def _log_extent(state: LogState) -> dict[str, int]:
-    return {
-        "head_seq": state.head_seq,
-        "earliest_seq": state.earliest_seq,
-        "count": state.count,
-        "bytes": state.bytes,
-    }
-
-
 async def _extents(context: Context, policies: list[Policy]) -> dict[str, dict[str, int]]:
-    """Of topics by name; one that was just deleted is left out."""
+    """First and last seq, count and bytes by topic, without topics that were just deleted."""
     queues = [policy.topic for policy in policies if policy.config.type is TopicType.QUEUE]
     logs = [(policy.topic, policy.config.ttl_ms) for policy in policies if policy.config.type is TopicType.LOG]
     states = await inspector.states(context.pools.rest, queues, EXACT) if queues else {}
     log_states = await log.states(context.pools.rest, logs, EXACT) if logs else {}
     return {name: _extent(state) for name, state in states.items()} | {
-        name: _log_extent(state) for name, state in log_states.items()
+        name: _extent(state) for name, state in log_states.items()
     }
 
 
