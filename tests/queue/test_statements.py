@@ -164,7 +164,8 @@ def test_no_limit_is_left_to_a_subselect(statement: Statement) -> None:
     if "SKIP LOCKED" in statement.body:
         assert statement.body.count("SKIP LOCKED") == len(
             re.findall(
-                r"LIMIT (?:\$\d+::integer|coalesce\(l\.most_due, \$2::integer\)|1) FOR UPDATE SKIP LOCKED",
+                r"LIMIT (?:\$\d+::integer|cardinality\(\$9::uuid\[\]\)|coalesce\(l\.most_due, cardinality\(\$9::uuid\[\]\)\)|1)"
+                r" FOR UPDATE SKIP LOCKED",
                 statement.body,
             )
         ), "lock and limit belong to one level"
