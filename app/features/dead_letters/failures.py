@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
+import asyncpg
 import msgspec
 
 from app.base.db import sql
@@ -25,7 +26,7 @@ _FAILURES = _SQL["failures"]
 _PLACES = _SQL["failure_places"]
 _PURGE = _SQL["purge_cluster"]
 
-SILENCE: Final = "The lease ended without a word"  # title of the cluster of jobs that have no error
+NO_ERROR: Final = "The lease ended without a word"  # title of the cluster of jobs without an error
 CLUSTERS_LOOKED_AT: Final = 1_000
 JOBS_COUNTED: Final = 200_000
 THE_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -38,12 +39,12 @@ COUNT_SECONDS: Final = 3  # that counting for a page may take
 class Failure(msgspec.Struct, frozen=True):
     """A cluster: failed jobs and dead letters whose errors are of one kind. Times are in ms since 1970.
 
-    `title` is what their errors have in common, None where they have none. There are `count`, or `at_least` so many,
+    `title` is what their errors have in common, or NO_ERROR. There are `count`, or `at_least` so many,
     which had `fewest` to `most` deliveries. The newest is at topic and seq.
     """
 
     cluster: str
-    title: str | None
+    title: str
     count: int
     at_least: bool
     first_ms: int
@@ -82,9 +83,7 @@ class FailureReader(Core):
             limit + 1,
         )
         more = len(rows) > limit or any(row["cut"] for row in rows)
-        return Failures(
-            [Failure(**{name: row[name] for name in Failure.__struct_fields__}) for row in rows[:limit]], more
-        )
+        return Failures([_failure(row) for row in rows[:limit]], more)
 
     async def largest(self, policy: Policy, patience: float, *, lately: bool = False) -> Failures | None:
         """The LARGEST clusters, or those of the last hour, at most half a minute old: for pages. None if they can't be
@@ -141,3 +140,8 @@ class FailureReader(Core):
         except TopicNotFound:
             return None
         return dead if dead.config.type is TopicType.QUEUE else None
+
+
+def _failure(row: asyncpg.Record) -> Failure:
+    named = {name: row[name] for name in Failure.__struct_fields__}
+    return Failure(**named | {"title": row["title"] or NO_ERROR})

@@ -18,7 +18,7 @@ from app.base.times import ms_of
 from app.errors import Forbidden, InvalidRequest, NotAQueue, TopicNotFound
 from app.features.archive import archive
 from app.features.archive.archive import ArchivePart
-from app.features.dead_letters.failures import SILENCE
+from app.features.dead_letters.failures import NO_ERROR
 from app.features.dead_letters.page import find, may_see_letters
 from app.features.dead_letters.requeues import AGES, requeue_of, selection_in
 from app.features.jobs.operations import THE_BEGINNING, SearchPlace
@@ -175,7 +175,7 @@ def summary(error: str | None) -> str:
     """The line of an error that says most: of a Python traceback the last, else the first."""
     lines = [line.strip() for line in (error or "").splitlines() if line.strip()]
     if not lines:
-        return SILENCE
+        return NO_ERROR
     return lines[-1] if lines[0].startswith("Traceback") else lines[0]
 
 
@@ -235,7 +235,7 @@ async def _read_example(request: Request, policy: Policy, place: JobPlace) -> Ex
     bad = text_of(job.payload, job.content_type)
     other = bad if good is None else text_of(good.payload, good.content_type)
     lines = pairs(bad.lines, other.lines)
-    error = job.last_error or SILENCE
+    error = job.last_error or NO_ERROR
     return Example(
         job=job,
         out_ms=out_ms(job),

@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.features.dead_letters.failures import LATELY, SILENCE, Failure, FailureReader
+from app.features.dead_letters.failures import LATELY, Failure, FailureReader
 from app.features.jobs.redrives import Redrives
 from app.http.context import Context, context_of
 from app.kernel.counts.levels import Levels
@@ -28,7 +28,6 @@ class Cluster(msgspec.Struct, frozen=True):
     all of them did."""
 
     failure: Failure
-    title: str
     lately: int | None
     lately_exact: bool
     fresh: bool
@@ -87,7 +86,6 @@ def _cluster(one: Failure, lately: Failure | None, cut: bool) -> Cluster:
     since_ms = (time.time() - LATELY.total_seconds()) * 1000
     return Cluster(
         failure=one,
-        title=one.title or SILENCE,
         lately=(None if cut else 0) if lately is None else lately.count,
         lately_exact=lately is None or not lately.at_least,
         fresh=one.first_ms > since_ms,

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from app.base.times import ms_of, ms_or_none
 from app.errors import InvalidRequest
 from app.features.dead_letters import requeues
-from app.features.dead_letters.failures import SILENCE, Failure, FailureReader
+from app.features.dead_letters.failures import Failure, FailureReader
 from app.features.dead_letters.requeues import RequeueAnswer, RequeueBody
 from app.features.jobs.operations import Operation
 from app.features.jobs.redrives import Redrives
@@ -189,7 +189,7 @@ def _parse_query(request: Request) -> tuple[int, datetime | None]:
 def _cluster(one: Failure) -> FailureCluster:
     return FailureCluster(
         cluster=one.cluster,
-        title=one.title or SILENCE,
+        title=one.title,
         count=one.count,
         at_least=one.at_least,
         deliveries=Deliveries(one.fewest, round(one.mean, 2), one.most),

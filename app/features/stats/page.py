@@ -15,7 +15,7 @@ from app.base.metrics import catalogue
 from app.base.outages import UNREACHABLE
 from app.base.times import duration
 from app.errors import HoldfastError
-from app.features.dead_letters.failures import SILENCE, FailureReader
+from app.features.dead_letters.failures import FailureReader
 from app.features.jobs import job_parts
 from app.features.stats import overview
 from app.features.stats.overview import Overview, Snapshot, Sort, TopicOverview
@@ -105,7 +105,7 @@ async def _hurt(context: Context, request: Request, seen: TopicOverview, explain
         with contextlib.suppress(HoldfastError, *UNREACHABLE):
             found = await context.core(FailureReader).largest(policy, PATIENCE_SECONDS, lately=True)
             for one in found.clusters[:1] if found is not None else ():
-                error, cluster = one.title or SILENCE, one.cluster
+                error, cluster = one.title, one.cluster
     return Hurt(seen, seen.troubles[0].level.value, error, cluster)
 
 

@@ -16,7 +16,7 @@ from starlette.responses import RedirectResponse, Response
 from app.base.outages import TOO_SLOW
 from app.base.times import EPOCH
 from app.errors import InvalidRequest, NotFound, TopicNotFound
-from app.features.dead_letters.failures import SILENCE, FailureReader, Failures
+from app.features.dead_letters.failures import FailureReader, Failures
 from app.features.explain.explain import Explain
 from app.features.jobs.requests import Leases, release
 from app.features.schedules.changes import Schedules
@@ -179,7 +179,6 @@ async def show(request: Request) -> Response:
         around=beside,
         reasons=verdict.reasons,
         failures=None if failures is None else failures.clusters[:CLUSTERS],
-        silence=SILENCE,
         dead_letter=dead,
     )
 

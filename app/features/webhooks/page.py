@@ -8,9 +8,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.features.dead_letters.failures import SILENCE, FailureReader, Failures
+from app.features.dead_letters.failures import FailureReader, Failures
 from app.features.stats.overview import Overview
-from app.features.topics.page import SECONDS
 from app.http.context import context_of
 from app.kernel import jobs as shown
 from app.kernel.counts.levels import Levels
@@ -20,6 +19,7 @@ from app.kernel.topics.webhooks import DELIVERIES
 from app.pages.render import page
 
 MOST: Final = 200  # topics that are listed
+PATIENCE_SECONDS: Final = 3.0  # that the page waits for the failures
 
 
 class TopicHook(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ async def show(request: Request) -> Response:
         holding = await context.core(Levels).look_at(policy)
         (statuses,) = await shown.statuses(context.pools.rest, [policy.topic])
         given_up = statuses.failed
-        failures = await context.core(FailureReader).largest(policy, SECONDS)
+        failures = await context.core(FailureReader).largest(policy, PATIENCE_SECONDS)
     view = await context.core(Overview).read()
     hooks = [
         TopicHook(one.name, hook.url or "", ", ".join(hook.on))
@@ -56,7 +56,6 @@ async def show(request: Request) -> Response:
         holding=holding,
         given_up=given_up,
         failures=failures,
-        silence=SILENCE,
         hooks=hooks[:MOST],
         more=max(len(hooks) - MOST, 0),
         unseen=view.unseen,
