@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from app.base.times import ms_of
 from app.http.fields import CURSOR, PAGE_SIZE, cursor_of, cursor_to, page_size, time_of
 from app.http.openapi import query
 from app.http.route import Call
@@ -69,13 +68,6 @@ async def page(call: Call) -> AuditAnswer:
 
 
 def _body_of(entry: Entry) -> AuditEntry:
-    return AuditEntry(
-        id=entry.id,
-        at=ms_of(entry.at),
-        actor=entry.actor,
-        actor_name=entry.actor_name,
-        address=entry.address,
-        action=entry.action,
-        subject=entry.subject,
-        detail=msgspec.json.decode(entry.detail),
-    )
+    fields: dict[str, Any] = msgspec.structs.asdict(entry)
+    at_ms = int(entry.at.timestamp() * 1000)
+    return AuditEntry(**{**fields, "at": at_ms, "detail": msgspec.json.decode(entry.detail)})
