@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from app.base.times import ms_of
 from app.http.fields import CURSOR, PAGE_SIZE, cursor_of, cursor_to, page_size, time_of
 from app.http.openapi import query
 from app.http.route import Call
@@ -69,5 +70,4 @@ async def page(call: Call) -> AuditAnswer:
 
 def _body_of(entry: Entry) -> AuditEntry:
     fields: dict[str, Any] = msgspec.structs.asdict(entry)
-    at_ms = int(entry.at.timestamp() * 1000)
-    return AuditEntry(**{**fields, "at": at_ms, "detail": msgspec.json.decode(entry.detail)})
+    return AuditEntry(**{**fields, "at": ms_of(entry.at), "detail": msgspec.json.decode(entry.detail)})
