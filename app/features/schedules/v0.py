@@ -15,7 +15,7 @@ from app.features.schedules.changes import Schedules
 from app.features.schedules.store import Missed, Schedule, ScheduleSpec
 from app.http import openapi
 from app.http.bounds import about
-from app.http.fields import cursor_to, known_parameters, name_after, page_size, prefix, prefix_in
+from app.http.fields import cursor_to, name_after, page_size, prefix, prefix_in
 from app.http.route import Call
 from app.http.sight import WHY
 from app.http.v0.records import AppendBody, Record, columns_of
@@ -112,7 +112,6 @@ async def page(call: Call) -> TopicSchedules:
     """Schedules by name, a page at a time, without their records."""
     request, context = call.request, call.context
     allowed = context.access.prefixes(request, Scope.ADMIN)
-    known_parameters(request, {"prefix", "page_size", "cursor"})
     size = page_size(request)
     found = await context.core(Schedules).page(prefix_in(request), name_after(request), size + 1, allowed)
     more = cursor_to({"after": found[size - 1].name}) if len(found) > size else UNSET
