@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import asyncpg
 from starlette.applications import Starlette
@@ -63,7 +63,7 @@ class NamedRoute(Route):
         return match, found if match is Match.NONE else {**found, "route": self}
 
 
-def routes(pages: Iterable[Page]) -> list[BaseRoute]:
+def routes(pages: Sequence[Page]) -> list[BaseRoute]:
     """All routes below /admin: these pages, sign-in and files, with errors as pages."""
     errors = (HoldfastError, HTTPException, *UNREACHABLE, asyncpg.PostgresError, Exception)
     behind = Starlette(
@@ -82,4 +82,7 @@ def routes(pages: Iterable[Page]) -> list[BaseRoute]:
         exception_handlers=dict.fromkeys(errors, render.show_error),
     )
     files.router.redirect_slashes = False
+    behind.state.linked = files.state.linked = sorted(
+        (page for page in pages if page.menu), key=lambda page: page.menu.place
+    )
     return [NamedRoute("/admin", start), Mount("/admin/static", app=files), Mount("/admin", app=behind)]

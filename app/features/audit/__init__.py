@@ -9,7 +9,7 @@ from app.features.audit import page, v0
 from app.features.feature import Feature
 from app.http.route import Route
 from app.http.v0.dialect import V0
-from app.pages.frame import Page
+from app.pages.frame import Menu, Page
 from app.pages.permissions import SEE_RIGHTS
 
 FEATURE: Final = Feature(
@@ -25,5 +25,5 @@ FEATURE: Final = Feature(
             parameters=v0.PARAMETERS,
         ),
     ],
-    pages=[Page("GET", "/audit", SEE_RIGHTS, page.show)],
+    pages=[Page("GET", "/audit", SEE_RIGHTS, page.show, Menu("Audit", 8))],
 )

@@ -9,7 +9,7 @@ from app.features.database import page
 from app.features.feature import Feature
 from app.http.route import Route
 from app.http.v0.dialect import V0
-from app.pages.frame import Page
+from app.pages.frame import Menu, Page
 from app.pages.permissions import SEE_SERVER
 
 FEATURE: Final = Feature(
@@ -26,5 +26,5 @@ FEATURE: Final = Feature(
             verb="admin_get_horizon",
         ),
     ],
-    pages=[Page("GET", "/horizon", SEE_SERVER, page.show)],
+    pages=[Page("GET", "/horizon", SEE_SERVER, page.show, Menu("Horizon", 3))],
 )

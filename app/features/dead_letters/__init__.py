@@ -15,7 +15,7 @@ from app.http.messages.ids import ID
 from app.http.messages.message import PurgeAnswer
 from app.http.route import Route
 from app.http.v0.dialect import V0
-from app.pages.frame import Page
+from app.pages.frame import Menu, Page
 from app.pages.permissions import PURGE, REQUEUE, SEE
 
 _CONFLICT: Final = frozenset({409})
@@ -89,7 +89,7 @@ FEATURE: Final = Feature(
         ),
     ],
     pages=[
-        Page("GET", "/topics/{topic}/dead", SEE, page.show),
+        Page("GET", "/topics/{topic}/dead", SEE, page.show, Menu("Failed", 2, failed=True)),
         Page("GET", "/topics/{topic}/dead/jobs", SEE, jobs_page.show),
         Page("GET", "/topics/{topic}/dead/requeue", REQUEUE, forms.ask_requeue),
         Page("POST", "/topics/{topic}/dead/requeue", REQUEUE, forms.requeue),

@@ -14,7 +14,7 @@ from app.features.feature import Feature
 from app.http.fields import CURSOR, SEQ
 from app.http.route import Route
 from app.http.v0.dialect import V0
-from app.pages.frame import Page
+from app.pages.frame import Menu, Page
 from app.pages.permissions import SEE
 
 _get = partial(Route, "GET", dialect=V0, scope=Scope.READ, refuses=frozenset({409}))
@@ -41,5 +41,5 @@ FEATURE: Final = Feature(
         ),
         _get(f"{_JOB}/history", v0.history, {200: v0.HistoryAnswer}, parameters=[SEQ, v0.LIMIT]),
     ],
-    pages=[Page("GET", "/topics/{topic}/asof", SEE, page.show)],
+    pages=[Page("GET", "/topics/{topic}/asof", SEE, page.show, Menu("Time", 4))],
 )

@@ -23,7 +23,7 @@ from app.http.messages.ids import ID
 from app.http.messages.message import Message, PurgeAnswer
 from app.http.route import Route
 from app.http.v0.dialect import V0
-from app.pages.frame import Page
+from app.pages.frame import Menu, Page
 from app.pages.permissions import CHANGE_JOBS, REQUEUE, SEE
 
 _CONFLICT: Final = frozenset({409})
@@ -110,7 +110,7 @@ FEATURE: Final = Feature(
         Sweep("requeues", sweeps.continue_operations, 20, moves="goes on with requeues whose process has died"),
     ],
     pages=[
-        Page("GET", "/topics/{topic}/jobs", SEE, list_page.show),
+        Page("GET", "/topics/{topic}/jobs", SEE, list_page.show, Menu("Jobs", 1)),
         Page("GET", "/topics/{topic}/jobs/cancel", CHANGE_JOBS, list_page.ask_cancel),
         Page("POST", "/topics/{topic}/jobs/cancel", CHANGE_JOBS, list_page.begin_cancel),
         Page("GET", "/topics/{topic}/jobs/operations/{id}", SEE, operation_page.show),

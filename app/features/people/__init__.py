@@ -13,7 +13,7 @@ from app.http.fields import CURSOR, PAGE_SIZE
 from app.http.messages.dialect import MESSAGES
 from app.http.route import Route
 from app.http.v0.dialect import V0
-from app.pages.frame import Page
+from app.pages.frame import Menu, Page
 from app.pages.permissions import CHANGE_KEYS, CHANGE_USERS, SEE_RIGHTS, SEE_SERVER
 
 _keys = partial(Route, dialect=V0, scope=Scope.ADMIN, reloads=True)
@@ -126,13 +126,13 @@ FEATURE: Final = Feature(
         ),
     ],
     pages=[
-        Page("GET", "/keys", SEE_RIGHTS, keys_page.show),
+        Page("GET", "/keys", SEE_RIGHTS, keys_page.show, Menu("Keys", 6)),
         Page("GET", "/keys/new", SEE_RIGHTS, keys_page.ask),
         Page("POST", "/keys/new", CHANGE_KEYS, keys_page.make),
         Page("GET", "/keys/{id}", SEE_RIGHTS, keys_page.one),
         Page("POST", "/keys/{id}/rotate", CHANGE_KEYS, keys_page.rotate),
         Page("POST", "/keys/{id}/revoke", CHANGE_KEYS, keys_page.revoke),
-        Page("GET", "/users", SEE_SERVER, users_page.show),
+        Page("GET", "/users", SEE_SERVER, users_page.show, Menu("Users", 7)),
         Page("GET", "/users/new", SEE_SERVER, users_page.ask),
         Page("POST", "/users/new", CHANGE_USERS, users_page.make),
         Page("GET", "/users/{id}", SEE_SERVER, users_page.one),

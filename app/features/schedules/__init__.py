@@ -16,7 +16,7 @@ from app.features.schedules.changes import Schedules
 from app.http.fields import CURSOR, PAGE_SIZE
 from app.http.route import Route
 from app.http.v0.dialect import V0
-from app.pages.frame import Page
+from app.pages.frame import Menu, Page
 from app.pages.permissions import SCHEDULE, SEE_SCHEDULES
 
 _v0 = partial(Route, dialect=V0, scope=Scope.ADMIN, parameters=[v0.NAME])
@@ -37,7 +37,7 @@ FEATURE: Final = Feature(
         _v0("POST", f"{_PATH}/run", v0.run, {200: v0.ScheduleRun}, refuses=_MADE),
     ],
     pages=[
-        Page("GET", "/schedules", SEE_SCHEDULES, page.show),
+        Page("GET", "/schedules", SEE_SCHEDULES, page.show, Menu("Schedules", 2, "s")),
         Page("GET", "/schedules-new", SCHEDULE, page.ask_new),
         Page("POST", "/schedules-new", SCHEDULE, page.make_new),
         Page("GET", "/schedules/{name}", SEE_SCHEDULES, page.one),

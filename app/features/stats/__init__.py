@@ -11,7 +11,7 @@ from app.features.stats import page, sweeps, v0
 from app.features.stats.overview import Overview
 from app.http.route import Route
 from app.http.v0.dialect import V0
-from app.pages.frame import Page
+from app.pages.frame import Menu, Page
 from app.pages.permissions import SEE
 
 _v0 = partial(Route, dialect=V0, scope=Scope.READ)
@@ -55,5 +55,5 @@ FEATURE: Final = Feature(
             verb="overview",
         ),
     ],
-    pages=[Page("GET", "/", SEE, page.show)],
+    pages=[Page("GET", "/", SEE, page.show, Menu("Home", 0, "h"))],
 )

@@ -14,7 +14,7 @@ from app.http.messages.dialect import MESSAGES
 from app.http.route import Route
 from app.http.v0.dialect import V0
 from app.kernel.topics.policy import AskedInFull
-from app.pages.frame import Page
+from app.pages.frame import Menu, Page
 from app.pages.permissions import CHANGE_JOBS, CONFIGURE, CONTROL, SEE
 
 _v0 = partial(Route, dialect=V0)
@@ -88,12 +88,12 @@ FEATURE: Final = Feature(
     ],
     pages=[
         Page("GET", "/find", SEE, list_page.find),
-        Page("GET", "/topics", SEE, list_page.show),
-        Page("GET", "/topics/{topic}", SEE, page.show),
+        Page("GET", "/topics", SEE, list_page.show, Menu("Topics", 1, "t")),
+        Page("GET", "/topics/{topic}", SEE, page.show, Menu("Overview", 0, logs=True)),
         Page("POST", "/topics/{topic}/release", CHANGE_JOBS, page.take_back),
         Page("POST", "/topics/{topic}/pause", CONTROL, page.pause),
         Page("POST", "/topics/{topic}/resume", CONTROL, page.resume),
-        Page("GET", "/topics/{topic}/config", SEE, config_page.show),
+        Page("GET", "/topics/{topic}/config", SEE, config_page.show, Menu("Config", 3, logs=True)),
         Page("POST", "/topics/{topic}/config", CONFIGURE, config_page.review),
         Page("POST", "/topics/{topic}/config/save", CONFIGURE, config_page.save),
         Page("GET", "/topics/{topic}/config/undo/{entry}", CONFIGURE, config_page.undo),

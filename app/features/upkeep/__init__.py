@@ -13,7 +13,7 @@ from app.features.upkeep.reapers import Reapers
 from app.http.messages.dialect import MESSAGES
 from app.http.route import Route
 from app.http.v0.dialect import V0
-from app.pages.frame import Page
+from app.pages.frame import Menu, Page
 from app.pages.permissions import REAP, SEE_SERVER
 
 _v0 = partial(Route, dialect=V0, scope=Scope.ADMIN, server=True)
@@ -71,7 +71,7 @@ def feature(all_sweeps: Sequence[Sweep]) -> Feature:
             ),
         ],
         pages=[
-            Page("GET", "/reapers", SEE_SERVER, page.show),
+            Page("GET", "/reapers", SEE_SERVER, page.show, Menu("Reapers", 4)),
             Page("GET", "/reapers/{name}", SEE_SERVER, page.earlier),
             Page("POST", "/reapers/{name}/run", REAP, page.run),
             Page("POST", "/reapers/delete/schedule", REAP, page.reschedule),

@@ -6,12 +6,12 @@ from typing import Final
 
 from app.features.feature import Feature
 from app.features.webhooks import page
-from app.pages.frame import Page
+from app.pages.frame import Menu, Page
 from app.pages.permissions import SEE_SERVER
 
 FEATURE: Final = Feature(
     "webhooks",
     pages=[
-        Page("GET", "/webhooks", SEE_SERVER, page.show),
+        Page("GET", "/webhooks", SEE_SERVER, page.show, Menu("Webhooks", 5)),
     ],
 )
