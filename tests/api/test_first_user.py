@@ -6,7 +6,6 @@ import asyncio
 import re
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -28,7 +27,10 @@ from tests.api.scopes import OF_TOKENS
 if TYPE_CHECKING:
     from tests.conftest import Running
 
-MANUAL = Path(__file__).parents[2] / "docs/keys.md"
+# Written by hand: a route that is declared open by mistake is not among them.
+TO_ALL = {
+    ("GET", path) for path in ("/healthz", "/v0/health", "/readyz", "/v0/ready", "/api/version", "/api/auth/status")
+} | {("POST", "/api/auth/login")}
 EXAMPLES = {"topic": "mail", "id": str(uuid.UUID(int=7)), "grant_id": str(uuid.UUID(int=7)), "wid": f"wid_{'A' * 22}"}
 METHODS = {"get", "put", "post", "delete", "patch"}
 
@@ -153,8 +155,7 @@ async def test_no_route_answers_without_sign_in_once_there_is_a_user_or_a_key(se
                 assert 401 not in answers or path == "/api/auth/login", (method, path)
             else:
                 assert set(answers) == {401}, (method, path)
-        rows = re.findall(r"^\| `(\w+) (/\S+)` \| none \|", MANUAL.read_text(), re.MULTILINE)
-        assert opened | {("GET", "/openapi.json")} == set(rows)
+        assert opened == TO_ALL
         assert len(found) > len(opened) + 40
         # What is not described: pages, other ways to write a path, and other methods.
         (pages,) = [route for route in service.app.routes if isinstance(route, Mount) and route.path == "/admin"]

@@ -51,7 +51,7 @@ async def _pages(db: Session, policy: Policy) -> dict[str, int]:
         "promote": (topic.name, topic.id, topic.sequence, N),
         "freed_topics": (0, 100),
         "group_topics": (100,),
-        "claim": (topic.name, N, [""], [0], [0], [0], *slots, True, 3, False, [1], [1], [N], [], 1 << 26),
+        "claim": (topic.name, [""], [0], [0], [0], [], [1], [N], *slots, 3, False, 1 << 26),
     }
     found = {}
     for name, arguments in given.items():

@@ -86,14 +86,9 @@ async def test_a_claim_does_not_meet_jobs_whose_time_is_yet_to_come(new_database
                 plan = await plans.explain(
                     db,
                     statements.named("claim"),
-                    topic.name,
-                    N,
-                    [""],
-                    [0],
-                    [0],
-                    [0],
+                    *(topic.name, [""], [0], [0], [0], [], [1], [N]),
                     *slots,
-                    *(True, 3, False, [1], [1], [N], [], 1 << 26),
+                    *(3, False, 1 << 26),
                 )
             return plan.met(), pages(plan)
 
