@@ -53,7 +53,7 @@ class Link(msgspec.Struct, frozen=True):
 def side(request: Request) -> list[Link]:
     """The links of the sidebar that the visitor may see."""
     path, found = request.url.path, []
-    for page, menu in _linked(request, of_topics=False):
+    for page, menu in _pages_with_link(request, of_topics=False):
         href = f"/admin{page.path}"
         if allows(request, page.needs):
             here = path == href or (page.path != "/" and path.startswith(href))
@@ -66,7 +66,7 @@ def tabs(request: Request, topic: str, *, is_log: bool = False, failed: TopicLev
     the number of failed jobs at their page."""
     path, base = request.url.path, f"/admin/topics/{topic}"
     found = []
-    for page, menu in _linked(request, of_topics=True):
+    for page, menu in _pages_with_link(request, of_topics=True):
         href = f"/admin{page.path}".replace("{topic}", topic)
         if allows(request, page.needs, topic) and (menu.logs or not is_log):
             here = _below(path, href, leaf=href == base)
@@ -74,8 +74,8 @@ def tabs(request: Request, topic: str, *, is_log: bool = False, failed: TopicLev
     return found if len(found) > 1 else []
 
 
-def _linked(request: Request, *, of_topics: bool) -> Iterator[tuple[Page, Menu]]:
-    """Pages with a link, in the order of the links: app/pages/mount.py has put them into the application's state."""
+def _pages_with_link(request: Request, *, of_topics: bool) -> Iterator[tuple[Page, Menu]]:
+    """In the order of the links: app/pages/mount.py has put them into the application's state."""
     pages: Sequence[Page] = request.app.state.linked
     return ((page, page.menu) for page in pages if page.menu and ("{topic}" in page.path) is of_topics)
 
