@@ -173,7 +173,7 @@ BEGIN
                     b.delays, b.runs, b.ttls, b.limits, b.types, b.keys, t.ttl_ms, t.ends, t.max_deliveries,
                     CASE WHEN num_nonnulls(VARIADIC b.grps) > 0 THEN b.grps ELSE '{}' END) e;
             END IF;
-            IF num_nonnulls(VARIADIC b.hooks) > 0 THEN  -- as app/kernel/enqueue/sql/hook.sql
+            IF num_nonnulls(VARIADIC b.hooks) > 0 THEN  -- as `hook` in app/kernel/enqueue
                 UPDATE holdfast.jobs j SET webhook = h.url
                 FROM (SELECT DISTINCT ON (u.seq) u.seq, u.url
                       FROM unnest(placed.seqs, b.hooks, placed.duplicate) WITH ORDINALITY
@@ -230,7 +230,7 @@ BEGIN
             WHERE k.topic = g.topic AND k.tenant = l.tenant AND k.priority = l.priority
         );
         IF bounded THEN
-            -- As app/kernel/enqueue/sql/lock_depth.sql: who adds to this topic waits for the end of this transaction, and of
+            -- As `lock_depth` in app/kernel/enqueue: who adds to this topic waits for the end of this transaction, and of
             -- rows that look at nobody else's, not until now.
             PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.depth ' || t.id, 0));
             SELECT sum(y.ready + y.scheduled + y.blocked + y.leased) AS jobs, sum(y.bytes) AS bytes
