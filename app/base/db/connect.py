@@ -112,7 +112,7 @@ def place_of(url: str) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """What an error says, in one line."""
+    """An error's message, in one line."""
     if isinstance(error, TimeoutError):
         return f"no answer within {CONNECT_SECONDS:.0f} s"
     if isinstance(error, OSError) and error.errno is not None:

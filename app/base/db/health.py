@@ -41,7 +41,7 @@ Sample = tuple[Family, Labels, float]
 
 
 class HolderKind(StrEnum):
-    """What holds the horizon."""
+    """The kinds of things that hold back the horizon."""
 
     SESSION = "session"
     SLOT = "replication_slot"
@@ -124,7 +124,7 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class HorizonFacts(msgspec.Struct, frozen=True):
-    """What the statement answers; `at` in ms since 1970."""
+    """The facts of one read; `at` in ms since 1970."""
 
     at: int
     role: str
@@ -162,7 +162,7 @@ async def read_horizon(db: Pool | asyncpg.Connection[asyncpg.Record]) -> Horizon
 
 
 def judge(found: HorizonFacts) -> Horizon:
-    """What the facts mean."""
+    """The level, the verdict in words, and the holders with advice, from the facts of one read."""
     holders = [_with_advice(holder) for holder in found.holders]
     first = holders[0] if holders else None
     tables = [msgspec.structs.replace(table, kept_rows=_kept_rows(table, first)) for table in found.tables]
@@ -181,7 +181,7 @@ def judge(found: HorizonFacts) -> Horizon:
 
 
 def advise(holder: HorizonHolder) -> tuple[str, str | None]:
-    """What ends this holder, in words and as SQL."""
+    """How to end this holder: advice in words, and a command in SQL."""
     match holder.kind:
         case HolderKind.SESSION:
             return _advise_session(holder)

@@ -109,7 +109,7 @@ class CountedPool(Pool):
             return await connection.fetchval(query, *args, **options)
 
     def levels(self) -> Iterable[tuple[Family, Labels, float]]:
-        """What a scrape shows of the pool's connections."""
+        """The figures of the pool's connections, for metrics."""
         size, idle = self.get_size(), self.get_idle_size()
         yield catalogue.POOL_CONNECTIONS, (self.name, "idle"), idle
         yield catalogue.POOL_CONNECTIONS, (self.name, "busy"), size - idle

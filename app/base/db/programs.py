@@ -135,7 +135,7 @@ def dies_with_parent() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Postmaster:
-    """What a live server says of itself."""
+    """A live server, as its postmaster.pid describes it."""
 
     pid: int
     port: int

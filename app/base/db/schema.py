@@ -244,7 +244,7 @@ def _dangers(found: DatabaseFacts) -> Iterator[str]:
 
 
 async def index_faults(connection: asyncpg.Connection[asyncpg.Record]) -> list[str]:
-    """What is wrong with the indexes of the current schema, and what to do about it, one sentence each."""
+    """Faults of the current schema's indexes, each with what to do about it, one sentence each."""
     rows = await connection.fetch(_INDEXES)
     there = {row["name"] for row in rows if row["is_unique"]}
     broken = sorted(row["name"] for row in rows if not row["works"])
