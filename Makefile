@@ -5,7 +5,7 @@ COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-header --
 
 .DEFAULT_GOAL := help
 # What these run is in .venv, which they make first: in a fresh clone each works by itself.
-IN_VENV := format pins audit sbom schema openapi examples exchanges durations wheel bench figures docs docs-serve house reference dashboards scenarios chaos chaos-short mutants fuzz workers image-steps pgbouncer pictures pages failover herd soak spark-zip spark-bench
+IN_VENV := format pins audit sbom schema openapi examples exchanges wheel bench figures docs docs-serve house reference dashboards scenarios chaos chaos-short mutants fuzz workers image-steps pgbouncer pictures pages failover herd soak spark-zip spark-bench
 .PHONY: help installed run test check $(IN_VENV)
 $(IN_VENV): | installed
 
@@ -18,7 +18,7 @@ installed:
 run: ## start the service, as ./run does
 	./run
 
-test: ## every test, as ./test does
+test: ## the tests of every change, as ./test does; ./test all runs the slow ones, too
 	./test
 
 check: ## lint, format, types, import rules, pins, bandit
@@ -66,9 +66,6 @@ docs-serve: ## show the manual as a site while you write, on port 8000
 
 examples: ## take the examples of app/http/examples.json anew from a run of docs/v0.md
 	HOLDFAST_TEST_WRITE_EXAMPLES=1 $(PYTHON) -m pytest -q tests/test_manual.py
-
-durations: ## run every suite, and write tests/durations.txt: the seconds of each test
-	./test --durations
 
 exchanges: ## record anew what every route answers, into tests/exchanges
 	HOLDFAST_TEST_WRITE_EXCHANGES=1 $(PYTHON) -m pytest -q tests/api/test_exchanges.py

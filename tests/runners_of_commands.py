@@ -183,7 +183,6 @@ NOT_RUN: Final = {
     "CONTRIBUTING.md $ ./test bench": "a suite of ./test, beside these tests",
     "* $ make format": "changes the files of whoever runs it; ./test checks compares",
     "* $ make docs-serve": "serves until it is stopped what `make docs` builds",
-    "* $ make durations": "runs every suite, as ./test does",
     "* $ make house": "counts, for somebody to read; there is nothing that it must say",
     "* $ make pins": "asks a package index for the newest versions, and changes files",
     "* $ make sbom": "takes both cores for a quarter of a minute, longer than what it shows is worth in each ./test",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import durations, run_suites
+from tests import run_suites
 from tests.run_suites import MINUTES, SUITES, Outcome
 
 PASSES = [sys.executable, "-c", ""]
@@ -21,45 +21,40 @@ def test_every_suite_says_how_long_it_should_take() -> None:
 
 def test_time_never_fails_a_run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(run_suites, "SUITES", {"checks": [PASSES]})
-    monkeypatch.setattr(run_suites, "MINUTES", {"checks": 0.000_001})
-    assert run_suites.main([]) == 0
+    monkeypatch.setattr(run_suites, "MINUTES", {"checks": (0.000_001, 1)})
+    assert run_suites.main(["checks"]) == 0
     assert "passed, late" in capfd.readouterr().out
 
 
 def test_a_suite_in_time_is_not_called_late() -> None:
-    assert Outcome("checks", 0, 1).verdict == "passed"
-    assert Outcome("checks", 1, 1).verdict == "failed"
+    assert Outcome("checks", 0, 1, 0.6).verdict == "passed"
+    assert Outcome("checks", 1, 1, 0.6).verdict == "failed"
 
 
 def test_a_failure_is_one_also_when_a_later_command_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     fails = [sys.executable, "-c", "raise SystemExit(3)"]
     monkeypatch.setattr(run_suites, "SUITES", {"checks": [fails, PASSES]})
-    assert run_suites.main([]) == 1
+    assert run_suites.main(["checks"]) == 1
 
 
 def test_what_follows_the_dashes_goes_to_pytest_only(capfd: pytest.CaptureFixture[str]) -> None:
     show = "import sys; print(sys.argv[1:])"
     commands = [[sys.executable, "-c", show, "pytest"], [sys.executable, "-c", show, "mypy"]]
-    run_suites.run_suite("tests", commands, more=["-k", "claim"])
+    run_suites.run_suite("tests", commands, 1, more=["-k", "claim"])
     printed = capfd.readouterr().out
     assert "['pytest', '-k', 'claim']" in printed
     assert "['mypy']" in printed
 
 
-def test_durations_are_summed_by_test_and_sorted_by_file(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ours = tmp_path / "test_two.py"
-    ours.write_text("import pytest\n@pytest.mark.parametrize('n', [1, 2])\ndef test_n(n): pass\ndef test_a(): pass\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(ours)]
-    monkeypatch.setattr(run_suites, "SUITES", {"tests": [command]})
-    monkeypatch.setattr(run_suites, "REPORTS", tmp_path / "junit")
-    monkeypatch.setattr(durations, "FILE", tmp_path / "durations.txt")
-    assert run_suites.main(["--durations"]) == 0
-    lines = [line.split() for line in durations.FILE.read_text().splitlines()]
-    assert [test for _, test in lines] == ["test_two.py::test_a", "test_two.py::test_n"]
-    assert all(0 <= float(spent) < 60 for spent, _ in lines)
-    assert "durations.txt: 2 tests" in capsys.readouterr().out
+def test_the_slow_tests_are_left_to_all(capsys: pytest.CaptureFixture[str]) -> None:
+    run_suites.main(["--list"])
+    quick = capsys.readouterr().out
+    run_suites.main(["all", "--list"])
+    everything = capsys.readouterr().out
+    assert quick.count("and not slow") == 3
+    assert "slow" not in everything
+    assert "HOLDFAST_TEST_PGBOUNCER" not in quick
+    assert "HOLDFAST_TEST_PGBOUNCER" in everything
 
 
 def test_an_unknown_suite_is_named(capsys: pytest.CaptureFixture[str]) -> None:
