@@ -83,7 +83,7 @@ figures: ## write docs/benchmarks.md's tables and pictures anew from docs/benchm
 chaos: ## faults of nineteen kinds beside traffic whose history is checked, for MINUTES=30; SEED= of an earlier run
 	$(PYTHON) -m tools.chaos --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED))
 
-chaos-short: ## the same for two minutes, as ./test has it
+chaos-short: ## the same for two minutes, as ./test all has it
 	$(PYTHON) -m pytest -s tests/tools/test_chaos_short.py
 
 soak: ## hours of traffic with few faults, HOURS=6: what grows in memory, connections, tables and log; a report in var/soak; SEED= of an earlier run

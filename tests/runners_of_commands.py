@@ -116,7 +116,7 @@ ALIKE: Final = {
         "fewer jobs",
     ),
     "* $ make wheel": (f"{_WHEEL}test_the_wheel_has_the_package_and_its_types", "into another folder"),
-    "* $ make mutants": ("tests/tools/test_chaos_mutants.py::test_three_of_today_are_caught", "three a day"),
+    "* $ make mutants": ("tests/tools/test_chaos_mutants.py::test_those_of_today_are_caught", "one a day"),
     "* $ MINUTES=60 make fuzz": ("tests/tools/test_fuzz_targets.py::test_any_bytes_are_read_or_refused", "for seconds"),
     "* $ make chaos*": ("tests/tools/test_chaos_short.py::test_nothing_promised_is_lost_in_faults", "for less time"),
     "* $ make scenarios": (

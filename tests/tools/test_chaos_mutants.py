@@ -1,4 +1,4 @@
-"""Mutants are caught: three of them here, each day another three; all of them by `make mutants`."""
+"""Mutants are caught: one in `./test`, each day another, three in `./test all`; all of them by `make mutants`."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ def test_each_applies_to_the_tree_and_its_quick_check_is_there(mutant: Mutant) -
 
 
 @pytest.mark.timeout(900)
-def test_three_of_today_are_caught(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("count", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_those_of_today_are_caught(count: int, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print()
-        assert table.all_caught([(one, one.checks[0]) for one in trials.of_day(int(time.time() // DAY))])
+        assert table.all_caught([(one, one.checks[0]) for one in trials.of_day(int(time.time() // DAY), count)])
 
 
-def test_each_has_its_day() -> None:
-    days = [trials.of_day(day) for day in range(len(MUTANTS))]
+@pytest.mark.parametrize("count", [1, 3])
+def test_each_has_its_day(count: int) -> None:
+    days = [trials.of_day(day, count) for day in range(len(MUTANTS))]
     assert {mutant.name for day in days for mutant in day} == {mutant.name for mutant in MUTANTS}
-    assert all(len({mutant.name for mutant in day}) == 3 for day in days)
+    assert all(len({mutant.name for mutant in day}) == count for day in days)
 
 
 FAILED = "tests/test_it.py:3: in test_it\n    assert kept, 'a job is gone'\nE   AssertionError: %s\n"

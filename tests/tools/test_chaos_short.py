@@ -17,7 +17,7 @@ from tools.chaos.run import Options, run
 SECONDS: Final = 75.0
 DOUBTS: Final = 200  # a run with few of them proves little
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.slow]
 
 
 @pytest.mark.timeout(480)

@@ -93,7 +93,7 @@ def every() -> list[Mutant]:
     return [read(patch) for patch in sorted(PATCHES.glob("*.patch"))]
 
 
-def of_day(day: int, count: int = 3) -> list[Mutant]:
+def of_day(day: int, count: int) -> list[Mutant]:
     """Those whose turn it is: `count` a day, and all of them in turn."""
     mutants = every()
     return [mutants[(day * count + i) % len(mutants)] for i in range(count)]
