@@ -112,14 +112,14 @@ image-steps: ## run the Dockerfile's lines in a clean folder, with the packages 
 	HOLDFAST_TEST_IMAGE=1 $(PYTHON) -m pytest -s tests/test_image.py
 
 pictures: ## write docs/pictures anew: admin pages for README.md
-	$(PYTHON) -m tests.admin.pictures
+	$(PYTHON) -m tools.pages.pictures
 
 scenarios: ## nine scenarios of trouble under load, by name, and how much of the rate is there again; takes seven minutes
 	$(PYTHON) -m tools.bench.scenarios --json docs/benchmarks/scenarios.json
 	$(MAKE) figures
 
 pages: ## measure the admin pages beside ten million jobs; takes some minutes, and some GB meanwhile
-	$(PYTHON) -m tests.admin.depth
+	$(PYTHON) -m tools.pages.depth
 
 spark-zip: ## write holdfast-spark.zip: what spark-submit --py-files takes
 	$(PYTHON) -c 'from pathlib import Path; from spark.session import zipped; print(zipped(Path(".")))'

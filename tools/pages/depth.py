@@ -1,4 +1,4 @@
-"""A queue with many jobs, and how long pages take that look at it: python -m tests.admin.depth, or make pages.
+"""A queue with many jobs, and how long pages take that look at it: python -m tools.pages.depth, or make pages.
 
 Every page is asked for one at a time, on an embedded PostgreSQL with fsync on. The first time counts too:
 what a page keeps is no help to who opens it first.
@@ -194,7 +194,7 @@ async def _measure(jobs: int) -> int:
 
 def main(argv: Sequence[str]) -> int:
     """The exit code: 1 if a page was too slow."""
-    parser = argparse.ArgumentParser(prog="python -m tests.admin.depth", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m tools.pages.depth", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--jobs", type=int, default=JOBS, help="how many (%(default)s)")
     return min(asyncio.run(_measure(parser.parse_args(argv).jobs)), 1)
 

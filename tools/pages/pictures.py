@@ -13,9 +13,9 @@ from playwright.async_api import async_playwright
 
 from app.base.db.pool import Pools
 from tests.admin.browser import ROOT, Hand, Tab, chromium, visitor
-from tests.admin.depth import service_of_its_own
 from tests.api import minutes
 from tests.api.dialect import Topic
+from tools.pages.depth import service_of_its_own
 
 FOLDER: Final = ROOT / "docs/pictures"
 WIDTH, HEIGHT = 1280, 800

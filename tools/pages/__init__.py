@@ -1,0 +1,1 @@
+"""The admin pages, measured beside many jobs, and their pictures for README.md."""
