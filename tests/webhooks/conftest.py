@@ -49,3 +49,9 @@ async def queue(http: httpx.AsyncClient, topic: str) -> Topic:
     made = Topic(http, topic)
     await made.put()
     return made
+
+
+async def complete_next(queue: Topic) -> None:
+    """Take the next job of a queue and ack it."""
+    job = await queue.take()
+    await queue.ack("n", [job["$seq"]])

@@ -35,21 +35,34 @@ async def told(db: Session, policy: Policy) -> list[int]:
     return sorted(row["seq"] for row in rows)
 
 
-async def acked(machine: Machine, policy: Policy) -> list[str]:
-    """The statements that complete three jobs."""
+async def no_endings(db: Session) -> bool:
+    return await db.fetch("SELECT * FROM holdfast.endings") == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "statement", "ends"),
+    [
+        ({}, "ack", []),
+        ({"replayable": True}, "ack_and_record", []),
+        ({"webhook": Webhook(url=URL)}, "ack_and_record", [1, 2, 3]),
+    ],
+)
+async def test_one_statement_acks_and_writes_an_ending_only_where_a_webhook_is(
+    machine: Machine,
+    topic: str,
+    make_queue: Callable[..., Awaitable[Policy]],
+    rivals: Rivals,
+    *,
+    settings: dict[str, object],
+    statement: str,
+    ends: list[int],
+) -> None:
+    policy = await make_queue(topic, **settings)
     await machine.enqueue(policy, 3)
     jobs = await machine.claim(policy, 3)
     assert await machine.engine.settlements.ack(policy, [held(job) for job in jobs]) == {0, 1, 2}
-    return [name for name, _ in machine.log.sent if name.startswith("ack")]
-
-
-@pytest.mark.parametrize("replayable", [False, True])
-async def test_an_ack_writes_no_ending_on_a_topic_that_has_no_webhook(
-    machine: Machine, topic: str, make_queue: Callable[..., Awaitable[Policy]], *, replayable: bool
-) -> None:
-    assert await acked(machine, await make_queue(topic, replayable=replayable)) == [
-        "ack_and_record" if replayable else "ack"
-    ]
+    assert [name for name, _ in machine.log.sent if name.startswith("ack")] == [statement]
+    assert await told(rivals.one, policy) == ends
 
 
 @pytest.mark.parametrize("name", ["ack", "nack", "claim", "enqueue", "enqueue_keyed"])
@@ -57,14 +70,6 @@ def test_what_every_topic_pays_for_knows_nothing_of_endings(name: str) -> None:
     body = statements.named(name).body
     assert "endings" not in body
     assert "about" not in body
-
-
-async def test_one_statement_acks_what_the_topics_webhook_is_told_of(
-    machine: Machine, topic: str, make_queue: Callable[..., Awaitable[Policy]], rivals: Rivals
-) -> None:
-    policy = await make_queue(topic, webhook=Webhook(url=URL))
-    assert await acked(machine, policy) == ["ack_and_record"]
-    assert await told(rivals.one, policy) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("archived", [False, True])
@@ -89,6 +94,7 @@ async def test_jobs_with_and_without_are_acked_together_though_they_meet_a_heart
         assert (await events(rivals.one, queue, seq)).count("acked") == 1
     kept = "SELECT count(*) FROM holdfast.archive WHERE topic = $1"
     assert await rivals.observer.fetchval(kept, queue.topic.name) == (4 if archived else 0)
+    assert await no_endings(rivals.observer)
 
 
 async def test_who_completes_in_a_transaction_tells_with_its_commit(queue: Policy, rivals: Rivals) -> None:
@@ -102,7 +108,4 @@ async def test_who_completes_in_a_transaction_tells_with_its_commit(queue: Polic
         assert await told(rivals.observer, queue) == []
         await getattr(transaction, outcome)()
     assert await told(rivals.observer, queue) == [seqs[1]]
-
-
-async def test_no_ending_stays(rivals: Rivals) -> None:
-    assert await rivals.one.fetchval("SELECT count(*) FROM holdfast.endings") == 0
+    assert await no_endings(rivals.observer)

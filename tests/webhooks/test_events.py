@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from tests.api.dialect import JSON, Topic, accepted, eventually, refused
+from tests.webhooks.conftest import complete_next
 from tests.webhooks.receiver import SECRET, Receiver
 
 OWN = "a secret of the topic's own"
@@ -15,12 +16,10 @@ OWN = "a secret of the topic's own"
 
 async def test_a_topics_webhook_is_told_of_a_job_that_is_completed(queue: Topic, receiver: Receiver) -> None:
     await queue.put(webhook={"url": receiver.url("/a?b=c"), "secret": OWN})
-    text = (
-        '{"records": [{"data": 1, "tag": "t", "meta": {"n": 1e999999, "who": "\u00e9"}}]}'  # no jsonb has that number
-    )
+    # No jsonb has that number.
+    text = '{"records": [{"data": 1, "tag": "t", "meta": {"n": 1e999999, "who": "\u00e9"}}]}'
     [seq] = accepted(await queue.http.post(queue.path, content=text.encode(), headers=JSON))["seqs"]
-    job = await queue.take()
-    await queue.ack("n", [seq])
+    await complete_next(queue)
 
     [told] = await receiver.get()
     assert told.path == "/a?b=c"
@@ -28,30 +27,29 @@ async def test_a_topics_webhook_is_told_of_a_job_that_is_completed(queue: Topic,
     assert body.pop("at").endswith("Z")
     assert body.pop("id")
     assert body.pop("meta")["who"] == "\u00e9"
-    assert body == {"event": "completed", "topic": queue.name, "seq": seq, "deliveries": job["deliveries"], "tag": "t"}
+    assert body == {"event": "completed", "topic": queue.name, "seq": seq, "deliveries": 1, "tag": "t"}
     assert told.headers["content-type"] == "application/json"
     assert told.is_signed_with(OWN.encode())
     assert not told.is_signed_with(SECRET.encode())
 
 
-async def test_it_is_told_of_a_job_that_fails_and_of_one_that_is_a_dead_letter(
-    queue: Topic, receiver: Receiver
-) -> None:
-    hook = {"url": receiver.url()}
-    await queue.put(webhook=hook, max_deliveries=1, on_exhausted="fail")
-    await queue.add(1)
-    await queue.take()
-    await queue.nack("n", [1], errors=["no luck"])
-    [failed] = await receiver.get()
-    assert (failed.body["event"], failed.body["seq"], failed.body["error"]) == ("failed", 1, "no luck")
-    assert failed.is_signed_with(SECRET.encode()), "the service's, as the topic has none"
+async def test_it_is_told_of_jobs_that_fail_and_of_dead_letters(queue: Topic, receiver: Receiver) -> None:
+    async def ended(verb: str, error: str, **settings: object) -> dict[str, object]:
+        """What is told of a job that ends by this verb."""
+        await queue.put(webhook={"url": receiver.url()}, max_deliveries=1, **settings)
+        await queue.add(1)
+        job = await queue.take()
+        await queue.post(verb, node="n", seqs=[job["$seq"]], errors=[error])
+        told = (await receiver.get(job["$seq"]))[-1]
+        assert told.is_signed_with(SECRET.encode()), "the service's, as the topic has none"
+        return {name: told.body[name] for name in ("event", "topic", "seq", "error")}
 
-    await queue.put(webhook=hook, max_deliveries=1, dead_letter=f"{queue.name}.dead")
-    await queue.add(1)
-    await queue.take()
-    await queue.fail("n", [2], errors=["worse"])
-    dead = (await receiver.get(2))[1].body
-    assert (dead["event"], dead["topic"], dead["seq"], dead["error"]) == ("dead_lettered", queue.name, 2, "worse")
+    failed = await ended("nack", "no luck", on_exhausted="fail")
+    assert failed == {"event": "failed", "topic": queue.name, "seq": 1, "error": "no luck"}
+    dead = await ended("fail", "worse", dead_letter=f"{queue.name}.dead")
+    assert dead == {"event": "dead_lettered", "topic": queue.name, "seq": 2, "error": "worse"}
+    await Topic(queue.http, f"{queue.name}.log").put(type="log")
+    assert (await ended("nack", "to a log", dead_letter=f"{queue.name}.log"))["event"] == "dead_lettered"
 
 
 async def test_it_is_told_of_a_job_whose_last_lease_ends_in_silence(queue: Topic, receiver: Receiver) -> None:
@@ -67,21 +65,10 @@ async def test_it_is_told_of_a_job_whose_last_lease_ends_in_silence(queue: Topic
     assert receiver.requests[0].body["event"] == "failed"
 
 
-async def test_dead_letters_that_become_records_of_a_log_are_told_of(queue: Topic, receiver: Receiver) -> None:
-    await Topic(queue.http, f"{queue.name}.log").put(type="log")
-    await queue.put(webhook={"url": receiver.url()}, max_deliveries=1, dead_letter=f"{queue.name}.log")
-    await queue.add(1)
-    await queue.take()
-    await queue.nack("n", [1])
-    [told] = await receiver.get()
-    assert told.body["event"] == "dead_lettered"
-
-
 async def test_only_events_that_are_asked_for_are_told(queue: Topic, receiver: Receiver) -> None:
     await queue.put(webhook={"url": receiver.url(), "on": ["failed"]}, on_exhausted="fail", replayable=True)
     await queue.add(2)
-    await queue.take()
-    await queue.ack("n", [1])
+    await complete_next(queue)
     await queue.take()
     await queue.fail("n", [2])
     [told] = await receiver.get()
@@ -95,22 +82,14 @@ async def test_a_records_own_webhook_is_told_in_place_of_the_topics(
     await queue.put(webhook={"url": receiver.url("/topic"), "on": ["completed"], "secret": OWN}, **settings)
     await queue.append({"data": 1, "webhook": receiver.url("/one")}, {"data": 2}, {"data": 3, "key": "k"})
     await queue.append({"data": 4, "key": "k", "webhook": receiver.url("/keyed")})
-    for _ in range(3):
-        job = await queue.take()
-        await queue.ack("n", [job["$seq"]])
-    told = {request.path: request for request in await receiver.get(3)}
-    assert {path: one.body["seq"] for path, one in told.items()} == {"/one": 1, "/topic": 2, "/keyed": 3}
+    for url in (receiver.url("/first"), receiver.url("/second")):
+        await queue.append({"data": 5, "dedupe_id": "d", "webhook": url})
+    for _ in range(4):
+        await complete_next(queue)
+    told = {request.path: request for request in await receiver.get(4)}
+    seqs = {path: one.body["seq"] for path, one in told.items()}
+    assert seqs == {"/one": 1, "/topic": 2, "/keyed": 3, "/first": 4}, "a duplicate does not change who is told"
     assert all(one.is_signed_with(OWN.encode()) for one in told.values())
-
-
-async def test_a_duplicate_does_not_change_who_is_told(queue: Topic, receiver: Receiver) -> None:
-    first, second = receiver.url("/first"), receiver.url("/second")
-    for url in (first, second):
-        await queue.append({"data": 1, "dedupe_id": "d", "webhook": url})
-    await queue.take()
-    await queue.ack("n", [1])
-    [told] = await receiver.get()
-    assert told.path == "/first"
 
 
 async def test_a_dead_letter_keeps_its_webhook_for_when_it_is_requeued(queue: Topic, receiver: Receiver) -> None:
@@ -123,8 +102,7 @@ async def test_a_dead_letter_keeps_its_webhook_for_when_it_is_requeued(queue: To
     assert [one.body["event"] for one in await receiver.get(2)] == ["dead_lettered"] * 2
     assert (await queue.http.post(f"{dead.path}/requeue", json={"seqs": [1]})).status_code == 202
     await queue.take()
-    await dead.take()
-    await dead.ack("n", [2])
+    await complete_next(dead)
     await queue.ack("n", [1])
     told = (await receiver.get(3))[2]
     assert (told.path, told.body["event"], told.body["topic"]) == ("/hook", "completed", queue.name)
@@ -151,15 +129,12 @@ async def test_the_messages_dialect_has_both(http: httpx.AsyncClient, topic: str
     assert all(one.is_signed_with(b"thirty bytes or somewhat less.") for one in told)
 
 
-async def test_what_is_deleted_is_not_told_of(queue: Topic, receiver: Receiver) -> None:
+async def test_jobs_that_are_deleted_are_not_told_of(queue: Topic, receiver: Receiver) -> None:
     await queue.put(webhook={"url": receiver.url()})
     await queue.append({"data": 1}, {"data": 2, "webhook": receiver.url()}, {"data": 3})
     accepted(await queue.http.post(f"{queue.path}/delete", json={"before_seq": 3}))
-    job = await queue.take()
-    assert job["$seq"] == 3
-    await queue.ack("n", [3])
-    await receiver.get()
-    assert [one.body["seq"] for one in receiver.requests] == [3]
+    await complete_next(queue)
+    assert [one.body["seq"] for one in await receiver.get()] == [3]
 
 
 async def test_a_job_that_is_cancelled_is_not_told_of_unless_its_holder_completes_it(
@@ -167,33 +142,30 @@ async def test_a_job_that_is_cancelled_is_not_told_of_unless_its_holder_complete
 ) -> None:
     await queue.put(webhook={"url": receiver.url()}, on_exhausted="fail")
     await queue.add(3)
-    jobs = (await queue.claim(max=2))["claimed"]
-    assert [job["$seq"] for job in jobs] == [1, 2]
+    assert [job["$seq"] for job in (await queue.claim(max=2))["claimed"]] == [1, 2]
     accepted(await queue.http.post(f"{queue.path}/cancel", json={"seqs": [1, 2, 3]}))
     await queue.fail("n", [1])
     await queue.ack("n", [2])
     [told] = await receiver.get()
     assert (told.body["event"], told.body["seq"]) == ("completed", 2)
     await queue.add(1)
-    await queue.take()
-    await queue.ack("n", [4])
+    await complete_next(queue)
     assert [one.body["seq"] for one in await receiver.get(2)] == [2, 4]
 
 
-@pytest.mark.parametrize("hook", ["the topic's", "its own"])
-async def test_a_job_that_hands_in_a_result_is_told_of_once(queue: Topic, receiver: Receiver, hook: str) -> None:
-    await queue.put(**({"webhook": {"url": receiver.url()}} if hook == "the topic's" else {}))
-    await queue.append({"data": 1} if hook == "the topic's" else {"data": 1, "webhook": receiver.url()})
+@pytest.mark.parametrize("of_topic", [True, False])
+async def test_a_job_that_hands_in_a_result_is_told_of_once(queue: Topic, receiver: Receiver, of_topic: bool) -> None:
+    hook = {"url": receiver.url()}
+    await queue.put(**({"webhook": hook} if of_topic else {}))
+    await queue.append({"data": 1} if of_topic else {"data": 1, "webhook": receiver.url()})
     job = await queue.take()
     for _ in range(2):
         await queue.ack("n", [1], lease_ids=[job["lease_id"]], results=[{"a": 1}])
-    [told] = await receiver.get()
-    assert (told.body["event"], told.body["seq"]) == ("completed", 1)
-    assert "result" not in told.body, "who may see it asks for it"
     await queue.append({"data": 2, "webhook": receiver.url()})
-    await queue.take()
-    await queue.ack("n", [2])
-    assert [one.body["seq"] for one in await receiver.get(2)] == [1, 2]
+    await complete_next(queue)
+    told = await receiver.get(2)
+    assert sorted((one.body["event"], one.body["seq"]) for one in told) == [("completed", 1), ("completed", 2)]
+    assert not any("result" in one.body for one in told), "who may see it asks for it"
 
 
 async def test_a_job_of_a_schedule_has_the_webhook_of_its_record(queue: Topic, receiver: Receiver) -> None:
@@ -201,8 +173,7 @@ async def test_a_job_of_a_schedule_has_the_webhook_of_its_record(queue: Topic, r
     record = {"data": 1, "webhook": receiver.url()}
     accepted(await queue.http.put(path, json={"topic": queue.name, "cron": "0 0 1 1 *", "record": record}))
     accepted(await queue.http.post(f"{path}/run"))
-    await queue.take()
-    await queue.ack("n", [1])
+    await complete_next(queue)
     [told] = await receiver.get()
     assert (told.path, told.body["event"]) == ("/hook", "completed")
 

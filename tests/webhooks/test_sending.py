@@ -7,7 +7,6 @@ import ipaddress
 import re
 import socket
 import ssl
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from app.features.webhooks.sender import Places
 from tests.api.dialect import Topic, accepted, eventually
 from tests.api.keyring import Services
 from tests.api.process import Process
+from tests.webhooks.conftest import complete_next
 from tests.webhooks.receiver import OK, SECRET, Receiver
 
 if TYPE_CHECKING:
@@ -42,36 +42,30 @@ async def ended(services: Services, url: str, state: str = "failed") -> str:
     return error
 
 
-async def counted(queue: Topic, outcome: str) -> float:
-    """How many requests ended so."""
-    text = (await queue.http.get("/metrics")).text
-    [value] = re.findall(rf'^holdfast_webhooks_total{{outcome="{outcome}"}} (\S+)$', text, re.MULTILINE)
-    return float(value)
-
-
 async def complete(queue: Topic, url: str) -> None:
+    """A job that this URL is told of."""
     await queue.append({"data": 1, "webhook": url})
-    job = await queue.take()
-    await queue.ack("n", [job["$seq"]])
+    await complete_next(queue)
 
 
 async def test_one_that_is_not_taken_is_sent_again_as_it_was(queue: Topic, receiver: Receiver) -> None:
     receiver.answers = [
-        b"HTTP/1.1 503 Busy\r\n\r\n",
         b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:%d/elsewhere\r\n\r\n" % receiver.port,
         b"no HTTP\r\n\r\n",
         OK,
     ]
     await complete(queue, receiver.url())
-    told = await receiver.get(4)
+    told = await receiver.get(3)
     assert {one.path for one in told} == {"/hook"}, "no redirect is followed"
     assert len({one.headers["webhook-id"] for one in told}) == 1
     assert len({one.content for one in told}) == 1
     times = [int(one.headers["webhook-timestamp"]) for one in told]
     assert times == sorted(times)
     assert times[-1] > times[0], "it waited between"
-    assert await counted(queue, "refused")
-    assert await counted(queue, "unreachable")
+    metrics = (await queue.http.get("/metrics")).text
+    for outcome in ("refused", "unreachable"):
+        [count] = re.findall(rf'^holdfast_webhooks_total{{outcome="{outcome}"}} (\S+)$', metrics, re.MULTILINE)
+        assert float(count) >= 1
 
 
 async def test_one_for_a_receiver_that_is_down_arrives_once_it_is_up(
@@ -112,41 +106,26 @@ async def test_a_head_without_end_and_silence_are_given_up(receiver: Receiver, m
         await client.post(receiver.url(), {}, b"{}", allowed)
     receiver.hold = True
     monkeypatch.setattr(client, "TIMEOUT_SECONDS", 0.2)
-    began = time.monotonic()
     with pytest.raises(TimeoutError):
         await client.post(receiver.url(), {}, b"{}", allowed)
-    assert time.monotonic() - began < 5
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        *(
-            "127.0.0.1",
-            "127.8.9.1",
-            "10.1.2.3",
-            "172.16.0.1",
-            "192.168.1.1",
-            "169.254.169.254",
-            "100.64.0.1",
-            "0.0.0.0",
-        ),
-        *("::1", "::", "fe80::1", "fd00::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::a00:1", "2002:a00:1::"),
-        *("::127.0.0.1", "::a00:1", "64:ff9b:1::1", "fec0::1", "192.0.0.8"),
-        *("224.0.0.1", "ff02::1", "255.255.255.255", "localhost", "2130706433", "0x7f.1"),
-    ],
-)
-async def test_what_is_not_public_is_blocked(host: str) -> None:
+PRIVATE = """
+    127.0.0.1 127.8.9.1 10.1.2.3 172.16.0.1 192.168.1.1 169.254.169.254 100.64.0.1 0.0.0.0 192.0.0.8
+    ::1 :: fe80::1 fd00::1 ::ffff:127.0.0.1 ::ffff:10.0.0.1 64:ff9b::a00:1 2002:a00:1:: ::127.0.0.1 ::a00:1
+    64:ff9b:1::1 fec0::1 224.0.0.1 ff02::1 255.255.255.255 localhost 2130706433 0x7f.1
+"""
+
+
+@pytest.mark.parametrize("host", PRIVATE.split())
+async def test_an_address_that_is_not_public_is_blocked(host: str) -> None:
     with pytest.raises(BlockedError):
         await addresses_of(host, 80, AllowedTargets())
 
 
-@pytest.mark.parametrize("host", ["1.1.1.1", "2606:4700:4700::1111", "::ffff:1.1.1.1"])
-async def test_what_is_public_is_not(host: str) -> None:
-    assert await addresses_of(host, 80, AllowedTargets()) == [host]
-
-
-async def test_what_is_allowed_is_allowed_by_the_address_that_counts() -> None:
+async def test_what_is_public_or_allowed_is_not_by_the_address_that_counts() -> None:
+    for host in ("1.1.1.1", "2606:4700:4700::1111", "::ffff:1.1.1.1"):
+        assert await addresses_of(host, 80, AllowedTargets()) == [host]
     private = AllowedTargets(networks=(ipaddress.ip_network("10.0.0.0/8"),))
     assert await addresses_of("10.1.2.3", 80, private)
     assert await addresses_of("::ffff:10.1.2.3", 80, private)
@@ -179,24 +158,22 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Names:
     return Names(monkeypatch)
 
 
-async def test_of_a_names_addresses_only_those_that_may_be_are_connected_to(names: Names) -> None:
+async def test_a_name_leads_only_to_those_of_its_first_addresses_that_may_be(names: Names, receiver: Receiver) -> None:
+    """The first answer for rebound.test may be connected to, though nobody listens there; the second is where the
+    canary listens."""
     names.answers["mixed.test"] = [["10.0.0.1", "1.1.1.1", "::1"]]
     assert await addresses_of("mixed.test", 80, AllowedTargets()) == ["1.1.1.1"]
-
-
-async def test_a_name_that_is_another_one_a_moment_later_leads_nowhere_else(names: Names, receiver: Receiver) -> None:
-    """The first answer may be connected to, though nobody listens there; the second is where the canary listens."""
     names.answers["rebound.test"] = [["127.0.0.9"], ["127.0.0.1"]]
     allowed = AllowedTargets(networks=(ipaddress.ip_network("127.0.0.9/32"),))
     with pytest.raises(ConnectionRefusedError):
         await client.post(receiver.url(host="rebound.test"), {}, b"{}", allowed)
-    assert names.asked == ["rebound.test"]
+    assert names.asked == ["mixed.test", "rebound.test"]
     assert receiver.requests == []
 
 
-@pytest.fixture
-async def trusting(receiver: Receiver, tmp_path: Path) -> ssl.SSLContext:
-    """A context that trusts the certificate which the receiver has from now on, for hook.test."""
+async def test_only_who_has_a_certificate_for_the_name_is_told(
+    names: Names, receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     certificate, key = tmp_path / "certificate", tmp_path / "key"
     made = await asyncio.create_subprocess_exec(
         *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
@@ -207,18 +184,14 @@ async def trusting(receiver: Receiver, tmp_path: Path) -> ssl.SSLContext:
     assert await made.wait() == 0
     await receiver.down()
     await receiver.up(certificate, key)
-    return ssl.create_default_context(cafile=str(certificate))
 
-
-async def test_only_who_has_a_certificate_for_the_name_is_told(
-    names: Names, receiver: Receiver, trusting: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
     async def told(host: str) -> int:
         names.answers[host] = [["127.0.0.1"]]
         return await client.post(f"https://{host}:{receiver.port}/hook", {}, b"{}", AllowedTargets(frozenset({host})))
 
     with pytest.raises(ssl.SSLCertVerificationError, match="self-signed"):
         await told("hook.test")
+    trusting = ssl.create_default_context(cafile=str(certificate))
     monkeypatch.setattr(client, "_context", lambda: trusting)
     with pytest.raises(ssl.SSLCertVerificationError, match="mismatch"):
         await told("other.test")
@@ -247,13 +220,9 @@ async def test_a_receiver_that_hangs_holds_up_nobody_else(
     """
     assert await eventually(lambda: services.sql(untried, queue.name)), "others wait, which is no try"
     before = len(receiver.requests)
-    await eventually(lambda: _more(receiver, before + 1))
+    await receiver.get(before + 1)
     assert len(receiver.requests) < count
     await other.down()
-
-
-async def _more(receiver: Receiver, count: int) -> bool:
-    return len(receiver.requests) >= count
 
 
 def test_a_slow_destination_has_few_places_until_it_is_quick_again() -> None:

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
-
 import httpx
 import pytest
 
 from app.kernel.topics.webhooks import MASK
 from app.settings import Settings
 from tests.api.dialect import Topic, refused
+from tests.api.keyring import Services
+from tests.webhooks.conftest import complete_next
 from tests.webhooks.receiver import SECRET, Receiver
-
-if TYPE_CHECKING:
-    from tests.api.keyring import Services
-    from tests.conftest import Running
 
 OWN = "a secret of the topic's own"
 URL = "https://example.org/hook"
 
 
-async def test_a_topic_without_one_shows_none(queue: Topic) -> None:
-    assert "webhook" not in (await queue.state())["config"]
-
-
 async def test_a_secret_is_shown_never_again(services: Services, queue: Topic) -> None:
+    assert "webhook" not in (await queue.state())["config"]
     put = (await queue.put(webhook={"url": URL, "on": ["failed"], "secret": OWN}))["config"]["webhook"]
     got = (await queue.state())["config"]["webhook"]
     assert put == got == {"url": URL, "on": ["failed"], "secret": put["secret"]}
@@ -39,33 +31,25 @@ async def test_a_secret_is_shown_never_again(services: Services, queue: Topic) -
     assert OWN not in rows[0]["row"], "so no copy of a policy has it, in Redis or elsewhere"
 
 
-async def test_what_stands_for_a_secret_leaves_it_when_it_is_sent_back(queue: Topic, receiver: Receiver) -> None:
-    made = await queue.put(webhook={"url": URL, "secret": OWN})
-    hook = made["config"]["webhook"]
+async def test_what_stands_for_a_secret_leaves_it_and_another_takes_its_place(queue: Topic, receiver: Receiver) -> None:
+    hook = (await queue.put(webhook={"url": URL, "secret": OWN}))["config"]["webhook"]
     await queue.put(webhook={**hook, "url": receiver.url()})
     config = f"/api/topic-configs/{queue.name}"
     shown = (await queue.http.get(config)).json()
     assert (await queue.http.put(config, json=shown)).json() == shown
-    assert (await queue.http.put(config, json={"max_depth": 7})).json()["webhook"] == shown["webhook"], (
-        "absent: as it was"
-    )
-    await queue.add(1)
-    await queue.take()
-    await queue.ack("n", [1])
+    changed = (await queue.http.put(config, json={"max_depth": 7})).json()
+    assert changed["webhook"] == shown["webhook"], "absent: as it was"
+    await queue.add(2)
+    await complete_next(queue)
     assert (await receiver.get())[0].is_signed_with(OWN.encode())
 
-
-async def test_another_secret_takes_its_place_and_is_in_the_trail(queue: Topic, receiver: Receiver) -> None:
-    first = (await queue.put(webhook={"url": receiver.url(), "secret": OWN}))["config"]["webhook"]["secret"]
-    second = (await queue.put(webhook={"url": receiver.url(), "secret": f"{OWN} 2"}))["config"]["webhook"]["secret"]
-    assert first != second
+    other = (await queue.put(webhook={"url": receiver.url(), "secret": f"{OWN} 2"}))["config"]["webhook"]
+    assert other["secret"] != hook["secret"]
     trail = (await queue.http.get("/v0/admin/audit", params={"page_size": 1, "subject": queue.name})).text
-    assert first in trail
-    assert second in trail
-    await queue.add(1)
-    await queue.take()
-    await queue.ack("n", [1])
-    assert (await receiver.get())[0].is_signed_with(f"{OWN} 2".encode())
+    assert hook["secret"] in trail
+    assert other["secret"] in trail
+    await complete_next(queue)
+    assert (await receiver.get(2))[1].is_signed_with(f"{OWN} 2".encode())
 
 
 async def test_a_put_without_it_forgets_webhook_and_secret(services: Services, queue: Topic) -> None:
@@ -77,12 +61,9 @@ async def test_a_put_without_it_forgets_webhook_and_secret(services: Services, q
     await queue.drop()
     kept = "SELECT topic_id FROM holdfast.webhook_secrets WHERE topic_id NOT IN (SELECT id FROM holdfast.topics)"
     assert await services.sql(kept) == []
-
-
-async def test_what_stands_for_no_secret_makes_no_topic(http: httpx.AsyncClient, topic: str) -> None:
-    body = {"type": "queue", "webhook": {"url": URL, "secret": f"{MASK}0a0b0c0d"}}
-    refused(await http.put(f"/v0/topics/{topic}", json=body), 400, "invalid_request")
-    refused(await http.get(f"/v0/topics/{topic}"), 404, "topic_not_found")
+    # What stands for no secret makes no topic.
+    refused(await queue.http.put(queue.path, json={"type": "queue", "webhook": hook}), 400, "invalid_request")
+    refused(await queue.http.get(queue.path), 404, "topic_not_found")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +76,7 @@ async def test_what_stands_for_no_secret_makes_no_topic(http: httpx.AsyncClient,
         "x",
     ],
 )
-async def test_what_makes_no_sense_is_refused(queue: Topic, hook: object) -> None:
+async def test_nonsense_is_refused(queue: Topic, hook: object) -> None:
     refused(await queue.http.put(queue.path, json={"type": "queue", "webhook": hook}), 400, "invalid_request")
     config = await queue.http.put(f"/api/topic-configs/{queue.name}", json={"webhook": hook})
     assert config.status_code == 400
@@ -106,10 +87,8 @@ async def test_without_any_secret_nothing_is_promised(services: Services, topic:
     async with httpx.AsyncClient(base_url=unsigned.url, timeout=35) as http:
         queue = Topic(http, topic)
         body = {"type": "queue", "webhook": {"url": URL}}
-        assert (
-            "HOLDFAST_WEBHOOK_SECRET"
-            in refused(await http.put(queue.path, json=body), 400, "invalid_request")["message"]
-        )
+        why = refused(await http.put(queue.path, json=body), 400, "invalid_request")["message"]
+        assert "HOLDFAST_WEBHOOK_SECRET" in why
         await queue.put()
         record = {"data": 1, "webhook": URL}
         refused(await http.post(queue.path, json={"records": [record]}), 400, "invalid_request")
@@ -119,13 +98,12 @@ async def test_without_any_secret_nothing_is_promised(services: Services, topic:
 
 
 async def test_the_services_own_topic_is_for_administrators_and_takes_nothing(
-    serve: Callable[..., Awaitable[Running]], services: Services, queue: Topic, receiver: Receiver
+    services: Services, queue: Topic, receiver: Receiver
 ) -> None:
     http, own = queue.http, "/v0/topics/holdfast.webhooks"
     receiver.answers = [b"HTTP/1.1 410 Gone\r\n\r\n"]  # so that it stays, as failed
     await queue.append({"data": 1, "webhook": receiver.url()})
-    await queue.take()
-    await queue.ack("n", [1])
+    await complete_next(queue)
     await receiver.get()
     assert (await http.get(own)).status_code == 200
     refused(await http.post(own, json={"records": [{"data": 1}]}), 403, "forbidden")
@@ -158,19 +136,13 @@ async def test_the_services_own_topic_is_for_administrators_and_takes_nothing(
     await guarded.stop()
 
 
-@pytest.mark.parametrize("text", ["10.0.0.0/33", "a b", "http://x", "x/8", "10.0.0.0/8,,*"])
-def test_what_is_no_target_refuses_to_start(text: str) -> None:
-    with pytest.raises(ValueError, match="webhook_allow"):
-        Settings(webhook_allow=text)
-
-
-def test_targets_are_hosts_and_networks() -> None:
+def test_targets_are_hosts_and_networks_and_a_secret_is_long() -> None:
     hosts, networks = Settings(webhook_allow="10.0.0.0/8, Hooks.internal,::1").webhook_targets
     assert hosts == {"hooks.internal"}
     assert [str(one) for one in networks] == ["10.0.0.0/8", "::1/128"]
-
-
-def test_a_short_secret_refuses_to_start() -> None:
+    for text in ("10.0.0.0/33", "a b", "http://x", "x/8", "10.0.0.0/8,,*"):
+        with pytest.raises(ValueError, match="webhook_allow"):
+            Settings(webhook_allow=text)
     with pytest.raises(ValueError, match="32 bytes"):
         Settings.model_validate({"webhook_secret": "short"})
     assert len(SECRET) >= 32
