@@ -15,10 +15,10 @@ import pytest
 
 from tools.chaos import record
 from tools.chaos.faults import FAULTS
-from tools.chaos.history import NEVER, Burial, Claim, Outage, Outcome, Topic
 from tools.chaos.nemesis import plan
 from tools.chaos.proxy import Proxy
 from tools.chaos.record import Recorder, answered_of, asked_of, payload
+from tools.history.history import NEVER, Burial, Claim, Outage, Outcome, Topic
 
 
 @dataclass

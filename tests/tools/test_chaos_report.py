@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from tests.tools.test_chaos_checker_beyond_leases import served
+from tests.history.stories import history, served
 from tools.chaos import page, report
-from tools.chaos.facts import Facts
-from tools.chaos.history import History, Outage
 from tools.chaos.round import Told
-from tools.chaos.rules_of_service import longest_silence, unavailable
 from tools.chaos.run import Run
-from tools.chaos.stories import history
+from tools.history.facts import Facts
+from tools.history.history import History, Outage
+from tools.history.rules_of_service import longest_silence, unavailable
 
 
 def story(patience: float) -> History:
     """No answer for 5.31 s, from when a fault begins."""
-    return history(*served(995, 6305, 6400), Outage(1000, 6350, "kill_api"), patience=patience)
+    return history(*served(995, 6305, 6400), Outage(1000, 6350, "kill_api"), patience)
 
 
 def test_it_has_the_bound_beside_what_was_measured_and_allowed(tmp_path: Path) -> None:

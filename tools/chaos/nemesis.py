@@ -9,11 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from tools.chaos.facts import PAUSED
 from tools.chaos.faults import GONE, Fault, Stage
-from tools.chaos.history import Outage
 from tools.chaos.record import Recorder, now
 from tools.chaos.traffic import Traffic
+from tools.history.facts import PAUSED
+from tools.history.history import Outage
 
 PAIRS: Final = 0.3  # of the slots
 CALM: Final = (0.2, 1.0)  # seconds before a slot

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from tools.chaos.checker import RULES
 from tools.chaos.report import silence_in_words
 from tools.chaos.system import ROOT
+from tools.history.checker import RULES
 
 PAGE: Final = ROOT / "docs/reliability.md"
 BEGIN: Final = "<!-- chaos: written by tools/chaos/page.py -->\n"

@@ -9,9 +9,9 @@ from typing import Any, Final
 import httpx
 
 from holdfast._sse import Frames
-from tools.chaos.history import Outcome, Reading
 from tools.chaos.record import now
 from tools.chaos.traffic import Caller, Traffic
+from tools.history.history import Outcome, Reading
 
 PAGE: Final = 50
 QUIET_SECONDS: Final = 5.0  # without a byte a stream is as good as broken

@@ -21,7 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from tools.chaos.history import (
+from tools.history.history import (
     NEVER,
     Burial,
     Claim,

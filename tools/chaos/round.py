@@ -19,17 +19,17 @@ import asyncpg
 import httpx
 
 from tools.chaos import record
-from tools.chaos.checker import check
 from tools.chaos.crew import Crew
-from tools.chaos.facts import PAUSED, Facts
 from tools.chaos.faults import Fault, Stage
-from tools.chaos.history import Burial, End, History, Outcome, Reading
 from tools.chaos.nemesis import Nemesis, beat, plan
 from tools.chaos.readers import Reader
 from tools.chaos.record import Recorder, now
-from tools.chaos.rules_of_service import Silence, longest_gap, longest_silence
 from tools.chaos.system import System
 from tools.chaos.traffic import LEASE_MS, Topics, Traffic
+from tools.history.checker import check
+from tools.history.facts import PAUSED, Facts
+from tools.history.history import Burial, End, History, Outcome, Reading
+from tools.history.rules_of_service import Silence, longest_gap, longest_silence
 
 CONSUMERS: Final = 5
 PRODUCERS: Final = {"plain": 2, "groups": 1, "few": 1, "log": 1}

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import httpx
 
-from tools.chaos.history import Outcome, Topic
 from tools.chaos.record import Recorder, answered_of, asked_of, now, outcome_of, payload
+from tools.history.history import Outcome, Topic
 
 LEASE_MS: Final = 1500
 MOST_A_BATCH: Final = 20

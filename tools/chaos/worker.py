@@ -18,8 +18,8 @@ from typing import Any, Final
 import httpx
 
 from holdfast import AsyncContext, Dead, Queue, Retry, Worker
-from tools.chaos.history import Outcome
 from tools.chaos.record import Recorder, answered_of, asked_of, outcome_of
+from tools.history.history import Outcome
 
 VERBS: Final = {"claim", "ack", "nack", "extend", "fail"}
 SETTLED_AT_LAST: Final = 4  # deliveries; from then on a job is done, so that the queue can be drained

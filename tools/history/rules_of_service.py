@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from tools.chaos.facts import PAUSED, Facts, overlap
-from tools.chaos.history import Outage
+from tools.history.facts import PAUSED, Facts, overlap
+from tools.history.history import Outage
 
 AWAY_MS: Final = 5000.0  # for so long after a fault nobody may get an answer
 # That a server says nothing a call learns when its own time is up, app.base.db.pool.COMMAND_SECONDS; then it connects.

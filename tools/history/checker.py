@@ -1,4 +1,4 @@
-"""What a history must not show: `check`. Pure; each rule is a function, and has bad histories in test_checker.py.
+"""What a history must not show: `check`. Pure; each rule is a function, and has bad histories in tests/history.
 
 Calls in doubt may have been done, at once or later. The rules give them every benefit, and no more than that.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from tools.chaos import rules_of_groups, rules_of_jobs, rules_of_leases, rules_of_service
-from tools.chaos.facts import Facts
-from tools.chaos.history import History
+from tools.history import rules_of_groups, rules_of_jobs, rules_of_leases, rules_of_ledger, rules_of_service
+from tools.history.facts import Facts
+from tools.history.history import History
 
 RULES: Final[tuple[Callable[[Facts], Iterable[str]], ...]] = (
     rules_of_jobs.lost,
@@ -18,6 +18,8 @@ RULES: Final[tuple[Callable[[Facts], Iterable[str]], ...]] = (
     rules_of_jobs.duplicated,
     rules_of_jobs.torn,
     rules_of_jobs.misplaced,
+    rules_of_jobs.outlived,
+    rules_of_jobs.forgotten,
     rules_of_jobs.gapped,
     rules_of_leases.reused,
     rules_of_leases.skipped,
@@ -31,6 +33,9 @@ RULES: Final[tuple[Callable[[Facts], Iterable[str]], ...]] = (
     rules_of_leases.refused,
     rules_of_groups.overlapped,
     rules_of_groups.disordered,
+    rules_of_ledger.impossible,
+    rules_of_ledger.unlogged,
+    rules_of_ledger.miscounted,
     rules_of_service.unavailable,
     rules_of_service.surprised,
     rules_of_service.deadlocked,

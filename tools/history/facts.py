@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Final
 
-from tools.chaos.history import Delivery, Enqueue, History, Outage, Outcome, Settlement, Topic, Verb
+from tools.history.history import Delivery, Enqueue, Event, History, Outage, Outcome, Settlement, Topic, Verb
+from tools.history.ledger import Lease, Track, leases, replay
 
 LATE_MS: Final = 1000.0  # how long after its time a job may wait for an idle worker, while the service is there
 ROUNDING_MS: Final = 1.0  # answers carry whole milliseconds
@@ -30,17 +31,20 @@ class Facts:
         self.groups: dict[int, str] = {}
         self.outages = _merged(history.outages)
         self.late_ms = LATE_MS * history.patience
+        self.slack = ROUNDING_MS + history.skew
+        self._read_ledger()
         for enqueue in history.enqueues:
             if self.topic(enqueue.topic).is_log:
                 continue
-            self.groups.update(zip(enqueue.ids, enqueue.groups, strict=False))
+            self.groups.update((id, group) for id, group in zip(enqueue.ids, enqueue.groups, strict=False) if group)
             for place, id in enumerate(enqueue.ids):
                 self.attempts[id].append(enqueue)
                 if enqueue.outcome is Outcome.DONE:
                     self.jobs[id].add((enqueue.topic, enqueue.seqs[place]))
         for delivery in history.deliveries:
             job = delivery.topic, delivery.seq
-            self.jobs[delivery.id].add(job)
+            if delivery.origin is None:
+                self.jobs[delivery.id].add(job)
             self.by_job[job].append(delivery)
         for burial in history.burials:
             self.jobs[burial.id].add((burial.topic, burial.seq))
@@ -50,6 +54,18 @@ class Facts:
             self.by_lease[settlement.topic, settlement.seq, settlement.lease].append(settlement)
         for settlements in self.by_lease.values():
             settlements.sort(key=lambda settlement: settlement.sent)
+
+    def _read_ledger(self) -> None:
+        self.ledger: dict[Job, list[Event]] = defaultdict(list)
+        for event in sorted(self.history.events, key=lambda event: event.at):
+            self.ledger[event.topic, event.seq].append(event)
+        self.tracks: dict[Job, Track] = {}
+        self.impossible: list[str] = []  # what the ledger tells that can't be
+        self.leases: dict[tuple[str, int, str], Lease] = {}
+        for job, events in self.ledger.items():
+            self.tracks[job] = replay(events, self.impossible)
+            for lease in leases(events):
+                self.leases.setdefault((*job, lease.claimed.lease or ""), lease)
 
     @cached_property
     def answered(self) -> dict[str, list[float]]:
@@ -68,6 +84,14 @@ class Facts:
     def on(self, delivery: Delivery) -> list[Settlement]:
         """What was done with its lease, in order."""
         return self.by_lease.get((delivery.topic, delivery.seq, delivery.lease), [])
+
+    def moved(self, job: Job) -> bool:
+        """Whether it came back from its end, or was written anew: it does not go by how it was enqueued any more."""
+        return any(event.event in ("requeued", "updated") for event in self.ledger.get(job, ()))
+
+    def lease(self, one: Delivery | Settlement) -> Lease | None:
+        """What the ledger says of a lease."""
+        return self.leases.get((one.topic, one.seq, one.lease))
 
     def held_until(self, delivery: Delivery) -> float:
         """Nobody else may have it before. An extension in doubt may hold it longer, and never shorter."""

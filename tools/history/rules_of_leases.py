@@ -6,12 +6,15 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise, takewhile
+from math import inf
 from typing import Final
 
-from tools.chaos.facts import ROUNDING_MS, Facts
-from tools.chaos.history import NEVER, Claim, Delivery, Outcome, Verb
-from tools.chaos.rules_of_jobs import shown
+from tools.history.facts import ROUNDING_MS, Facts
+from tools.history.history import NEVER, Claim, Delivery, Outcome, Settlement, Verb
+from tools.history.ledger import Lease
+from tools.history.rules_of_jobs import shown
 
+SWEPT: Final = ("dead_lettered", "failed", "expired", "superseded")  # ends that only wait for a lease's
 AFTERWARDS_MS: Final = 15_000.0  # how long after its end a call in doubt may still be carried out
 
 
@@ -22,8 +25,12 @@ def reused(facts: Facts) -> Iterator[str]:
             if times > 1:
                 yield f"{shown(job)} was handed out {times} times with {lease}"
         for before, after in pairwise(deliveries):
-            if after.number < before.number + 1 - _refunds(facts, before):
+            if after.number < before.number + 1 - _refunds(facts, before) and not facts.moved(job):
                 yield f"{shown(job)}: delivery {after.number} came after delivery {before.number}"
+    claimed = Counter((one.topic, one.seq, one.lease) for one in facts.history.events if one.event == "claimed")
+    for (topic, seq, named), times in claimed.items():
+        if times > 1 or named is None:
+            yield f"{shown((topic, seq))} was claimed {times} times with {named}"
 
 
 def skipped(facts: Facts) -> Iterator[str]:
@@ -50,11 +57,19 @@ def skipped(facts: Facts) -> Iterator[str]:
 
 
 def overdelivered(facts: Facts) -> Iterator[str]:
-    """A job is delivered max_deliveries times, and no more."""
+    """A job is delivered max_deliveries times, and no more; nor is it given up before, if nobody says so."""
     for job, deliveries in facts.by_job.items():
         most = facts.topic(job[0]).max_deliveries
         if most and deliveries[-1].number > most:
             yield f"{shown(job)} was delivered {deliveries[-1].number} times, with max_deliveries {most}"
+    for event in facts.history.events:
+        most = facts.topic(event.topic).max_deliveries
+        if event.event == "claimed" and 0 < most < event.deliveries:
+            yield f"with max_deliveries {most}: {event}"
+        if event.event in ("dead_lettered", "failed") and (not most or event.deliveries < most):
+            calls = facts.by_lease.get((event.topic, event.seq, event.lease or ""), ())
+            if not any(one.verb is Verb.FAIL and one.outcome is not Outcome.REFUSED for one in calls):
+                yield f"with max_deliveries {most}: {event}"
 
 
 def mistimed(facts: Facts) -> Iterator[str]:
@@ -68,18 +83,32 @@ def mistimed(facts: Facts) -> Iterator[str]:
                 if one.verb is Verb.EXTEND and one.outcome is Outcome.DONE
             ]
             for what, sent, ended, began in spans:
-                if not sent - ROUNDING_MS <= began <= ended + ROUNDING_MS:
+                if not sent - facts.slack <= began <= ended + facts.slack:
                     yield f"{shown(job)}: the lease counts from {began - sent:.0f} ms after the {what} was sent"
 
 
 def early(facts: Facts) -> Iterator[str]:
     """Who holds a job is the only one until the deadline, or until it gives the job back and its pause is over."""
     for job, deliveries in facts.by_job.items():
-        for before, after in pairwise(deliveries):
+        for before, then in pairwise(deliveries):
             until = facts.held_until(before)
-            if after.claimed < until - ROUNDING_MS:
-                left = until - after.claimed
-                yield f"{shown(job)}: delivery {after.number} began {left:.0f} ms before the lease's end"
+            if then.claimed < until - facts.slack:
+                left = until - then.claimed
+                yield f"{shown(job)}: delivery {then.number} began {left:.0f} ms before the lease's end"
+    for lease in facts.leases.values():
+        after = lease.closed
+        if after is not None and after.event in SWEPT and after.at <= lease.until and not _gave_up(facts, lease):
+            yield f"{lease.until - after.at:.3f} ms before the deadline of its holder, who had not given it up: {after}"
+
+
+def _gave_up(facts: Facts, lease: Lease) -> bool:
+    """Whether its holder asked for the end that it came to."""
+    claimed, end = lease.claimed, lease.closed
+    calls = facts.by_lease.get((claimed.topic, claimed.seq, claimed.lease or ""), ())
+    return end is not None and any(
+        one.verb in (Verb.NACK, Verb.FAIL) and one.outcome is not Outcome.REFUSED and one.sent - facts.slack <= end.at
+        for one in calls
+    )
 
 
 def late(facts: Facts) -> Iterator[str]:
@@ -87,6 +116,8 @@ def late(facts: Facts) -> Iterator[str]:
 
     Deliveries that nobody saw, because the answer to the claim was lost, are leases of their own.
     """
+    if facts.late_ms == inf:
+        return
     idle: dict[str, list[Claim]] = defaultdict(list)
     for claim in facts.history.claims:
         if claim.short:
@@ -114,7 +145,7 @@ def undone(facts: Facts) -> Iterator[str]:
                         yield f"{shown(job)} was acked twice, in deliveries {acked.number} and {delivery.number}"
                     acked, ended = delivery, one.ended
         last = deliveries[-1]
-        if acked is not None and (last.number > acked.number or last.claimed > ended + ROUNDING_MS):
+        if acked is not None and (last.number > acked.number or last.claimed > ended + facts.slack):
             yield f"{shown(job)} was acked in delivery {acked.number}, and there is a delivery {last.number}"
 
 
@@ -126,7 +157,7 @@ def stale(facts: Facts) -> Iterator[str]:
             for one in facts.on(delivery):
                 if one.verb is Verb.EXTEND and one.outcome is Outcome.IN_DOUBT:
                     break  # it may be as long as it likes
-                if one.outcome is Outcome.DONE and one.sent > until + ROUNDING_MS:
+                if one.outcome is Outcome.DONE and one.sent > until + facts.slack:
                     late = one.sent - until
                     yield f"{shown(job)}: an {one.verb.value} was done {late:.0f} ms after the lease's end"
                 if one.verb is Verb.EXTEND and one.outcome is Outcome.DONE:
@@ -141,19 +172,30 @@ def unknown(facts: Facts) -> Iterator[str]:
 
 
 def refused(facts: Facts) -> Iterator[str]:
-    """A good lease's verbs are done: it survives whatever dies. Good is what the holder had been told when it asked."""
+    """A good lease's verbs are done: it survives whatever dies. Good is what the holder had been told when it asked; an
+    extension that is under way may make it shorter."""
     for job, deliveries in facts.by_job.items():
         for delivery in deliveries:
-            done = facts.on(delivery)
-            ends = (one.sent for one in done if one.verb is not Verb.EXTEND and one.outcome is not Outcome.REFUSED)
+            calls, lease = facts.on(delivery), facts.lease(delivery)
+            ends = (one.sent for one in calls if one.verb is not Verb.EXTEND and one.outcome is not Outcome.REFUSED)
             over = min(ends, default=NEVER)  # from then on it is over, or may be
-            extended = [one for one in done if one.verb is Verb.EXTEND and one.outcome is Outcome.DONE]
-            for one in done:
+            if lease is not None and lease.closed is not None:
+                over = min(over, lease.closed.at)
+            for one in calls:
                 if one.outcome is Outcome.REFUSED:
-                    told = (other.deadline for other in extended if other.ended <= one.sent)
-                    left = max([delivery.deadline, *told]) - one.ended
-                    if left > ROUNDING_MS and one.ended < over - ROUNDING_MS:
+                    left = _good_until(facts, delivery, one) - one.ended
+                    if left > facts.slack and one.ended < over - facts.slack:
                         yield f"{shown(job)}: an {one.verb.value} was refused {left:.0f} ms before the lease's end"
+
+
+def _good_until(facts: Facts, delivery: Delivery, asked: Settlement) -> float:
+    until = float(delivery.deadline)
+    for one in facts.on(delivery):
+        if one.verb is Verb.EXTEND and one.outcome is Outcome.DONE and one.ended <= asked.sent:
+            until = one.deadline
+        elif one.verb is Verb.EXTEND and one.outcome is not Outcome.REFUSED and one.sent <= asked.ended:
+            until = min(until, one.sent + (one.lease_ms or delivery.lease_ms))
+    return until
 
 
 def _missed(idle: dict[str, list[Claim]], topic: str, begun: float, until: float) -> bool:

@@ -1,6 +1,7 @@
-"""What clients saw of a service: their calls with the outcomes, and what they were handed. See record.py for the file.
+"""What clients saw of a service, their calls with the outcomes and what they were handed; and what the database knows,
+its ledger and its table of jobs. tools/chaos/record.py has the file of the clients.
 
-Times are in ms since 1970. The clients and PostgreSQL run on one machine, so their clocks are the same.
+Times are in ms since 1970 by the database's clock, to which those of clients are right but for `History.skew`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Enqueue:
     batch that is tried again is tried whole, with the same ids.
 
     `unique`: it came with an idempotency key, or each job with a dedupe id, of its own; so trying again adds nothing.
-    `groups` beside the ids, where they have any."""
+    Beside the ids, where they have any: `groups`, `keys`, and `ttls` in ms, 0 for none."""
 
     ids: tuple[int, ...]
     sent: float
@@ -50,7 +51,9 @@ class Enqueue:
     seqs: tuple[int, ...] = ()
     topic: str = ""
     unique: bool = False
-    groups: tuple[str, ...] = ()
+    groups: tuple[str | None, ...] = ()
+    keys: tuple[str | None, ...] = ()
+    ttls: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class Claim:
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """A job as a claim handed it out. `number`: its count of deliveries. `sent`, `ended`: of the claim. `intact`: the
-    payload is the one that was enqueued."""
+    payload is the one that was enqueued. `origin`: the topic and the seq at which it died, of a dead letter."""
 
     id: int
     seq: int
@@ -80,6 +83,7 @@ class Delivery:
     ended: float
     intact: bool = True
     topic: str = ""
+    origin: tuple[str, int] | None = None
 
     @property
     def claimed(self) -> int:
@@ -112,6 +116,35 @@ class Burial:
     id: int
     seq: int
     topic: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A line of the ledger: holdfast.lease_events has what it means (docs/semantics.md, section 13)."""
+
+    topic: str
+    seq: int
+    at: float
+    event: str
+    deliveries: int = 0
+    lease: str | None = None
+    node: str | None = None
+    until: float | None = None
+    detail: str | None = None
+
+    def __str__(self) -> str:
+        where = f"seq {self.seq} of {self.topic}" if self.topic else f"seq {self.seq}"
+        return f"{where}: {self.event}, delivery {self.deliveries}, lease {self.lease}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A job that is in the table at the end. `id`: that of its payload."""
+
+    topic: str
+    seq: int
+    state: str
+    id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +190,11 @@ class End:
 
 @dataclass(slots=True)
 class History:
-    """All of a run, in no order. It must end with a drained queue: what is not there any more was acked.
+    """All of a run, in no order. What is not in `rows` is not there any more: where nobody looked, the queue must have
+    been drained. `events`: all of the ledger, or nothing.
 
-    `patience`: how many times as slow as the machine that the bounds in time are for this one is."""
+    `patience`: how many times as slow as the machine that the bounds in time are for this one is; inf: there are none.
+    `skew`: by how many ms a client may be wrong about the database's clock."""
 
     topics: list[Topic] = field(default_factory=list)
     enqueues: list[Enqueue] = field(default_factory=list)
@@ -171,7 +206,10 @@ class History:
     outages: list[Outage] = field(default_factory=list)
     surprises: list[Surprise] = field(default_factory=list)
     ends: list[End] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
     patience: float = 1.0
+    skew: float = 0.0
 
 
 NEVER = inf  # when a call ended whose caller did not live to see it
