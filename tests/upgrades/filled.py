@@ -25,7 +25,8 @@ ANALYZE;
 WATCH: Final = """
 CREATE SCHEMA watch;
 CREATE TABLE watch.known (after text, relation oid, name text, PRIMARY KEY (after, relation));
-CREATE TABLE watch.locks (after text, relation text, mode text, PRIMARY KEY (after, relation, mode));
+CREATE TABLE watch.locks (after text, relation text, mode text, PRIMARY KEY (after, relation, mode),
+                          lock_timeout text DEFAULT current_setting('lock_timeout'));
 CREATE FUNCTION watch.begins() RETURNS event_trigger LANGUAGE plpgsql AS $$
     BEGIN
         IF NOT EXISTS (SELECT FROM watch.known k JOIN holdfast.alembic_version v ON k.after = v.version_num) THEN
@@ -37,7 +38,7 @@ CREATE FUNCTION watch.begins() RETURNS event_trigger LANGUAGE plpgsql AS $$
     END $$;
 CREATE FUNCTION watch.ends() RETURNS event_trigger LANGUAGE plpgsql AS $$
     BEGIN
-        INSERT INTO watch.locks
+        INSERT INTO watch.locks (after, relation, mode)
             SELECT v.version_num, k.name, l.mode
             FROM holdfast.alembic_version v JOIN watch.known k ON k.after = v.version_num
                 JOIN pg_locks l ON l.relation = k.relation
