@@ -19,7 +19,7 @@ from app.base.db.pool import Pools
 from app.base.outages import UNREACHABLE
 from app.kernel.engine import Engine
 from app.kernel.topics.cache import Policies
-from tests.engine.machines import NAMES, Log, Machine
+from tests.engine.machines import NAMES, Log, Machine, sender
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pool
@@ -66,21 +66,12 @@ class _Connection:
         self._connection = connection
         self._life = life
 
-    async def _send(self, verb: str, query: str, args: tuple[Any, ...]) -> Any:
+    async def _send(self, verb: str, query: str, *args: Any) -> Any:
         await self._life.step(self._connection, NAMES[query])
         return await getattr(self._connection, verb)(query, *args)
 
-    async def fetch(self, query: str, *args: Any) -> Any:
-        return await self._send("fetch", query, args)
-
-    async def fetchrow(self, query: str, *args: Any) -> Any:
-        return await self._send("fetchrow", query, args)
-
-    async def fetchval(self, query: str, *args: Any) -> Any:
-        return await self._send("fetchval", query, args)
-
-    async def execute(self, query: str, *args: Any) -> Any:
-        return await self._send("execute", query, args)
+    def __getattr__(self, verb: str) -> Any:
+        return sender(self._send, verb)
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
@@ -107,21 +98,12 @@ class _MortalPool:
         async with self._pool.acquire(**options) as connection:
             yield _Connection(connection, self._life)
 
-    async def _send(self, verb: str, query: str, args: tuple[Any, ...]) -> Any:
+    async def _send(self, verb: str, query: str, *args: Any, **_options: Any) -> Any:
         async with self.acquire() as connection:
             return await getattr(connection, verb)(query, *args)
 
-    async def fetch(self, query: str, *args: Any, **_options: Any) -> Any:
-        return await self._send("fetch", query, args)
-
-    async def fetchrow(self, query: str, *args: Any, **_options: Any) -> Any:
-        return await self._send("fetchrow", query, args)
-
-    async def fetchval(self, query: str, *args: Any, **_options: Any) -> Any:
-        return await self._send("fetchval", query, args)
-
-    async def execute(self, query: str, *args: Any, **_options: Any) -> Any:
-        return await self._send("execute", query, args)
+    def __getattr__(self, verb: str) -> Any:
+        return sender(self._send, verb)
 
 
 def mortal(pools: Pools, life: Life) -> Machine:

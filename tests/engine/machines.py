@@ -1,8 +1,9 @@
-"""Engines as other processes have them: with a memory of their own, on the same database; and what they ask it."""
+"""Engines as processes have them: with a memory of their own, on the same database; and what they ask it."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
@@ -12,19 +13,21 @@ from typing import TYPE_CHECKING, Any, cast
 import asyncpg
 
 from app.base.db.pool import Pools
+from app.kernel.claim.consumer import Return
 from app.kernel.claim.walk import Claimer
 from app.kernel.engine import Engine
 from app.kernel.model import Batch, Job, Seq
 from app.kernel.topics.cache import Policies
 from app.kernel.topics.policy import Policy
 from tests.queue import statements
-from tests.queue.calls import batch
+from tests.queue.calls import PATIENCE, batch, held
 
 if TYPE_CHECKING:
     from app.base.db.pool import Pool
 
 NAMES = {statement.text: statement.name for statement in statements.every()}
 Hook = Callable[[], Awaitable[None]]
+Make = Callable[..., Awaitable[Policy]]
 
 
 class Log:
@@ -49,6 +52,13 @@ class Log:
         return f"Log({dict(Counter(name for name, _ in self.sent))})"
 
 
+def sender(send: Callable[..., Awaitable[Any]], verb: str) -> Callable[..., Awaitable[Any]]:
+    """One of the verbs by which statements are sent, for an object that sends all of them alike."""
+    if verb not in ("fetch", "fetchrow", "fetchval", "execute"):
+        raise AttributeError(verb)
+    return functools.partial(send, verb)
+
+
 class Watched:
     """The real pool; what goes through it is written down."""
 
@@ -59,27 +69,16 @@ class Watched:
     def acquire(self, **options: Any) -> Any:
         return self._pool.acquire(**options)
 
-    async def fetch(self, query: str, *args: Any, **options: Any) -> Any:
-        return await self._around(self._pool.fetch, query, args, options)
+    def __getattr__(self, verb: str) -> Any:
+        return sender(self._around, verb)
 
-    async def fetchrow(self, query: str, *args: Any, **options: Any) -> Any:
-        return await self._around(self._pool.fetchrow, query, args, options)
-
-    async def fetchval(self, query: str, *args: Any, **options: Any) -> Any:
-        return await self._around(self._pool.fetchval, query, args, options)
-
-    async def execute(self, query: str, *args: Any, **options: Any) -> Any:
-        return await self._around(self._pool.execute, query, args, options)
-
-    async def _around(
-        self, verb: Callable[..., Awaitable[Any]], query: str, args: tuple[Any, ...], options: dict[str, Any]
-    ) -> Any:
+    async def _around(self, verb: str, query: str, *args: Any, **options: Any) -> Any:
         name = NAMES[query]
         self._log.sent.append((name, args))
         if hook := self._log.before.get(name):
             await hook()
         try:
-            answer = await verb(query, *args, **options)
+            answer = await getattr(self._pool, verb)(query, *args, **options)
         except asyncpg.PostgresError as error:
             self._log.refused.append(error)
             raise
@@ -116,6 +115,35 @@ class Machine:
         among = None if tenants is None else frozenset(tenants)
         return await self.engine.claims.claim(Claimer(policy, node, most, lease_ms, tenants=among), wait)
 
+    async def ack(self, policy: Policy, jobs: Collection[Job]) -> None:
+        """Complete jobs, all of which are held."""
+        assert len(await self.engine.settlements.ack(policy, [held(job) for job in jobs])) == len(jobs)
+
+    async def nack(self, policy: Policy, jobs: Collection[Job], back: Return | None = None) -> None:
+        """Return jobs, all of which are held."""
+        backs = [back or Return()] * len(jobs)
+        assert len(await self.engine.settlements.nack(policy, [held(job) for job in jobs], backs)) == len(jobs)
+
+    async def leave(self, claiming: asyncio.Task[list[Job]]) -> None:
+        """The caller of a claim leaves while its statement runs; what it got is given back."""
+
+        async def cancel() -> None:
+            del self.log.after["claim"]
+            claiming.cancel()
+
+        self.log.after["claim"] = cancel
+        await asyncio.wait([claiming])
+        assert claiming.cancelled()
+        await self.given_back()
+
+    async def given_back(self) -> None:
+        """Wait until what callers left has been given back."""
+        await self.engine.claims.drain()
+        await self.engine.settlements.drain()
+
+
+Start = Callable[..., Machine]
+
 
 def new_machine(pools: Pools, *, max_waiting: int = 10_000, to_files: bool = False) -> Machine:
     """An engine like that of a process just started. Stop and drain it."""
@@ -128,7 +156,7 @@ def new_machine(pools: Pools, *, max_waiting: int = 10_000, to_files: bool = Fal
 
 async def parked(machine: Machine, policy: Policy, count: int) -> None:
     """Wait until so many claims wait for work of a topic: they have asked, found nothing, and sleep."""
-    give_up = time.monotonic() + 10
+    give_up = time.monotonic() + PATIENCE
     while (waiting := machine.engine.waiters.count(policy.topic.name)) < count:
         assert time.monotonic() < give_up, f"{waiting} of {count} wait"
         await asyncio.sleep(0.002)
