@@ -5,7 +5,7 @@ COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-header --
 
 .DEFAULT_GOAL := help
 # What these run is in .venv, which they make first: in a fresh clone each works by itself.
-IN_VENV := format pins audit sbom schema openapi examples exchanges wheel bench figures docs docs-serve house reference dashboards scenarios chaos chaos-short mutants fuzz workers image-steps pgbouncer pictures pages failover herd soak spark-zip spark-bench
+IN_VENV := format pins audit sbom schema openapi examples exchanges wheel bench figures docs docs-serve house reference dashboards scenarios chaos chaos-short mutants mutation fuzz workers image-steps pgbouncer pictures pages failover herd soak spark-zip spark-bench
 .PHONY: help installed run test check $(IN_VENV)
 $(IN_VENV): | installed
 
@@ -37,6 +37,7 @@ pins: ## pin the newest versions that pyproject.toml allows
 	$(COMPILE) --upgrade pyproject.toml --group dev --group spark -c deploy/requirements/tracing.txt -o deploy/requirements/dev.txt
 	$(COMPILE) --upgrade --group spark -c deploy/requirements/dev.txt -o deploy/requirements/spark.txt
 	$(COMPILE) --upgrade sdk/pyproject.toml -c deploy/requirements/dev.txt -o deploy/requirements/client.txt
+	printf "%s\n" mutmut libcst pyyaml coverage pytest-cov | $(COMPILE) --upgrade --no-deps - -o tools/mutation/requirements.txt
 	echo uv | $(COMPILE) --upgrade - -o deploy/requirements/tools.txt
 	$(PYTHON) deploy/check_pins.py
 
@@ -94,6 +95,10 @@ failover: ## primaries are lost, killed and silent by turns, and standbys promot
 
 herd: ## the database is away for half a minute, killed and unheard, beside clients that all come back at once; takes four minutes, and root
 	$(PYTHON) -m tools.chaos herd
+
+mutation: ## how many of 150 machine-made mutants of app/kernel the tests find; SEED=2 for others, TREE=../old for the tests of another checkout
+	$(UV) pip install --quiet --require-hashes --no-deps --target .tools/mutation -r tools/mutation/requirements.txt
+	$(PYTHON) -m tools.mutation --seed $(or $(SEED),1) --tree $(or $(TREE),.)
 
 mutants: ## show that the checks find the product's mutants: patches that break a promise each, in copies of the tree
 	$(PYTHON) -m tools.chaos.mutants

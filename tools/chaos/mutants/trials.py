@@ -35,7 +35,7 @@ class Check:
 
     @property
     def is_test(self) -> bool:
-        return self.words.startswith("tests/")
+        return self.words.startswith(("tests/", "@tests/"))  # @: a file that names them
 
 
 @dataclass(frozen=True, slots=True)
