@@ -130,5 +130,5 @@ spark-zip: ## write holdfast-spark.zip: what spark-submit --py-files takes
 	$(PYTHON) -c 'from pathlib import Path; from spark.session import zipped; print(zipped(Path(".")))'
 
 spark-bench: ## measure reads and pipelines over a million events, and a write of a million jobs; takes some minutes
-	$(PYTHON) -m tests.spark.bench --json docs/benchmarks/spark.json
+	$(PYTHON) -m tools.bench.spark_reads --json docs/benchmarks/spark.json
 	$(PYTHON) -m tools.bench.spark_write --rows 1000000 --beside

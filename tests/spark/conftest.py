@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 from app.settings import Settings
 from spark.session import driver_jar, session
 from tests.conftest import Running
-from tests.spark.mixed_load import MixedLoad
 from tests.spark.past import World
+from tools.bench.mixed_load import MixedLoad
 
 ALLOW_MISSING = "HOLDFAST_TEST_ALLOW_MISSING"
 # Of JVMs that live for seconds: a fifth of their start is the look at whether Spark's own classes are sound.

@@ -1,4 +1,4 @@
-"""Lease events as a service makes them: python -m tests.spark.lived --dsn postgresql://… --events 1000000
+"""Lease events as a service makes them: python -m tools.bench.lived --dsn postgresql://… --events 1000000
 
 The service runs as a process of its own on that database, whose schema is upgraded; what it makes stays there.
 """
@@ -11,8 +11,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-from tests.spark.mixed_load import MixedLoad
 from tools.bench.bench import running
+from tools.bench.mixed_load import MixedLoad
 
 BATCH = 250
 
@@ -42,7 +42,7 @@ async def live(dsn: str, events: int, *, seed: int = 7) -> int:
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.spark.lived", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.bench.lived", description=__doc__)
     parser.add_argument("--dsn", required=True, help="a PostgreSQL database that may be written to")
     parser.add_argument("--events", type=int, default=1_000_000, help="about so many (1000000)")
     parser.add_argument("--seed", type=int, default=7, help="another seed is another load (7)")

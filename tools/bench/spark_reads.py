@@ -32,10 +32,10 @@ from spark import jdbc, pipelines, source
 from spark.pipelines import audit
 from spark.session import session
 from spark.windows import Window, midnight
-from tests.spark.lived import live
 from tests.spark.past import shift
 from tests.spark.told import tell
 from tools.bench.facts import facts_of
+from tools.bench.lived import live
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ def server(dsn: str | None) -> Iterator[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.spark.bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.bench.spark_reads", description=__doc__)
     parser.add_argument("--dsn", help="a database of its own, filled where it is not yet; else one is made and removed")
     parser.add_argument("--events", type=int, default=1_000_000, help="how many there are to be (1000000)")
     parser.add_argument("--rounds", type=int, default=2, help="of each figure, of which the best counts (2)")
