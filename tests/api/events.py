@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import re
 import time
@@ -136,3 +137,23 @@ async def streaming(
 def working(topic: Topic, node: str = "n", **query: str | int | list[str]) -> AbstractAsyncContextManager[WorkStream]:
     """A work stream of this queue."""
     return streaming(topic.http, f"{topic.path}/work", WorkStream, {}, node=node, **query)
+
+
+async def frames_of_a_second(stream: WorkStream, topic: Topic) -> list[Frame]:
+    """A record is written every 100 ms to a topic whose stream beats every 300 ms: what comes up to the first beat
+    afterwards. None must come before: but where the machine stood still, one may."""
+
+    async def write() -> None:
+        for n in range(10):
+            await topic.append({"data": n})
+            await asyncio.sleep(0.1)
+
+    writing = asyncio.create_task(write())
+    frames: list[Frame] = []
+    while not (writing.done() and frames[-1].text == HEARTBEAT):
+        frame = await stream.frame()
+        assert frame is not None
+        frames.append(frame)
+    early = [one for last, one in itertools.pairwise(frames) if one.text == HEARTBEAT and one.at - last.at < 0.2]
+    assert len(early) <= 1
+    return frames

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,6 @@ import pytest
 from app.features.logs import store
 from app.features.logs.store import Options, WatchPlace
 from app.features.logs.v0_watch import _position
-from app.features.logs.watches import Watches
 from tests.api.dialect import Body, Topic, eventually, refused
 from tests.api.events import Frame
 from tests.api.keyring import Services, bearer, client, make
@@ -36,7 +34,7 @@ async def log(http: httpx.AsyncClient, topic: str) -> Topic:
     return log
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def elsewhere(serve: Serve) -> Running:
     """Another process of the same service."""
     return await serve()
@@ -51,44 +49,22 @@ async def seen(log: Topic, connect: Connect, wid: str) -> int:
     return seq
 
 
-async def test_a_client_goes_on_where_it_was(log: Topic) -> None:
-    watch = await made(log.http, log)
-    await log.append({"data": 1}, {"data": 2})
-    async with watching(log.http, watch) as stream:
-        assert await stream.records(2) == [1, 2]
-        await stream.event("caught-up")
-    await log.append({"data": 3})
-    async with watching(log.http, watch) as stream:
-        assert await stream.records(1) == [3]
-
-
-async def test_a_client_may_go_back_but_not_ahead(log: Topic) -> None:
+async def test_a_client_goes_on_where_it_was_and_may_go_back_but_not_ahead(log: Topic) -> None:
     watch = await made(log.http, log)
     await log.append(*({"data": i} for i in range(1, 6)))
     async with watching(log.http, watch) as stream:
         await stream.records(5)
         await stream.event("caught-up")
-    async with watching(log.http, watch, event_id(**{log.name: 3, "unknown": 1})) as stream:
-        assert await stream.records(2) == [4, 5]
-        await stream.event("caught-up")
-    await log.append({"data": 6}, {"data": 7})
-    async with watching(log.http, watch, event_id(**{log.name: 6})) as stream:
-        assert await stream.records(2) == [6, 7]
-
-
-async def test_going_back_to_what_is_lost_is_too_old(log: Topic) -> None:
-    await log.put(type="log", cap_records=2)
-    watch = await made(log.http, log)
-    for i in range(4):
-        await log.append({"data": i})
+    await log.append({"data": 6})
     async with watching(log.http, watch) as stream:
-        await stream.event("tombstone")
-        await stream.records(2)
-        await stream.event("caught-up")
-    async with watching(log.http, watch, event_id(**{log.name: 1})) as stream:
-        lost = (await stream.event("tombstone")).data
-        assert (lost["reason"], lost["gap_from"], lost["gap_to"]) == ("from_seq_too_old", 2, 2)
-        assert await stream.records(2) == [2, 3]
+        assert await stream.records(1) == [6]
+    for last in (3, 5):
+        async with watching(log.http, watch, event_id(**{log.name: last, "unknown": 1})) as stream:
+            assert await stream.records(6 - last) == list(range(last + 1, 7))
+            await stream.event("caught-up")
+    await log.append({"data": 7}, {"data": 8})
+    async with watching(log.http, watch, event_id(**{log.name: 7})) as stream:
+        assert await stream.records(2) == [7, 8]
 
 
 async def test_a_client_goes_on_at_another_process(log: Topic, elsewhere: Running) -> None:
@@ -96,52 +72,51 @@ async def test_a_client_goes_on_at_another_process(log: Topic, elsewhere: Runnin
     order, and what comes twice is what it went back to."""
     watch = await made(log.http, log, limit=3)
     last: str | None = None
-    got: list[object] = []
+    had = 0
     async with client(elsewhere) as there:
-        for round_ in range(6):
-            await log.append(*({"data": 10 * round_ + i} for i in range(10)))
-            http = there if round_ % 2 else log.http
-            async with watching(http, watch, last) as stream:
-                fresh: list[object] = []
-                while len(set(got + fresh)) < 10 * (round_ + 1) - 4:  # leaves before it has read all
+        for round_ in range(1, 5):
+            await log.append(*({"data": n} for n in range(10 * (round_ - 1), 10 * round_)))
+            async with watching(there if round_ % 2 else log.http, watch, last) as stream:
+                fresh: list[int] = []
+                while not fresh or fresh[-1] < 10 * round_ - 5:  # leaves before it has read all
                     frame = await stream.next()
                     if frame.fields["event"] == "record":
                         fresh += [record["data"] for record in frame.data["records"]]
                         last = frame.fields["id"]
-                assert fresh == list(range(fresh[0], fresh[0] + len(fresh)))  # type: ignore[call-overload, operator]
-                assert fresh[0] <= len(set(got))  # type: ignore[operator]
-                got = list(range(max(len(got), fresh[-1] + 1)))  # type: ignore[operator]
+            assert fresh == list(range(fresh[0], fresh[-1] + 1))
+            assert fresh[0] <= had, "one is missing"
+            had = max(had, fresh[-1] + 1)
         async with watching(there, watch, last) as stream:
-            assert (await stream.records(60 - len(got)))[-1] == 59
+            assert (await stream.records(40 - had))[-1] == 39
 
 
 async def test_a_process_that_dies_takes_no_record_with_it(log: Topic, connect: Connect, process: Process) -> None:
     """It can't save how far it came. So the next goes on from what was saved before: some come twice, none never."""
     watch = await made(log.http, log)
     url = await asyncio.to_thread(process.url)
-    async with httpx.AsyncClient(base_url=url, timeout=35) as there:
-        async with watching(there, watch) as stream:
-            await log.append({"data": 1}, {"data": 2})
-            await stream.records(2)
+    async with httpx.AsyncClient(base_url=url, timeout=35) as there, watching(there, watch) as stream:
+        await log.append({"data": 1}, {"data": 2})
+        await stream.records(2)
 
-            async def saved() -> bool:
-                return await seen(log, connect, watch["wid"]) == 2
+        async def saved() -> bool:
+            return await seen(log, connect, watch["wid"]) == 2
 
-            await eventually(saved)  # every few seconds
-            await log.append({"data": 3})
-            await stream.records(1)
-            process.server().kill()
-            await log.append({"data": 4})
-        async with watching(log.http, watch, event_id(**{log.name: 3})) as stream:
-            found = await stream.records(2 if await seen(log, connect, watch["wid"]) == 2 else 1)
-            assert found in ([3, 4], [4])
+        await eventually(saved, 30)  # every few seconds
+        await log.append({"data": 3})
+        await stream.records(1)
+        process.server().kill()
+        await log.append({"data": 4})
+    async with watching(log.http, watch, event_id(**{log.name: 3})) as stream:
+        found = await stream.records(2 if await seen(log, connect, watch["wid"]) == 2 else 1)
+        assert found in ([3, 4], [4])
 
 
-async def test_a_second_connection_takes_the_watch_over(log: Topic) -> None:
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+async def test_a_second_connection_takes_the_watch_over(log: Topic, elsewhere: Running, where: str) -> None:
     watch = await made(log.http, log)
-    async with watching(log.http, watch) as first:
+    async with client(elsewhere) as there, watching(log.http, watch) as first:
         await first.event("caught-up")
-        async with watching(log.http, watch) as second:
+        async with watching(log.http if where == "here" else there, watch) as second:
             error = await first.error()
             assert (error["code"], error["error"]) == (409, "watch_taken")
             assert await first.frame() is None
@@ -164,47 +139,6 @@ async def test_who_takes_a_watch_over_is_not_told_again_what_was_not_saved_yet(l
             assert await second.records(1, other) == [1]
 
 
-async def test_so_does_one_at_another_process(log: Topic, elsewhere: Running) -> None:
-    watch = await made(log.http, log)
-    async with watching(log.http, watch) as first:
-        await first.event("caught-up")
-        async with client(elsewhere) as there, watching(there, watch) as second:
-            error = await first.error()
-            assert error["error"] == "watch_taken"
-            assert await first.frame() is None
-            await log.append({"data": 1})
-            assert await second.records(1) == [1]
-
-
-async def test_what_another_process_appends_and_deletes_is_told(log: Topic, elsewhere: Running) -> None:
-    async with client(elsewhere) as there, watching(log.http, await made(log.http, log)) as stream:
-        await stream.event("caught-up")
-        await log.through(there).append({"data": 1})
-        assert await stream.records(1) == [1]
-        await log.through(there).drop()
-        assert (await stream.event("topic-deleted", 3)).data == {
-            "topic": log.name,
-            "head_seq": 1,
-            "reason": "deleted",
-        }
-
-
-async def test_a_job_that_commits_late_is_not_missed(queue: Topic, connect: Connect, service: Running) -> None:
-    """A transaction draws a seq and stays open; what is drawn later commits earlier."""
-    slow = await connect()
-    async with watching(queue.http, await made(queue.http, queue)) as stream:
-        await stream.event("caught-up")
-        transaction = slow.transaction()
-        await transaction.start()
-        topic = (await service.context.policies.get(queue.name)).topic
-        await slow.execute("SELECT nextval($1::oid::regclass)", topic.sequence)
-        await queue.append({"data": "early"})
-        with pytest.raises(asyncio.TimeoutError):
-            await stream.event("record", 1)
-        await transaction.commit()
-        assert await stream.records(1) == ["early"]
-
-
 async def test_a_stopping_service_says_so_and_the_client_goes_on_elsewhere(log: Topic, serve: Serve) -> None:
     stopping = await serve()
     await log.append({"data": 1})
@@ -212,13 +146,11 @@ async def test_a_stopping_service_says_so_and_the_client_goes_on_elsewhere(log: 
     async with client(stopping) as there, watching(there, watch) as stream:
         assert await stream.records(1) == [1]
         await stream.event("caught-up")
-        began = time.monotonic()
         ended = asyncio.create_task(stopping.stop())
         error = await stream.error()
         assert (error["code"], error["error"]) == (503, "shutting_down")
         assert await stream.frame() is None
         await ended
-        assert time.monotonic() - began < 5
     await log.append({"data": 2})
     async with watching(log.http, watch) as stream:
         assert await stream.records(1) == [2]  # how far it came was saved
@@ -238,8 +170,7 @@ async def test_a_watch_that_nobody_comes_for_ends(log: Topic, connect: Connect, 
     assert await db.fetchval("SELECT count(*) FROM holdfast.watches WHERE wid = $1", wid) == 1
     await store.sweep(pool, 1_000)
     wids = {row["wid"] for row in await db.fetch("SELECT wid FROM holdfast.watches")}
-    assert wid not in wids
-    assert kept["wid"] in wids
+    assert (wid in wids, kept["wid"] in wids) == (False, True)
 
 
 async def test_a_watch_is_bound_to_the_key_that_made_it(
@@ -248,9 +179,8 @@ async def test_a_watch_is_bound_to_the_key_that_made_it(
     services = await Services.make(serve, new_database)
     guarded = await services.start(api_keys="root")
     async with client(guarded, "root") as root, client(guarded) as nobody:
-        log = Topic(root, "mine.log")
+        log, foreign = Topic(root, "mine.log"), Topic(root, "foreign")
         await log.put(type="log")
-        foreign = Topic(root, "foreign")
         await foreign.put(type="log")
         key, other = await make(root, "a", ["read"], prefixes=["mine."]), await make(root, "b", ["read"])
         body: Body = {"topics": {"mine.log": {}, "foreign": {}}}
@@ -258,11 +188,10 @@ async def test_a_watch_is_bound_to_the_key_that_made_it(
         assert error["detail"] == {"topic": "foreign"}
         async with client(guarded, key["secret"]) as http:
             watch = await made(http, log)
-        refused(await nobody.get(watch["stream_url"]), 401, "unauthorized")
-        refused(await nobody.get(watch["stream_url"], headers=bearer(other["secret"])), 401, "unauthorized")
         async with watching(nobody, watch, token=key["secret"]) as stream:  # a browser's EventSource
             await stream.event("caught-up")
-            refused(await nobody.get(watch["stream_url"], headers=bearer(other["secret"])), 401, "unauthorized")
+            for headers in ({}, bearer(other["secret"])):
+                refused(await nobody.get(watch["stream_url"], headers=headers), 401, "unauthorized")
             await log.append({"data": 1})
             assert await stream.records(1) == [1]  # who may not have it takes nothing over
             rotated = (await root.post(f"/v0/keys/{key['id']}/rotate", json={})).json()
@@ -275,27 +204,8 @@ async def test_a_watch_is_bound_to_the_key_that_made_it(
             assert await stream.frame() is None
 
 
-async def test_too_many_streams(serve: Serve, log: Topic) -> None:
-    small = await serve(max_streams=1)
-    async with client(small) as http:
-        watch, other = await made(http, log), await made(http, log)
-        async with watching(http, watch) as stream:
-            await stream.event("caught-up")
-            answer = await http.get(other["stream_url"])
-            refused(answer, 429, "throttled")
-            assert answer.headers["retry-after"] == "1"
-
-        async def free() -> bool:
-            return small.context.core(Watches).count() == 0
-
-        await eventually(free)
-        async with watching(http, other) as stream:
-            await stream.event("caught-up")
-
-
 def test_an_id_that_would_be_long_has_the_topics_told_last() -> None:
     """What was sent of the others has arrived long since; and a header has an end."""
-
     places = {f"topic-{i:03}-{'x' * 200}": WatchPlace(i, i) for i in range(256)}
     name = next(iter(places))
     line = _position(places, name, 77)
