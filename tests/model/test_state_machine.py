@@ -35,12 +35,14 @@ from app.kernel.engine import Engine
 from app.kernel.model import Batch, HeldJob, Seq
 from app.kernel.topics import store
 from app.kernel.topics.policy import AskedSettings, resolve
+from tests.history.database import ledger
 from tests.model import draws
 from tests.model.draws import Handed, Keyed, Picks, Records
-from tests.model.ledger import replay
 from tests.model.model import DeadLetter, Job, Limits, Queue, Row, Span
-from tests.model.world import World, micros
+from tests.model.world import World
 from tests.queue.calls import until
+from tools.history.facts import Facts
+from tools.history.history import History
 
 T = TypeVar("T")
 AHEAD = 2  # with more jobs than claims, few examples would get to what is done with leases
@@ -347,14 +349,15 @@ class QueueMachine(RuleBasedStateMachine):
             self.world.run(self.world.stop())
 
     def check_ledger(self, topic_id: int, queue: Queue) -> None:
-        tracks = replay(self.world.run(self.world.ledger(topic_id)))
+        facts = Facts(History(events=self.world.run(ledger(self.world.pools.rest, topic_id))))
+        assert facts.impossible == []
+        tracks = {seq: track for (_, seq), track in facts.tracks.items()}
         assert {seq: track.word for seq, track in tracks.items()} == dict(queue.finals())
         for job in queue.jobs.values():
             track = tracks[job.seq]
             assert (track.deliveries, track.lease, track.node) == (job.deliveries, job.lease, job.node)
             if job.state == "leased" or (job.state == "scheduled" and job.deliveries > 0):
-                assert track.until is not None
-                assert micros(track.until) == job.visible_at
+                assert track.until == pytest.approx(job.visible_at / 1000, abs=0.002)
 
 
 @pytest.fixture

@@ -25,7 +25,6 @@ _ROWS = """
     FROM holdfast.jobs j JOIN holdfast.topics t ON t.name = j.topic AND t.id = j.topic_id
     WHERE j.topic = $1 ORDER BY j.seq
 """
-_LEDGER = "SELECT *, event::text AS event FROM holdfast.lease_events WHERE topic_id = $1 ORDER BY at"
 
 
 class World:
@@ -76,10 +75,6 @@ class World:
     async def rows(self, topic: str) -> dict[int, Row]:
         """The table's jobs of a topic, by seq."""
         return {row["seq"]: _row(row) for row in await self.pools.rest.fetch(_ROWS, topic)}
-
-    async def ledger(self, topic_id: int) -> list[Any]:
-        """What was written down of a topic's jobs, in order."""
-        return await self.pools.rest.fetch(_LEDGER, topic_id)
 
 
 def micros(at: datetime) -> int:

@@ -11,6 +11,7 @@ from tools.history.history import Event
 OVER: Final = frozenset({"acked", "dead_lettered", "failed", "expired", "deleted", "superseded", "cancelled"})
 KEPT: Final = frozenset({"failed", "expired"})  # over, and still in the table
 HOLDERS: Final = frozenset({"extended", "released", "acked"})
+GIVEN_BACK: Final = ("released", "superseded")  # by a return, which may take back the delivery
 MARKED: Final = "to be cancelled"  # of an `updated`: its holder may be at work, and its group goes on
 
 
@@ -85,9 +86,9 @@ def _wrong(track: Track, event: Event) -> str:
             early = track.until is not None and event.at <= track.until
             counts = event.deliveries == track.deliveries + 1
             found = [away, (early, f"its time is {track.until}"), (not counts, "a claim is one delivery")]
-        case _:  # whatever else happens to a lease names it
-            named = (event.lease, event.node) == (track.lease, track.node)
-            counts = track.deliveries - event.deliveries in ((0, 1) if event.event == "released" else (0,))
+        case _:  # whatever else happens to a lease names it, but for a deletion
+            named = (event.lease, event.node) == (track.lease, track.node) or event.event == "deleted"
+            counts = track.deliveries - event.deliveries in ((0, 1) if event.event in GIVEN_BACK else (0,))
             free = event.event in HOLDERS and track.word != "leased"
             found = [away, (not named, f"the lease was {track.lease}"), (free, "nobody holds it")]
             found.append((not counts, "only a claim counts"))

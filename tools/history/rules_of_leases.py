@@ -102,8 +102,10 @@ def early(facts: Facts) -> Iterator[str]:
 
 
 def _gave_up(facts: Facts, lease: Lease) -> bool:
-    """Whether its holder asked for the end that it came to."""
+    """Whether its holder asked for the end that it came to, or had gone, so that the engine did."""
     claimed, end = lease.claimed, lease.closed
+    if end is not None and end.event == "superseded" and end.deliveries < claimed.deliveries:
+        return True
     calls = facts.by_lease.get((claimed.topic, claimed.seq, claimed.lease or ""), ())
     return end is not None and any(
         one.verb in (Verb.NACK, Verb.FAIL) and one.outcome is not Outcome.REFUSED and one.sent - facts.slack <= end.at

@@ -7,6 +7,7 @@ from typing import Final
 
 from tools.history.facts import ROUNDING_MS, Facts
 from tools.history.history import Event, Outcome, Settlement, Verb
+from tools.history.ledger import GIVEN_BACK
 from tools.history.rules_of_jobs import shown
 
 EFFECTS: Final = {
@@ -46,11 +47,12 @@ def miscounted(facts: Facts) -> Iterator[str]:
     handed = {(one.topic, one.seq, one.lease) for one in facts.history.deliveries}
     for name, lease in facts.leases.items():
         end = lease.closed
-        if end is None or end.event != "released":
+        if end is None or end.event not in GIVEN_BACK:
             continue
         given_back = end.deliveries < lease.claimed.deliveries
         asked = any(one.refund and one.outcome is not Outcome.REFUSED for one in facts.by_lease.get(name, ()))
-        if given_back is (name in handed) and not asked:
+        swept = end.event == "superseded" and not given_back  # its lease had ended
+        if given_back is (name in handed) and not asked and not swept:
             yield f"{end}, of {lease.claimed.deliveries}, {'handed out' if name in handed else 'seen by nobody'}"
 
 
