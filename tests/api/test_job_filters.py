@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import httpx
 import pytest
 
 from app.kernel import jobs as shown
@@ -103,15 +102,6 @@ async def test_a_page_looks_at_so_much_and_the_next_one_goes_on(queue: Topic, mo
             assert (held["jobs"], held["next_cursor"]) == ([], None)
 
 
-@pytest.mark.parametrize(
-    "query",
-    ["priority=40000", "priority=x", "node=" + "x" * 129, "error=" + "x" * 1_025, "data=x", "data==x", "data=.a=x",
-     "data=a..b=x", "data=a=%00", "data=a=1&data=a=2&data=a=3&data=a=4&data=a=5", "node=%00"],
-)  # fmt: skip
-async def test_filters_that_make_no_sense(query: str, queue: Topic) -> None:
-    refused(await queue.http.get(f"{queue.path}/jobs?{query}"), 400, "invalid_request")
-
-
 async def begin(queue: Topic, status: int = 202, **fields: object) -> Body:
     answer = await queue.http.post(f"{queue.path}/operations", json={"kind": "cancel", **fields})
     assert answer.status_code == status, answer.text
@@ -130,10 +120,7 @@ async def test_a_cancel_of_many_counts_first_and_says_how_far_it_is(queue: Topic
     assert (begun["matched"], begun["exact"]) == (40, True)
     over = await ended(queue.http, begun["id"])
     names = ("kind", "state", "matched", "gone", "marked", "requeued", "skipped", "reason")
-    assert {name: over[name] for name in names} == {
-        **{"kind": "cancel", "state": "done", "matched": 40, "gone": 38, "marked": 2},
-        **{"requeued": 0, "skipped": 0, "reason": None},
-    }
+    assert [over[name] for name in names] == ["cancel", "done", 40, 38, 2, 0, 0, None]
     assert await queue.counts() == (3, 2)
     assert (await queue.extend("w1", [1, 2], 60_000))["cancelled"] == [1, 2]
     found = accepted(await queue.http.get(f"{queue.path}/operations"))["operations"]
@@ -142,25 +129,26 @@ async def test_a_cancel_of_many_counts_first_and_says_how_far_it_is(queue: Topic
     last, first = entries[:2]
     assert (first["action"], last["action"]) == ("cancel.started", "cancel.ended")
     assert first["detail"] == {"id": begun["id"], "matched": 40, "rate": 0, "filter": {"tag": "a"}}
-    assert last["detail"] == {
-        **{"id": begun["id"], "state": "done", "gone": 38, "marked": 2, "skipped": 0, "reason": None}
-    }
+    ended_so = {"state": "done", "gone": 38, "marked": 2, "skipped": 0, "reason": None}
+    assert last["detail"] == {"id": begun["id"], **ended_so}
 
 
 async def test_a_cancel_of_many_keeps_its_rate_and_can_be_stopped(queue: Topic) -> None:
-    await queue.add(300)
-    begun = await begin(queue, filter={"older_than_ms": 0, "state": "ready"}, rate=20)
+    await queue.add(100)
+    young = await begin(queue, filter={"older_than_ms": 3_600_000})
+    assert (young["matched"], (await ended(queue.http, young["id"]))["gone"]) == (0, 0)
+    begun = await begin(queue, filter={"older_than_ms": 0, "state": "ready"}, rate=10)
     await queue.add(5)  # later than it began: not meant
-    while (at := accepted(await queue.http.get(f"/v0/operations/{begun['id']}")))["gone"] < 8:
+    while (at := accepted(await queue.http.get(f"/v0/operations/{begun['id']}")))["gone"] < 3:
         assert at["state"] == "running"
         await asyncio.sleep(0.02)
     accepted(await queue.http.post(f"/v0/operations/{begun['id']}/cancel"))
     over = await ended(queue.http, begun["id"])
     assert over["state"] == "cancelled"
-    assert 8 <= over["gone"] < 300
+    assert 3 <= over["gone"] < 100
     seconds = (over["ended_at"] - over["started_at"]) / 1_000
-    assert over["gone"] <= 20 * (seconds + 1), "as fast as it may be"
-    assert await queue.counts() == (305 - over["gone"], 0)
+    assert over["gone"] <= 10 * (seconds + 1), "as fast as it may be"
+    assert await queue.counts() == (105 - over["gone"], 0)
     entries = accepted(await queue.http.get("/v0/admin/audit", params={"subject": queue.name}))["entries"]
     assert [one["action"] for one in entries[:3]] == ["cancel.ended", "cancel.cancelled", "cancel.started"]
 
@@ -180,14 +168,6 @@ async def test_of_all_that_is_there_however_much_is_looked_at(queue: Topic, monk
     assert (await ended(queue.http, begun["id"]))["gone"] == 113
 
 
-async def test_a_job_that_is_too_young_when_it_begins_is_not_meant(queue: Topic) -> None:
-    await queue.add(3)
-    begun = await begin(queue, filter={"older_than_ms": 3_600_000})
-    assert begun["matched"] == 0
-    assert (await ended(queue.http, begun["id"]))["gone"] == 0
-    assert await queue.counts() == (3, 0)
-
-
 async def test_a_topic_that_goes_ends_it(queue: Topic) -> None:
     await queue.add(200)
     begun = await begin(queue, filter={"older_than_ms": 0}, rate=20)
@@ -198,28 +178,16 @@ async def test_a_topic_that_goes_ends_it(queue: Topic) -> None:
     assert await queue.counts() == (3, 0)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"filter": {"tag": "a"}},
-        {"kind": "requeue", "filter": {"tag": "a"}},
+async def test_filters_and_cancels_that_make_no_sense(queue: Topic) -> None:
+    five = "&".join(f"data=a={n}" for n in range(5))
+    for query in ("priority=40000", "data=x", "data==x", "data=.a=x", "data=a..b=x", "data=a=%00", five):
+        refused(await queue.http.get(f"{queue.path}/jobs?{query}"), 400, "invalid_request")
+    bodies: list[Body] = [
         {"kind": "cancel"},
         {"kind": "cancel", "filter": {}},
         {"kind": "cancel", "filter": {"state": "failed"}},
         {"kind": "cancel", "filter": {"data": ["a"]}},
-        {"kind": "cancel", "filter": {"data": []}},
-        {"kind": "cancel", "filter": {"priority": 40_000}},
-        {"kind": "cancel", "filter": {"tag": "a"}, "rate": -1},
         {"kind": "cancel", "filter": {"tag": "a"}, "seqs": [1]},
-    ],
-    ids=str,
-)
-async def test_cancels_that_make_no_sense(body: Body, queue: Topic) -> None:
-    refused(await queue.http.post(f"{queue.path}/operations", json=body), 400, "invalid_request")
-
-
-async def test_a_cancel_is_for_queues(http: httpx.AsyncClient, topic: str) -> None:
-    body = {"kind": "cancel", "filter": {"tag": "a"}}
-    refused(await http.post("/v0/topics/nowhere/operations", json=body), 404, "topic_not_found")
-    await Topic(http, f"{topic}.log").put(type="log")
-    refused(await http.post(f"/v0/topics/{topic}.log/operations", json=body), 409, "not_a_queue")
+    ]
+    for body in bodies:
+        refused(await queue.http.post(f"{queue.path}/operations", json=body), 400, "invalid_request")

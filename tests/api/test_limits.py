@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import psutil  # type: ignore[import-untyped]
 import pytest
@@ -48,12 +48,6 @@ async def url(service: Service) -> str:
     return await asyncio.to_thread(service.up)
 
 
-@pytest.fixture
-async def client(url: str) -> AsyncIterator[Raw]:
-    async with raw(url) as one:
-        yield one
-
-
 async def refused(client: Raw, *pieces: bytes) -> tuple[int, str, object]:
     """What the request is refused with; the connection is closed then."""
     answer = await client.ask(*pieces)
@@ -62,38 +56,30 @@ async def refused(client: Raw, *pieces: bytes) -> tuple[int, str, object]:
     return answer.limit()
 
 
-# Headers. Those that every request of these tests has are 7 + 4 bytes: "host: t".
+async def test_headers_may_be_so_large_and_so_many_and_the_target_so_long(url: str) -> None:
+    def headers(size: int, count: int) -> bytes:
+        """So many bytes of them, in so many lines."""
+        names = [f"x{number:02}" for number in range(count)]
+        each, rest = divmod(size - len("host: localhost\r\n"), count)
+        sizes = [each + (rest if place == 0 else 0) for place in range(count)]
+        return get("/healthz", *(f"{name}: {'v' * (size - 7)}" for name, size in zip(names, sizes, strict=True)))
 
+    def in_pieces(request: bytes) -> list[bytes]:
+        return [request[i : i + 1000] for i in range(0, len(request), 1000)]
 
-@pytest.mark.parametrize("in_pieces", [False, True])
-@pytest.mark.parametrize("many", [False, True])
-async def test_headers_may_be_so_large(client: Raw, in_pieces: bool, many: bool) -> None:
-    room = 16 * KIB - len("host: localhost\r\n")
-    names = [f"x{number:02}" for number in range(90 if many else 1)]
-    each, rest = divmod(room, len(names))
-
-    def request(extra: int) -> list[bytes]:
-        sizes = [each + (rest + extra if place == 0 else 0) for place in range(len(names))]
-        text = get("/healthz", *(f"{name}: {'v' * (size - 7)}" for name, size in zip(names, sizes, strict=True)))
-        return [text[i : i + 1000] for i in range(0, len(text), 1000)] if in_pieces else [text]
-
-    assert (await client.ask(*request(0))).status == 200
-    limit = (431, "headers_too_large", {"limit": "header_bytes", "max": 16 * KIB})
-    assert await refused(client, *request(1)) == limit
-
-
-async def test_headers_may_be_so_many(client: Raw) -> None:
-    lines = [f"x{number}: v" for number in range(MAX_HEADERS)]
-    assert (await client.ask(get("/healthz", *lines[1:]))).status == 200
-    limit = (431, "headers_too_large", {"limit": "headers", "max": MAX_HEADERS})
-    assert await refused(client, get("/healthz", *lines)) == limit
-
-
-async def test_the_target_may_be_so_long(client: Raw) -> None:
-    target = "/healthz?" + "q" * (MAX_TARGET_BYTES - 9)
-    assert (await client.ask(get(target))).status == 200
-    limit = (414, "uri_too_long", {"limit": "target_bytes", "max": MAX_TARGET_BYTES})
-    assert await refused(client, get(target + "q")) == limit
+    lines, target = [f"x{number}: v" for number in range(MAX_HEADERS)], "/healthz?" + "q" * (MAX_TARGET_BYTES - 9)
+    large = (431, "headers_too_large", {"limit": "header_bytes", "max": 16 * KIB})
+    many = (431, "headers_too_large", {"limit": "headers", "max": MAX_HEADERS})
+    long = (414, "uri_too_long", {"limit": "target_bytes", "max": MAX_TARGET_BYTES})
+    for fits, beyond, limit in (
+        ([headers(16 * KIB, 1)], [headers(16 * KIB + 1, 1)], large),
+        (in_pieces(headers(16 * KIB, 90)), in_pieces(headers(16 * KIB + 1, 90)), large),
+        ([get("/healthz", *lines[1:])], [get("/healthz", *lines)], many),
+        ([get(target)], [get(target + "q")], long),
+    ):
+        async with raw(url) as client:
+            assert (await client.ask(*fits)).status == 200
+            assert await refused(client, *beyond) == limit
 
 
 @pytest.mark.parametrize(
@@ -126,17 +112,11 @@ async def test_one_that_never_ends_is_cut_off(url: str, service: Service, start:
 
 async def test_so_many_requests_may_wait_on_a_connection(url: str) -> None:
     async with raw(url) as client:
-        answers = [await client.ask(get() * (MAX_PIPELINED + 1))] + [
-            await client.answer() for _ in range(MAX_PIPELINED)
-        ]
-        assert {answer.status for answer in answers} == {200}
+        await client.send(get() * (MAX_PIPELINED + 1))
+        assert {(await client.answer()).status for _ in range(MAX_PIPELINED + 1)} == {200}
     async with raw(url) as client:
         await client.send(get() * 5_000)
         assert (await client.closed()).count(b"HTTP/1.1 ") <= 1
-
-
-async def test_what_is_not_http_is_told_so_in_the_envelope(client: Raw) -> None:
-    assert (await refused(client, b"HELO example.org\r\n"))[:2] == (400, "invalid_request")
 
 
 async def test_what_fails_before_its_route_is_known_is_told_in_its_dialect(url: str) -> None:
@@ -151,11 +131,16 @@ async def test_what_fails_before_its_route_is_known_is_told_in_its_dialect(url: 
             answer = await client.ask(request)
             told = json.loads(answer.body)
             assert (answer.status, told["code"], sorted(told)) == (status, code, ["code", "error"])
-    for other in ("/apiary", "/v0/topics/api"):
+    for request, status, code in [
+        (get("/apiary", large), 431, "headers_too_large"),
+        (get("/v0/topics/api", large), 431, "headers_too_large"),
+        (b"HELO example.org\r\n", 400, "invalid_request"),
+    ]:
         async with raw(url) as client:
-            assert (await refused(client, get(other, large)))[:2] == (431, "headers_too_large")
+            assert (await refused(client, request))[:2] == (status, code)
 
 
+@pytest.mark.slow
 async def test_the_bounds_hold_in_each_of_several_workers(serve: Serve) -> None:
     several = serve(WORKERS="2", MAX_HEADER_BYTES="1024", HEADER_SECONDS="0.2")
     there = await asyncio.to_thread(several.up)
@@ -322,6 +307,7 @@ async def test_so_many_bytes_of_bodies_may_be_held(url: str) -> None:
         assert (await two.ask(b"0\r\n\r\n")).limit()[:2] == NONE_THERE
 
 
+@pytest.mark.slow
 async def test_many_large_bodies_at_once_do_not_add_up(serve: Serve) -> None:
     most = 16 * MIB
     small = serve(MAX_BODY_BYTES=str(8 * MIB), MAX_BUFFERED_BYTES=str(most))
@@ -349,19 +335,24 @@ async def test_many_large_bodies_at_once_do_not_add_up(serve: Serve) -> None:
         assert (await client.ask(post("/v0/topics/limits.absent/claim", body))).status in {400, 404}
 
 
+async def unread(slow: Raw, other: Raw, topic: str, key: str) -> None:
+    """12 large jobs of which 10 were claimed: an answer that fills what may be held, and that nobody reads yet."""
+    job = json.dumps({"records": [{"data": "x" * 900 * KIB}], "config": {"type": "queue"}}).encode()
+    for _ in range(12):
+        assert (await other.ask(post(topic, job, key=key))).status in {200, 201}
+    await slow.send(post(f"{topic}/claim", b'{"node":"n","max":10}', key=key))
+
+    async def is_full() -> bool:
+        return (await other.ask(post(f"{topic}/diff", b"{}", key=key))).status == 429
+
+    await eventually(is_full)
+
+
 async def test_an_answer_that_nobody_reads_counts_until_it_is_read(url: str) -> None:
     path, full = "/v0/topics/unread", (429, "throttled", {"limit": "buffered_bytes", "max": 2 * MIB})
-    job = json.dumps({"records": [{"data": "x" * 900 * KIB}], "config": {"type": "queue"}}).encode()
-    claim = post(f"{path}/claim", b'{"node":"n","max":10}', key="k10")
+    claim = post(f"{path}/claim", b'{"node":"n","max":10}', key="k11")
     async with raw(url, receive_bytes=64 * KIB) as slow, raw(url) as other:
-        for _ in range(12):
-            assert (await other.ask(post(path, job, key="k10"))).status in {200, 201}
-        await slow.send(claim)
-
-        async def is_full() -> bool:
-            return (await other.ask(post(f"{path}/diff", b"{}", key="k11"))).status == 429
-
-        await eventually(is_full)
+        await unread(slow, other, path, "k10")
         assert (await other.ask(claim)).limit() == full
         assert (await other.ask(post(f"{path}/diff", b"{}", key="k11"))).limit() == full
         assert (await other.ask(get("/api/messages?topic=unread", key="k11"))).status == 429
@@ -374,22 +365,16 @@ async def test_an_answer_that_nobody_reads_counts_until_it_is_read(url: str) -> 
 
 
 async def test_a_claim_that_waited_is_given_back_where_an_answer_has_no_room(url: str) -> None:
+    path = "/v0/topics/unread.late"
     job = json.dumps({"records": [{"data": "x" * 900 * KIB}], "config": {"type": "queue"}}).encode()
-    claim = post("/v0/topics/unread.late/claim", b'{"node":"n","max":10,"wait_ms":20000}', key="k12")
+    claim = post(f"{path}/claim", b'{"node":"n","max":10,"wait_ms":20000}', key="k12")
     async with raw(url, receive_bytes=64 * KIB) as slow, raw(url) as other, raw(url) as waiting:
-        for topic in ("unread.early", "unread.late"):
-            for _ in range(12 if topic == "unread.early" else 1):
-                assert (await other.ask(post(f"/v0/topics/{topic}", job, key="k13"))).status in {200, 201}
+        assert (await other.ask(post(path, job, key="k13"))).status in {200, 201}
         [late] = json.loads((await other.ask(claim)).body)["claimed"]
         await waiting.send(claim)
-        await slow.send(post("/v0/topics/unread.early/claim", b'{"node":"n","max":10}', key="k13"))
-
-        async def is_full() -> bool:
-            return (await other.ask(post("/v0/topics/unread.early/diff", b"{}", key="k13"))).status == 429
-
-        await eventually(is_full)
+        await unread(slow, other, "/v0/topics/unread.early", "k13")
         back = json.dumps({"node": "n", "seqs": [late["$seq"]]}).encode()
-        assert (await other.ask(post("/v0/topics/unread.late/nack", back, key="k13"))).status == 200
+        assert (await other.ask(post(f"{path}/nack", back, key="k13"))).status == 200
         assert (await waiting.answer()).limit()[1] == "throttled"
         await slow.answer()
         [again] = json.loads((await other.ask(claim)).body)["claimed"]

@@ -17,6 +17,7 @@ ROUNDS = 3
 
 
 @pytest.mark.alone
+@pytest.mark.slow
 async def test_bad_input_leaves_no_memory_behind(process: Process, topic: str) -> None:
     url = await asyncio.to_thread(process.url)
     server = process.server()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-import httpx
 import pytest
 
 from app.kernel.enqueue import bounds as room
@@ -23,11 +22,8 @@ async def services(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> 
     return await Services.make(serve, new_database)
 
 
-@pytest.mark.parametrize("key", [None, "k"])
 @pytest.mark.parametrize("kind", ["queue", "log"])
-async def test_what_does_not_fit_into_all_that_may_be_held_is_throttled(
-    services: Services, kind: str, key: str | None
-) -> None:
+async def test_what_does_not_fit_into_all_that_may_be_held_is_throttled(services: Services, kind: str) -> None:
     """Whatever topic it is for; and what is done and deleted makes room."""
     service = await services.start(max_total_bytes=MOST)
     async with client(service) as http:
@@ -36,34 +32,30 @@ async def test_what_does_not_fit_into_all_that_may_be_held_is_throttled(
         await other.append({"data": "x" * 3_998})
         await topic.put(type=kind)
         await topic.append({"data": "x" * 3_998})
-        body: Body = {"records": [{"data": "y" * 2_998}]} | ({} if key is None else {"idempotency_key": key})
-        answer = await http.post(topic.path, json=body)
-        assert refused(answer, 429, "throttled")["detail"] == {"limit": "max_total_bytes", "max": MOST}
-        assert answer.headers["retry-after"] == "1"
+        body: Body = {"records": [{"data": "y" * 2_998}]}
+        for more in ({}, {"idempotency_key": "k"}):
+            answer = await http.post(topic.path, json=body | more)
+            assert refused(answer, 429, "throttled")["detail"] == {"limit": "max_total_bytes", "max": MOST}
+            assert answer.headers["retry-after"] == "1"
         assert (await topic.state())["count"] == 1
+        if kind == "queue":
+            large = {"payload": "x" * 3_000}
+            for sent in (large, large | {"key": "k"}, {"messages": [large]}):
+                path = "/api/messages/batch" if "messages" in sent else "/api/messages"
+                late = await http.post(path, json={"topic": topic.name, **sent})
+                assert (late.status_code, late.json()["code"]) == (429, "throttled")
         await topic.append({"data": "z" * 98})
         assert (await other.post("delete", before_seq=2))["deleted"] == 1
 
-        async def fits() -> bool:
-            return (await http.post(topic.path, json=body)).is_success
+        async def fits(size: int = 2_998) -> bool:
+            more = body | {"records": [{"data": "y" * size}]}
+            return (await http.post(topic.path, json=more)).is_success
 
         await eventually(fits)
         if kind == "queue":
             jobs = (await topic.claim(max=10))["claimed"]
             await topic.ack("n", [job["$seq"] for job in jobs])
-            await eventually(lambda: empty(http, topic))
-
-
-@pytest.mark.parametrize("key", [None, "k"])
-@pytest.mark.parametrize("path", ["/api/messages", "/api/messages/batch"])
-async def test_the_quota_holds_for_messages_too(services: Services, path: str, key: str | None) -> None:
-    service = await services.start(max_total_bytes=MOST)
-    async with client(service) as http:
-        message = {"payload": "x" * 4_000} | ({} if key is None else {"key": key})
-        body: Body = {"topic": "t"} | ({"messages": [message]} if path.endswith("batch") else message)
-        assert [(await http.post(path, json=body)).status_code for _ in range(2)] == [201, 201]
-        answer = await http.post(path, json=body)
-        assert (answer.status_code, answer.json()["code"]) == (429, "throttled")
+            await eventually(lambda: fits(MOST - 2))  # all of it is free again
 
 
 async def test_the_quota_holds_for_a_replay_which_goes_on_once_there_is_room(services: Services) -> None:
@@ -99,11 +91,6 @@ async def test_the_quota_holds_for_a_replay_which_goes_on_once_there_is_room(ser
         assert (done["enqueued"], done["joined"]) == (2, True)
 
 
-async def empty(http: httpx.AsyncClient, topic: Topic) -> bool:
-    """All of the quota is free again."""
-    return (await http.post(topic.path, json={"records": [{"data": "w" * (MOST - 2)}]})).is_success
-
-
 async def test_what_a_process_lets_in_counts_before_the_next_look(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,19 +101,15 @@ async def test_what_a_process_lets_in_counts_before_the_next_look(
     assert [answer.status_code for answer in answers] == [201, 200, 200, 429, 429]
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/v0/health", "/readyz", "/v0/ready"])
-async def test_probes_need_a_key_where_that_is_set(serve: Serve, path: str) -> None:
+async def test_probes_need_a_key_where_that_is_set_and_there_is_one(serve: Serve) -> None:
     service = await serve(api_keys="weak:read:nothing.", probe_auth=True)
-    async with client(service) as http:
-        refused(await http.get(path), 401, "unauthorized")
-    async with client(service, "wrong") as http:
-        refused(await http.get(path), 401, "unauthorized")
-    async with client(service, "weak") as http:
-        assert (await http.get(path)).status_code == 200
+    for path in ("/healthz", "/v0/health", "/readyz", "/v0/ready"):
+        for key in ("", "wrong"):
+            async with client(service, key) as http:
+                refused(await http.get(path), 401, "unauthorized")
+        async with client(service, "weak") as http:
+            assert (await http.get(path)).status_code == 200
     await service.stop()
-
-
-async def test_where_there_is_no_key_probes_need_none(services: Services) -> None:
-    service = await services.start(probe_auth=True)
-    async with client(service) as http:
+    open_to_all = await serve(probe_auth=True)
+    async with client(open_to_all) as http:
         assert (await http.get("/healthz")).status_code == 200

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.features.results.outcomes import Outcomes
-from tests.api.dialect import Body, Topic, accepted, eventually, refused
+from tests.api.dialect import JSON, Body, Topic, accepted, eventually, refused
 from tests.api.keyring import client, make
 
 if TYPE_CHECKING:
@@ -24,10 +24,6 @@ async def result(queue: Topic, seq: int, wait_ms: int = 0) -> Body:
     return accepted(await queue.http.get(f"{queue.path}/jobs/{seq}/result?wait_ms={wait_ms}", timeout=70))
 
 
-async def gone(queue: Topic, seq: int) -> None:
-    refused(await queue.http.get(f"{queue.path}/jobs/{seq}/result"), 404, "not_found")
-
-
 async def until_waited_for(service: Running, count: int = 1) -> None:
     async def fact() -> bool:
         return service.context.core(Outcomes).count() == count
@@ -35,80 +31,43 @@ async def until_waited_for(service: Running, count: int = 1) -> None:
     await eventually(fact)
 
 
-@pytest.mark.parametrize("handed_in", [{"n": 1, "é": [None, 1e300]}, 0, False, "", [], "x" * 100_000])
-async def test_a_result_is_what_was_handed_in(queue: Topic, handed_in: object) -> None:
-    [seq] = await queue.add(1)
-    job = await queue.take()
+async def test_a_result_is_what_was_handed_in_for_each_seq(queue: Topic) -> None:
+    handed_in = [{"n": 1, "é": [None, 1e300]}, 0, False, "", [], "x" * (MIB - 2), None]
+    seqs = await queue.add(len(handed_in))
+    await queue.claim(max=len(handed_in))
     before = time.time() * 1000
-    assert (await queue.ack("n", [seq], lease_ids=[job["lease_id"]], results=[handed_in]))["acked"] == 1
-    found = await result(queue, seq)
-    assert found["state"] == "completed"
-    assert found["result"] == handed_in
-    assert before - 5_000 < found["completed_at"] < before + 15_000
-    assert found["expires_at"] == pytest.approx(found["completed_at"] + 86_400_000, abs=1)
+    answer = await queue.ack("n", seqs[::-1], results=handed_in[::-1])
+    assert answer["acked"] == len(handed_in)
+    for seq, one in zip(seqs, handed_in, strict=True):
+        found = await result(queue, seq)
+        assert (found["state"], found["result"]) == ("completed", one)
+        assert before - 5_000 < found["completed_at"] < before + 60_000
+        if one is None:
+            assert "expires_at" not in found, "none was handed in"
+        else:
+            assert found["expires_at"] == pytest.approx(found["completed_at"] + 86_400_000, abs=1)
+    refused(await queue.http.get(f"{queue.path}/jobs/77/result"), 404, "not_found")
+    await queue.drop()
+    await queue.put()
+    refused(await queue.http.get(f"{queue.path}/jobs/1/result"), 404, "not_found")  # of its namesake
 
 
-async def test_each_seq_has_its_own(queue: Topic) -> None:
-    seqs = await queue.add(4)
-    await queue.claim(max=4)
-    backwards = seqs[::-1]
-    assert (await queue.ack("n", backwards, results=["d", None, {"b": 2}, "a"]))["acked"] == 4
-    assert [(await result(queue, seq)).get("result") for seq in seqs] == ["a", {"b": 2}, None, "d"]
-    assert "expires_at" not in await result(queue, seqs[2]), "none was handed in"
-
-
-async def test_an_ack_without_results_tells_the_end(queue: Topic) -> None:
-    [seq] = await queue.add(1)
-    await queue.take()
-    await queue.ack("n", [seq])
-    found = await result(queue, seq)
-    assert (found["state"], found["result"]) == ("completed", None)
-
-
-async def test_who_has_lost_the_lease_hands_nothing_in(queue: Topic) -> None:
-    [seq] = await queue.add(1)
-    first = await queue.take(lease_ms=100)
-    second = await queue.take()
-    answer = await queue.ack("n", [seq], lease_ids=[first["lease_id"]], results=["late"])
-    assert (answer["acked"], answer["skipped"]) == (0, [seq])
-    assert (await result(queue, seq))["state"] == "pending"
-    await queue.ack("n", [seq], lease_ids=[second["lease_id"]], results=["good"])
-    assert (await result(queue, seq))["result"] == "good"
-    answer = await queue.ack("n", [seq], lease_ids=[first["lease_id"]], results=["late"])
-    assert answer["skipped"] == [seq]
-
-
-async def test_the_same_lease_answers_the_same_again(queue: Topic) -> None:
+async def test_the_same_lease_answers_the_same_again_wherever_it_is_asked(serve: Serve, queue: Topic) -> None:
     [seq] = await queue.add(1)
     job = await queue.take()
-    for handed_in in ("first", "second"):
-        answer = await queue.ack("n", [seq], lease_ids=[job["lease_id"]], results=[handed_in])
-        assert (answer["acked"], answer["skipped"], answer["in_flight"]) == (1, [], 0)
-    assert (await result(queue, seq))["result"] == "first"
+    async with httpx.AsyncClient(base_url=(await serve()).url, timeout=35) as other:
+        for where, handed_in in ((queue, "first"), (queue, "second"), (queue.through(other), "third")):
+            answer = await where.ack("n", [seq], lease_ids=[job["lease_id"]], results=[handed_in])
+            assert (answer["acked"], answer["skipped"], answer["in_flight"]) == (1, [], 0)
+            assert (await result(where, seq))["result"] == "first"
     assert (await queue.ack("n", [seq], lease_ids=[job["lease_id"]]))["skipped"] == [seq], "no result, no receipt"
     assert (await queue.ack("n", [seq], results=["x"]))["skipped"] == [seq], "a node is no lease"
     events = accepted(await queue.http.get(f"{queue.path}/jobs/{seq}/history"))["events"]
     assert [event["event"] for event in events] == ["enqueued", "claimed", "acked"]
-
-
-async def test_two_acks_of_one_lease_at_once_both_answer_acked(queue: Topic) -> None:
-    for _ in range(5):
-        [seq] = await queue.add(1)
-        job = await queue.take()
-        both = [queue.ack("n", [seq], lease_ids=[job["lease_id"]], results=[n]) for n in range(2)]
-        assert [answer["acked"] for answer in await asyncio.gather(*both)] == [1, 1]
-        assert (await result(queue, seq))["result"] in {0, 1}
-    assert await queue.counts() == (0, 0)
-
-
-async def test_on_a_replayable_topic_the_job_is_archived_too(queue: Topic) -> None:
-    await queue.put(replayable=True)
-    [seq] = await queue.add(1)
-    await queue.take()
-    await queue.ack("n", [seq], results=["r"])
-    assert (await result(queue, seq))["result"] == "r"
-    log = (await queue.http.get(f"/api/topics/{queue.name}/message-log")).json()
-    assert [item["payload"] for item in log["items"]] == ["MQ=="]
+    [reason] = accepted(await queue.http.get(f"{queue.path}/jobs/{seq}/explain"))["reasons"]
+    assert reason["code"] == "ended"
+    assert "Its result is kept until" in reason["message"]
+    assert accepted(await queue.http.get(reason["detail"]["result"]))["result"] == "first"
 
 
 async def test_it_is_hidden_after_its_time_and_by_the_time_of_its_completion(queue: Topic) -> None:
@@ -129,46 +88,21 @@ async def test_it_is_hidden_after_its_time_and_by_the_time_of_its_completion(que
     assert (found["result"], found["expires_at"]) == ("r", None)
 
 
-async def test_nothing_is_known_of_a_job_that_never_was(queue: Topic) -> None:
-    await gone(queue, 77)
-
-
-async def test_a_caller_waits_for_an_ack(service: Running, queue: Topic) -> None:
-    [seq] = await queue.add(1)
-    waiting = [asyncio.create_task(result(queue, seq, 60_000)) for _ in range(3)]
-    await until_waited_for(service, 3)
-    await queue.take()
-    began = time.monotonic()
-    await queue.ack("n", [seq], results=[{"ok": True}])
-    assert [found["result"] for found in await asyncio.gather(*waiting)] == [{"ok": True}] * 3
-    assert time.monotonic() - began < 10
-    assert service.context.core(Outcomes).count() == 0
-
-
-async def test_a_caller_waits_in_vain_and_is_told_so(queue: Topic) -> None:
+async def test_callers_wait_for_an_ack_and_a_nack_is_no_end(service: Running, queue: Topic) -> None:
     [seq] = await queue.add(1)
     began = time.monotonic()
     assert (await result(queue, seq, 300))["state"] == "pending"
     assert time.monotonic() - began >= 0.29
-
-
-async def test_a_nack_is_no_end(service: Running, queue: Topic) -> None:
-    [seq] = await queue.add(1)
+    waiting = [asyncio.create_task(result(queue, seq, 60_000)) for _ in range(3)]
+    await until_waited_for(service, 3)
+    waiting.pop().cancel()
+    await until_waited_for(service, 2)
     await queue.take()
-    waiting = asyncio.create_task(result(queue, seq, 60_000))
-    await until_waited_for(service)
     await queue.nack("n", [seq])
     await queue.take()
-    await queue.ack("n", [seq], results=[2])
-    assert (await waiting)["result"] == 2
-
-
-async def test_a_caller_who_leaves_waits_no_longer(service: Running, queue: Topic) -> None:
-    [seq] = await queue.add(1)
-    waiting = asyncio.create_task(result(queue, seq, 60_000))
-    await until_waited_for(service)
-    waiting.cancel()
-    await until_waited_for(service, 0)
+    await queue.ack("n", [seq], results=[{"ok": True}])
+    assert [found["result"] for found in await asyncio.gather(*waiting)] == [{"ok": True}] * 2
+    assert service.context.core(Outcomes).count() == 0
 
 
 async def test_an_end_through_another_process_is_found(serve: Serve, service: Running, queue: Topic) -> None:
@@ -182,25 +116,18 @@ async def test_an_end_through_another_process_is_found(serve: Serve, service: Ru
     assert (await waiting)["result"] == "there"
 
 
-async def test_it_outlives_a_restart(serve: Serve, queue: Topic) -> None:
-    [seq] = await queue.add(1)
-    job = await queue.take()
-    await queue.ack("n", [seq], lease_ids=[job["lease_id"]], results=["kept"])
-    async with httpx.AsyncClient(base_url=(await serve()).url, timeout=35) as other:
-        there = queue.through(other)
-        assert (await result(there, seq))["result"] == "kept"
-        assert (await there.ack("n", [seq], lease_ids=[job["lease_id"]], results=["kept"]))["acked"] == 1
-
-
-async def test_failed(queue: Topic) -> None:
+async def test_how_jobs_end_otherwise(queue: Topic) -> None:
     await queue.put(max_deliveries=1, on_exhausted="fail")
-    [seq] = await queue.add(1)
+    failed, deleted = await queue.add(2)
     await queue.take()
-    await queue.nack("n", [seq], errors=["boom"])
-    found = await result(queue, seq)
-    assert (found["state"], found["error"]) == ("failed", "boom")
-    assert abs(found["ended_at"] - time.time() * 1000) < 15_000
-    assert "result" not in found
+    await queue.nack("n", [failed], errors=["boom"])
+    found = await result(queue, failed)
+    assert (found["state"], found["error"], "result" in found) == ("failed", "boom", False)
+    assert abs(found["ended_at"] - time.time() * 1000) < 60_000
+    await queue.post("delete", before_seq=deleted + 1)
+    assert (await result(queue, deleted))["state"] == "deleted"
+    [expired] = await queue.add(1, ttl_ms=700)
+    assert (await result(queue, expired, 60_000))["state"] == "expired"
 
 
 async def test_dead_lettered_and_completed_there(service: Running, queue: Topic) -> None:
@@ -221,75 +148,26 @@ async def test_dead_lettered_and_completed_there(service: Running, queue: Topic)
     assert (await result(queue, seq))["result"] == "mended", "it is the same job"
 
 
-async def test_expired_while_somebody_waits(service: Running, queue: Topic) -> None:
-    [seq] = await queue.add(1, ttl_ms=700)
-    waiting = asyncio.create_task(result(queue, seq, 60_000))
-    await until_waited_for(service)
-    assert (await waiting)["state"] == "expired"
-
-
-async def test_deleted(queue: Topic) -> None:
-    [seq] = await queue.add(1)
-    await queue.post("delete", before_seq=seq + 1)
-    assert (await result(queue, seq))["state"] == "deleted"
-
-
-async def test_a_topic_made_anew_knows_nothing_of_its_namesake(queue: Topic) -> None:
+async def test_bad_results_progress_and_waits_are_refused_and_the_job_stays(queue: Topic) -> None:
     [seq] = await queue.add(1)
     await queue.take()
-    await queue.ack("n", [seq], results=["old"])
-    await queue.drop()
-    await queue.put()
-    await gone(queue, seq)
-
-
-@pytest.mark.parametrize(
-    ("fields", "code"),
-    [
-        ({"results": []}, "invalid_request"),
-        ({"results": [1, 2]}, "invalid_request"),
-        ({"results": "r"}, "invalid_request"),
-        ({"results": ["x" * MIB]}, "record_too_large"),
-        ({"results": [None], "seqs": []}, "invalid_request"),
-    ],
-)
-async def test_a_bad_result_is_refused_and_the_job_stays(queue: Topic, fields: Body, code: str) -> None:
-    [seq] = await queue.add(1)
-    await queue.take()
-    answer = await queue.http.post(f"{queue.path}/ack", json={"node": "n", "seqs": [seq], **fields})
-    refused(answer, 400, code)
+    bad: list[tuple[str, Body, str]] = [
+        ("ack", {"results": []}, "invalid_request"),
+        ("ack", {"results": [1, 2]}, "invalid_request"),
+        ("ack", {"results": ["x" * MIB]}, "record_too_large"),
+        ("ack", {"results": [None], "seqs": []}, "invalid_request"),
+    ]
+    for progress in ([], [{"percent": 101}], [{"percent": 1, "note": "é" * 513}]):
+        bad.append(("extend", {"lease_ms": 60_000, "progress": progress}, "invalid_request"))
+    for verb, fields, code in bad:
+        body = {"node": "n", "seqs": [seq], **fields}
+        refused(await queue.http.post(f"{queue.path}/{verb}", json=body), 400, code)
+    for raw in ("[" * 129 + "]" * 129, '"\\u0000"'):
+        text = f'{{"node": "n", "seqs": [{seq}], "results": [{raw}]}}'
+        refused(await queue.http.post(f"{queue.path}/ack", content=text, headers=JSON), 400, "invalid_request")
+    for wait in ("-1", "60001", ""):
+        refused(await queue.http.get(f"{queue.path}/jobs/1/result?wait_ms={wait}"), 400, "invalid_request")
     assert await queue.counts() == (0, 1)
-
-
-async def test_a_deep_result_and_one_with_a_nul_are_refused(queue: Topic) -> None:
-    [seq] = await queue.add(1)
-    await queue.take()
-    for bad in ("[" * 129 + "]" * 129, '"\\u0000"'):
-        body = f'{{"node": "n", "seqs": [{seq}], "results": [{bad}]}}'
-        answer = await queue.http.post(f"{queue.path}/ack", content=body, headers={"content-type": "application/json"})
-        refused(answer, 400, "invalid_request")
-
-
-async def test_the_largest_there_can_be(queue: Topic) -> None:
-    [seq] = await queue.add(1)
-    await queue.take()
-    await queue.ack("n", [seq], results=["x" * (MIB - 2)])
-    assert len((await result(queue, seq))["result"]) == MIB - 2
-
-
-@pytest.mark.parametrize("wait", ["x", "-1", "60001", "1.5", ""])
-async def test_a_bad_wait_is_refused(queue: Topic, wait: str) -> None:
-    refused(await queue.http.get(f"{queue.path}/jobs/1/result?wait_ms={wait}"), 400, "invalid_request")
-
-
-async def test_explain_says_where_the_result_is(queue: Topic) -> None:
-    [seq] = await queue.add(1)
-    await queue.take()
-    await queue.ack("n", [seq], results=["r"])
-    [reason] = accepted(await queue.http.get(f"{queue.path}/jobs/{seq}/explain"))["reasons"]
-    assert reason["code"] == "ended"
-    assert "Its result is kept until" in reason["message"]
-    assert accepted(await queue.http.get(reason["detail"]["result"]))["result"] == "r"
 
 
 async def test_progress_is_seen_live_and_goes_with_its_lease(queue: Topic) -> None:
@@ -307,25 +185,12 @@ async def test_progress_is_seen_live_and_goes_with_its_lease(queue: Topic) -> No
     [reason] = accepted(await queue.http.get(f"{queue.path}/jobs/{seq}/explain"))["reasons"]
     assert reason["detail"]["progress"] == said
     assert '40 per cent: "half of it"' in reason["message"]
-
     await queue.extend("n", [seq], 100, progress=[{"percent": 90}], **fields)
-    again = await queue.take()
-    assert again["deliveries"] == 2
+    assert (await queue.take())["deliveries"] == 2
     assert "progress" not in await result(queue, seq), "it was of another lease"
     answer = await queue.extend("n", [seq], 60_000, progress=[{"percent": 99}], **fields)
     assert answer["skipped"] == [seq], "whose holder says nothing any more"
     assert "progress" not in await result(queue, seq)
-
-
-@pytest.mark.parametrize(
-    "progress",
-    [[], [{"percent": 101}], [{"percent": -1}], [{"percent": 1.5}], [{}], [{"percent": 1, "note": "é" * 513}], [1]],
-)
-async def test_bad_progress_is_refused(queue: Topic, progress: object) -> None:
-    [seq] = await queue.add(1)
-    await queue.take()
-    body = {"node": "n", "seqs": [seq], "lease_ms": 60_000, "progress": progress}
-    refused(await queue.http.post(f"{queue.path}/extend", json=body), 400, "invalid_request")
 
 
 async def test_a_key_of_one_topic_is_not_told_what_was_handed_in_in_another(guarded: Running, topic: str) -> None:

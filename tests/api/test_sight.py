@@ -52,6 +52,15 @@ async def root(service: Running) -> AsyncIterator[httpx.AsyncClient]:
         yield http
 
 
+@pytest.fixture
+async def blind(service: Running, root: httpx.AsyncClient) -> AsyncIterator[httpx.AsyncClient]:
+    """A client whose key may do anything, and sees no payloads."""
+    made = await make(root, payloads="hidden")
+    assert made["payloads"] == "hidden"
+    async with client(service, made["secret"]) as http:
+        yield http
+
+
 @pytest.fixture(scope="module")
 async def jobs(service: Running) -> dict[str, int]:
     """A queue "mail" with a job that waits, one that was completed, and one that failed for good; its dead letters'
@@ -98,68 +107,54 @@ async def showing(http: httpx.AsyncClient, asked: list[tuple[str, str]]) -> set[
 
 
 async def test_no_route_and_no_page_shows_what_is_hidden(
-    service: Running, root: httpx.AsyncClient, jobs: dict[str, int]
+    root: httpx.AsyncClient, blind: httpx.AsyncClient, jobs: dict[str, int]
 ) -> None:
     asked = await paths(root, jobs)
     assert await showing(root, asked) == SHOW
-    hidden = await make(root, payloads="hidden")
-    assert hidden["payloads"] == "hidden"
-    async with client(service, hidden["secret"]) as http:
-        assert await showing(http, asked) == set()
+    assert await showing(blind, asked) == set()
 
 
-async def test_where_a_payload_would_stand_it_says_why(
-    service: Running, root: httpx.AsyncClient, jobs: dict[str, int]
-) -> None:
-    hidden = await make(root, payloads="hidden")
-    async with client(service, hidden["secret"]) as http:
-        job = accepted(await http.get(f"/v0/topics/mail/jobs/{jobs['waits']}"))
-        assert "data" not in job
-        assert "meta" not in job
-        assert job["hidden"] == WHY
-        result = accepted(await http.get(f"/v0/topics/mail/jobs/{jobs['done']}/result"))
-        assert (result["state"], result["hidden"], "result" in result) == ("completed", WHY, False)
-        (message, *_) = (await http.get("/api/messages?topic=mail")).json()["items"]
-        assert (message["hidden"], "payload" in message, "metadata" in message) == (WHY, False, False)
-        assert WHY in (await http.get(f"/admin/topics/mail/jobs/{jobs['waits']}")).text
-        failure = await http.get("/admin/topics/mail/dead/jobs?at=mail.dlq:1")
-        assert WHY in failure.text
-        assert "smtp: refused" in failure.text  # errors are no payloads
-        assert WHY in (await http.get("/admin/schedules/yearly")).text
-        assert (await http.get("/admin/schedules/yearly/edit")).status_code == 403
-
-
-async def test_what_is_changed_is_not_shown(service: Running, root: httpx.AsyncClient, jobs: dict[str, int]) -> None:
-    hidden = await make(root, payloads="hidden")
-    async with client(service, hidden["secret"]) as http:
-        changed = accepted(await http.patch(f"/v0/topics/mail/jobs/{jobs['waits']}", json={"tag": "t"}))
-        paused = accepted(await http.post("/v0/schedules/yearly/pause"))
+async def test_where_a_payload_would_stand_it_says_why(blind: httpx.AsyncClient, jobs: dict[str, int]) -> None:
+    job = accepted(await blind.get(f"/v0/topics/mail/jobs/{jobs['waits']}"))
+    assert (job["hidden"], {"data", "meta"} & set(job)) == (WHY, set())
+    result = accepted(await blind.get(f"/v0/topics/mail/jobs/{jobs['done']}/result"))
+    assert (result["state"], result["hidden"], "result" in result) == ("completed", WHY, False)
+    (message, *_) = (await blind.get("/api/messages?topic=mail")).json()["items"]
+    assert (message["hidden"], {"payload", "metadata"} & set(message)) == (WHY, set())
+    failure = "/admin/topics/mail/dead/jobs?at=mail.dlq:1"
+    for page in (f"/admin/topics/mail/jobs/{jobs['waits']}", failure, "/admin/schedules/yearly"):
+        assert WHY in (await blind.get(page)).text
+    assert "smtp: refused" in (await blind.get(failure)).text  # errors are no payloads
+    assert (await blind.get("/admin/schedules/yearly/edit")).status_code == 403
+    changed = accepted(await blind.patch(f"/v0/topics/mail/jobs/{jobs['waits']}", json={"tag": "t"}))
     assert (changed["tag"], "data" in changed) == ("t", False)
-    assert "record" not in paused
+    assert "record" not in accepted(await blind.post("/v0/schedules/yearly/pause"))
 
 
 async def test_who_sees_no_payloads_takes_no_jobs_and_reads_no_records(
+    blind: httpx.AsyncClient, jobs: dict[str, int]
+) -> None:
+    without = {"include_data": False, "include_meta": False}
+    asked: list[tuple[str, Body]] = [
+        ("/v0/topics/mail/claim", {"node": "n"}),
+        ("/v0/topics/mail/ack", {"node": "n", "seqs": [jobs["waits"]]}),
+        ("/v0/topics/mail/diff", {"node": "n"}),
+        ("/v0/topics/visits/diff", {"include_data": False}),
+        ("/v0/watch", {"topics": {"visits": None}, "include_data": False}),
+        ("/api/messages/dequeue", {"topic": "mail"}),
+    ]
+    for path, body in asked:
+        refused(await blind.post(path, json=body), 403, "forbidden")
+    assert (await blind.get("/v0/topics/mail/work?node=n")).status_code == 403
+    read = accepted(await blind.post("/v0/topics/visits/diff", json=without))
+    assert [sorted(one) for one in read["records"]] == [["$seq", "$ts"]]
+    accepted(await blind.post("/v0/watch", json={"topics": {"visits": None}, **without}))
+    accepted(await blind.post("/v0/topics/mail/cancel", json={"seqs": []}))
+
+
+async def test_who_sees_no_payloads_finds_nothing_by_them(
     service: Running, root: httpx.AsyncClient, jobs: dict[str, int]
 ) -> None:
-    hidden = await make(root, payloads="hidden")
-    without = {"include_data": False, "include_meta": False}
-    async with client(service, hidden["secret"]) as http:
-        asked: list[tuple[str, Body]] = [("claim", {}), ("ack", {"seqs": [jobs["waits"]]}), ("diff", {})]
-        for verb, body in asked:
-            refused(await http.post(f"/v0/topics/mail/{verb}", json={"node": "n", **body}), 403, "forbidden")
-        assert (await http.post("/api/messages/dequeue", json={"topic": "mail"})).status_code == 403
-        assert (await http.get("/v0/topics/mail/work?node=n")).status_code == 403
-        refused(await http.post("/v0/topics/visits/diff", json={"include_data": False}), 403, "forbidden")
-        refused(
-            await http.post("/v0/watch", json={"topics": {"visits": None}, "include_data": False}), 403, "forbidden"
-        )
-        read = accepted(await http.post("/v0/topics/visits/diff", json=without))
-        assert [sorted(one) for one in read["records"]] == [["$seq", "$ts"]]
-        accepted(await http.post("/v0/watch", json={"topics": {"visits": None}, **without}))
-        accepted(await http.post("/v0/topics/mail/cancel", json={"seqs": []}))
-
-
-async def test_who_sees_no_payloads_finds_nothing_by_them(service: Running, root: httpx.AsyncClient) -> None:
     key = await make(root, "no filters", ["read", "write"], prefixes=["mail"], payloads="hidden")
     asked = {"kind": "cancel", "filter": {"data": ["card=1"]}, "dry_run": True}
     async with client(service, key["secret"]) as http:

@@ -89,24 +89,21 @@ async def test_a_header_must_come_in_time(url: str, pid: int) -> None:
         assert answer.limit() == (408, "request_timeout", {"limit": "header_seconds"})
         assert answer.headers["connection"] == "close"
         assert await client.closed() == b""
-        assert HEADER_SECONDS <= time.monotonic() - began < HEADER_SECONDS + 5
+        assert time.monotonic() - began >= HEADER_SECONDS
         await eventually_true(lambda: client.port not in connected(pid))
 
 
-async def test_a_second_header_must_come_in_time_too(url: str) -> None:
-    async with raw(url) as client:
-        assert (await client.ask(get())).status == 200
-        assert (await client.ask(b"GET /hea")).status == 408
-
-
-async def test_a_header_and_a_body_of_messages_that_are_late_are_told_so_in_their_dialect(url: str) -> None:
-    async with raw(url) as header, raw(url) as body:
+async def test_late_headers_and_bodies_are_told_so_in_their_dialect(url: str) -> None:
+    async with raw(url) as second, raw(url) as header, raw(url) as body:
+        assert (await second.ask(get())).status == 200
+        await second.send(b"GET /hea")
         await header.send(b"POST /api/messages HTTP/1.1\r\nhost: localhost\r\n")
         await body.send(post("/api/messages", b"{", key="k", declared=100))
         for client in (header, body):
             answer = await client.answer()
             told = json.loads(answer.body)
             assert (answer.status, told["code"], sorted(told)) == (408, "request_timeout", ["code", "error"])
+        assert (await second.answer()).status == 408
 
 
 @pytest.mark.parametrize("noise", [b"", b"\r\n" * 500], ids=["silent", "empty lines"])
@@ -119,9 +116,9 @@ async def test_who_says_nothing_is_closed_without_a_word(url: str, noise: bytes)
 
 async def test_idle_between_requests_is_no_slowness(url: str) -> None:
     async with raw(url) as client:
-        for _ in range(2):
-            assert (await client.ask(get())).status == 200
-            await asyncio.sleep(HEADER_SECONDS * 1.5)  # nothing to wait for: it is about nothing happening
+        assert (await client.ask(get())).status == 200
+        await asyncio.sleep(HEADER_SECONDS * 1.5)  # nothing to wait for: it is about nothing happening
+        assert (await client.ask(get())).status == 200
 
 
 @pytest.mark.parametrize("form", ["length", "chunks"])
@@ -197,6 +194,7 @@ async def _sip(client: Raw) -> None:
         await asyncio.sleep(0.1)
 
 
+@pytest.mark.slow
 async def test_two_hundred_slow_clients_slow_nobody_down(url: str, pid: int) -> None:
     async def typical() -> float:
         async with others_go_on(url) as took:
