@@ -6,23 +6,19 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from app.base.db.pool import Pools
-from app.kernel.claim.consumer import Return
 from app.kernel.model import Batch, Seq
 from app.kernel.topics.policy import Policy
-from tests.engine.machines import Machine
+from tests.engine.machines import Machine, Make, Start
 from tests.engine.test_depth import LIVE, TALLIED
-from tests.queue.calls import Session, batch, events, held, lease_ended, outlived
+from tests.queue.calls import Session, batch, events, lease_ended, outlived
 from tests.queue.tallies import tallied
 
-MakeQueue = Callable[..., Awaitable[Policy]]
-Start = Callable[..., Machine]
 Connect = Callable[[], Awaitable[Session]]
 
 STAYING = """
 SELECT coalesce(array_agg(seq ORDER BY seq), '{}') FROM holdfast.jobs
 WHERE topic = $1 AND state IN ('ready', 'leased', 'scheduled', 'blocked')
 """
-HEAVY = "SELECT coalesce(sum(bytes), 0)::bigint FROM holdfast.tallies WHERE topic_id = $1"
 
 
 async def staying(pools: Pools, policy: Policy) -> list[Seq]:
@@ -31,9 +27,11 @@ async def staying(pools: Pools, policy: Policy) -> list[Seq]:
     return seqs
 
 
-async def test_the_oldest_goes_with_an_event(machine: Machine, pools: Pools, topic: str, make_queue: MakeQueue) -> None:
-    queue = await make_queue(topic, cap_records=3)
-    assert await machine.enqueue(queue, 3) == [1, 2, 3]
+async def test_the_oldest_goes_with_an_event_whatever_its_priority(
+    machine: Machine, pools: Pools, make: Make, topic: str
+) -> None:
+    queue = await make(cap_records=3)
+    assert await machine.enqueue(queue, batch(3, priorities=[9, 0, 5])) == [1, 2, 3]
     assert await machine.enqueue(queue, 2) == [4, 5]
     assert await staying(pools, queue) == [3, 4, 5]
     for seq in (1, 2):
@@ -42,34 +40,16 @@ async def test_the_oldest_goes_with_an_event(machine: Machine, pools: Pools, top
     assert {row["detail"] for row in await pools.rest.fetch(said, queue.topic.id)} == {"evicted"}
     assert machine.engine.metrics.topic(topic).evicted.value == 2
     assert await tallied(pools.rest, queue)
-    assert [job.seq for job in await machine.claim(queue, 10)] == [3, 4, 5]
+    assert await machine.enqueue(queue, 5) == [6, 7, 8, 9, 10]
+    assert await staying(pools, queue) == [8, 9, 10], "of a batch that is too large the last ones"
 
 
-async def test_of_a_batch_that_is_too_large_the_last_stay(
-    machine: Machine, pools: Pools, topic: str, make_queue: MakeQueue
-) -> None:
-    queue = await make_queue(topic, cap_records=3)
-    assert await machine.enqueue(queue, 5) == [1, 2, 3, 4, 5]
-    assert await staying(pools, queue) == [3, 4, 5]
-
-
-async def test_whatever_its_priority_the_oldest_goes(
-    machine: Machine, pools: Pools, topic: str, make_queue: MakeQueue
-) -> None:
-    queue = await make_queue(topic, cap_records=3)
-    await machine.enqueue(queue, batch(3, priorities=[9, 0, 5]))
-    await machine.enqueue(queue, batch(2, priorities=[0, 0]))
-    assert await staying(pools, queue) == [3, 4, 5]
-
-
-async def test_as_many_go_as_their_bytes_need(
-    machine: Machine, pools: Pools, topic: str, make_queue: MakeQueue
-) -> None:
-    queue = await make_queue(topic, cap_bytes=100)
+async def test_as_many_go_as_their_bytes_need(machine: Machine, pools: Pools, make: Make) -> None:
+    queue = await make(cap_bytes=100)
     await machine.enqueue(queue, Batch(payloads=[b"x" * 30] * 3))
     await machine.enqueue(queue, Batch(payloads=[b"x" * 50]))
     assert await staying(pools, queue) == [3, 4]
-    assert await pools.rest.fetchval(HEAVY, queue.topic.id) == 80
+    assert await tallied(pools.rest, queue)
     await machine.enqueue(queue, Batch(payloads=[b"x" * 21]))
     assert await staying(pools, queue) == [4, 5]
     await machine.enqueue(queue, Batch(payloads=[b"x" * 101]))
@@ -77,12 +57,12 @@ async def test_as_many_go_as_their_bytes_need(
 
 
 async def test_what_is_leased_or_delayed_stays_and_what_came_back_goes_first(
-    machine: Machine, pools: Pools, topic: str, make_queue: MakeQueue
+    machine: Machine, pools: Pools, make: Make
 ) -> None:
-    queue = await make_queue(topic, cap_records=4)
+    queue = await make(cap_records=4)
     await machine.enqueue(queue, batch(4, delays_ms=[3_600_000]))
     kept, returned = await machine.claim(queue, 2)
-    await machine.engine.settlements.nack(queue, [held(returned)], [Return()])
+    await machine.nack(queue, [returned])
     assert (kept.seq, returned.seq) == (2, 3)
     await machine.enqueue(queue, 1)
     assert await staying(pools, queue) == [1, 2, 4, 5]
@@ -90,16 +70,15 @@ async def test_what_is_leased_or_delayed_stays_and_what_came_back_goes_first(
     assert await staying(pools, queue) == [1, 2, 8, 9]
     rest = await machine.claim(queue, 2)
     await machine.enqueue(queue, 1)
-    assert await staying(pools, queue) == [1, 2, 8, 9]  # its own job was the oldest that could go
-    everything = sorted([kept, *rest], key=lambda job: job.seq)
-    assert await machine.engine.settlements.ack(queue, [held(job) for job in everything]) == {0, 1, 2}
+    assert await staying(pools, queue) == [1, 2, 8, 9], "its own job was the oldest that could go"
+    await machine.ack(queue, [kept, *rest])
     assert await tallied(pools.rest, queue)
 
 
 async def test_a_lease_that_ended_shields_nothing_but_what_is_on_its_way_out(
-    machine: Machine, pools: Pools, topic: str, make_queue: MakeQueue
+    machine: Machine, pools: Pools, make: Make
 ) -> None:
-    queue = await make_queue(topic, cap_records=2, max_deliveries=1, dead_letter=f"{topic}.dead")
+    queue = await make(cap_records=2, max_deliveries=1, dead_letter="dead")
     await machine.enqueue(queue, Batch(payloads=[b"1"] * 2, max_deliveries=[None, 5]))
     for job in await machine.claim(queue, 2, lease_ms=100):
         await lease_ended(pools.rest, queue, job)
@@ -112,9 +91,9 @@ async def test_a_lease_that_ended_shields_nothing_but_what_is_on_its_way_out(
 
 
 async def test_what_has_outlived_its_time_expires_before_anything_is_evicted(
-    machine: Machine, pools: Pools, topic: str, make_queue: MakeQueue
+    machine: Machine, pools: Pools, make: Make
 ) -> None:
-    queue = await make_queue(topic, cap_records=3)
+    queue = await make(cap_records=3)
     await machine.enqueue(queue, batch(3, ttls_ms=[None, 1, 1]))
     await outlived(pools.rest, queue)
     await machine.enqueue(queue, 2)
@@ -123,16 +102,17 @@ async def test_what_has_outlived_its_time_expires_before_anything_is_evicted(
 
 
 async def test_what_somebody_is_leasing_at_this_moment_stays(
-    start: Start, pools: Pools, topic: str, make_queue: MakeQueue, connect: Connect
+    start: Start, pools: Pools, make: Make, connect: Connect
 ) -> None:
     """Its claim is not committed yet, so that it looks as if it waited."""
-    queue = await make_queue(topic, cap_records=3)
+    queue = await make(cap_records=3)
     claimer, producer = start(), start()
     await producer.enqueue(queue, 3)
     rival = await connect()
     async with rival.transaction():
         await rival.fetchval(
-            "SELECT count(*) FROM (SELECT FROM holdfast.jobs WHERE topic = $1 AND seq IN (1, 2) FOR UPDATE) j", topic
+            "SELECT count(*) FROM (SELECT FROM holdfast.jobs WHERE topic = $1 AND seq IN (1, 2) FOR UPDATE) j",
+            queue.topic.name,
         )
         await asyncio.wait_for(producer.enqueue(queue, 2), 5)
         assert await staying(pools, queue) == [1, 2, 5]
@@ -140,9 +120,9 @@ async def test_what_somebody_is_leasing_at_this_moment_stays(
 
 
 async def test_updates_of_waiting_keys_evict_nothing_and_new_keys_do(
-    machine: Machine, pools: Pools, topic: str, make_queue: MakeQueue
+    machine: Machine, pools: Pools, topic: str, make: Make
 ) -> None:
-    queue = await make_queue(topic, cap_records=2)
+    queue = await make(cap_records=2)
     await machine.enqueue(queue, batch(2, keys=["a", "b"]))
     await machine.enqueue(queue, batch(2, keys=["a", "b"]))
     assert await staying(pools, queue) == [1, 2]
@@ -153,8 +133,8 @@ async def test_updates_of_waiting_keys_evict_nothing_and_new_keys_do(
     assert await tallied(pools.rest, queue)
 
 
-async def test_max_depth_comes_first(machine: Machine, pools: Pools, topic: str, make_queue: MakeQueue) -> None:
-    queue = await make_queue(topic, cap_records=2, max_depth=3)
+async def test_max_depth_comes_first(machine: Machine, pools: Pools, topic: str, make: Make) -> None:
+    queue = await make(cap_records=2, max_depth=3)
     await machine.enqueue(queue, batch(3, delays_ms=[3_600_000] * 3))
     [refused] = await asyncio.gather(machine.enqueue(queue, 1), return_exceptions=True)
     assert getattr(refused, "detail", None) == {"topic": topic, "limit": "max_depth", "max": 3}
@@ -162,11 +142,11 @@ async def test_max_depth_comes_first(machine: Machine, pools: Pools, topic: str,
 
 
 async def test_it_is_exact_for_producers_and_workers_in_four_processes(
-    start: Start, pools: Pools, topic: str, make_queue: MakeQueue, connect: Connect
+    start: Start, pools: Pools, make: Make, connect: Connect
 ) -> None:
     """Never above the cap as far as anybody sees, and whatever was acknowledged was evicted or handed out once."""
     most = 20
-    queue = await make_queue(topic, cap_records=most, durable=True)
+    queue = await make(cap_records=most, durable=True)
     processes = [start() for _ in range(4)]
     watcher = await connect()
     running, seen = True, [0]
@@ -176,20 +156,19 @@ async def test_it_is_exact_for_producers_and_workers_in_four_processes(
             seen.append(await watcher.fetchval(TALLIED, queue.topic.id))
 
     async def produce(n: int) -> list[Seq]:
-        return [seq for i in range(40) for seq in await processes[n % 4].enqueue(queue, i % 3 + 1)]
+        return [seq for i in range(25) for seq in await processes[n % 4].enqueue(queue, i % 3 + 1)]
 
     async def work(n: int) -> list[Seq]:
         """Complete what is claimed: all of it, since none of it is evicted meanwhile."""
         done: list[Seq] = []
         while running:
-            jobs = sorted(await processes[n].claim(queue, 3), key=lambda job: job.seq)
-            acked = await processes[n].engine.settlements.ack(queue, [held(job) for job in jobs])
-            assert len(acked) == len(jobs)
+            jobs = await processes[n].claim(queue, 3)
+            await processes[n].ack(queue, jobs)
             done += [job.seq for job in jobs]
         return done
 
     watching, working = asyncio.create_task(watch()), [asyncio.create_task(work(n)) for n in range(2)]
-    enqueued = [seq for seqs in await asyncio.gather(*(produce(n) for n in range(24))) for seq in seqs]
+    enqueued = [seq for seqs in await asyncio.gather(*(produce(n) for n in range(16))) for seq in seqs]
     running = False
     await watching
     done = [seq for seqs in await asyncio.gather(*working) for seq in seqs]
@@ -197,7 +176,7 @@ async def test_it_is_exact_for_producers_and_workers_in_four_processes(
         "SELECT seq FROM holdfast.lease_events WHERE topic_id = $1 AND detail = 'evicted'", queue.topic.id
     )
     assert max(seen) <= most
-    assert await pools.rest.fetchval(LIVE, topic) <= most
+    assert await pools.rest.fetchval(LIVE, queue.topic.name) <= most
     assert len(gone) > 0
     assert len(done) > 0
     assert sorted([*done, *(row["seq"] for row in gone), *await staying(pools, queue)]) == sorted(enqueued)

@@ -42,7 +42,6 @@ IDLE = holds()
     ("held", "lately", "found"),
     [
         (IDLE, QUIET, []),
-        (IDLE, None, []),
         (holds(ready=9, oldest_ms=LATE_MS - 1), QUIET, []),
         (holds(ready=9, oldest_ms=LATE_MS), QUIET, ["nobody_claims bad"]),
         (holds(ready=9, oldest_ms=UNTOLD_MS - 1, in_flight=1), QUIET, ["waiting watch"]),
@@ -50,19 +49,14 @@ IDLE = holds()
         (holds(ready=9, oldest_ms=VERY_LATE_MS, in_flight=1), QUIET, ["nobody_claims bad"]),
         (holds(ready=9, oldest_ms=VERY_LATE_MS, in_flight=1), CLAIMS, ["waiting bad"]),
         (holds(ready=9, oldest_ms=LATE_MS), None, ["waiting watch"]),  # it is not known that nobody does
-        (holds(ready=9, oldest_ms=LATE_MS, in_flight=1), QUIET, ["waiting watch"]),
         (holds(ready=9, oldest_ms=LATE_MS), WORKS, ["waiting watch"]),
         (holds(ready=9, oldest_ms=LATE_MS), CLAIMS, ["waiting watch"]),  # and each comes back
-        (holds(ready=9, oldest_ms=VERY_LATE_MS - 1), WORKS, ["waiting watch"]),
         (holds(ready=9, oldest_ms=VERY_LATE_MS), WORKS, ["waiting bad"]),
-        (holds(ready=9, oldest_ms=999, goal_ms=1_000), QUIET, []),
         (holds(ready=9, oldest_ms=1_000, goal_ms=1_000), QUIET, ["nobody_claims bad"]),
-        (holds(ready=9, oldest_ms=9_999, goal_ms=1_000), WORKS, ["waiting watch"]),
         (holds(ready=9, oldest_ms=10_000, goal_ms=1_000), WORKS, ["waiting bad"]),
         (holds(ready=9, oldest_ms=10_000, goal_ms=1_000, throughput_limit=5), WORKS, ["throttled bad"]),
         (holds(ready=9, oldest_ms=VERY_LATE_MS, goal_ms=0), QUIET, []),
         (holds(ready=9, oldest_ms=VERY_LATE_MS, goal_ms=0, paused=True), QUIET, ["paused note"]),
-        (holds(ready=9, oldest_ms=VERY_LATE_MS, goal_ms=VERY_LATE_MS + 1), QUIET, []),
         (holds(paused=True, ready=9, oldest_ms=1_000, goal_ms=1_000), QUIET, ["paused watch"]),
         (holds(ready=9, oldest_ms=LATE_MS, throughput_limit=5), WORKS, ["throttled watch"]),
         (holds(ready=9, oldest_ms=LATE_MS, throughput_limit=5), QUIET, ["nobody_claims bad"]),
@@ -71,12 +65,10 @@ IDLE = holds()
         (holds(ready=9, oldest_ms=VERY_LATE_MS, takes_dead=True, paused=True), QUIET, ["paused note"]),
         (holds(takes_dead=True), Lately(1, 0, 1, 0), ["failing bad"]),
         (holds(paused=True), QUIET, ["paused note"]),
-        (holds(paused=True, ready=9, oldest_ms=VERY_LATE_MS), QUIET, ["paused watch"]),
         (holds(draining=True), WORKS, ["draining note"]),
         (holds(blocked=3), QUIET, ["stuck_groups bad"]),
         (holds(blocked=3, in_flight=1), QUIET, []),
         (holds(blocked=3, scheduled=1), QUIET, []),
-        (holds(blocked=3), WORKS, []),
         (holds(blocked=3), CLAIMS, []),
         (holds(blocked=3), None, []),
         (holds(blocked=3, in_flight=1, stuck=StuckGroups(LATE_MS, 1, 3, LATE_MS)), WORKS, ["stuck_groups watch"]),
@@ -144,18 +136,13 @@ def ranked(held: HeldJob) -> tuple[int, int, float, int]:
     return rank(troubles(levels, policy, QUIET), levels.oldest_ms, policy.config.wait_goal_ms)
 
 
-def test_what_hurts_now_comes_first_and_then_what_waits_longest() -> None:
+def test_what_hurts_now_comes_first_and_then_what_waits_longest_by_its_goal() -> None:
     bad = ranked(holds(ready=1, oldest_ms=LATE_MS))
-    late = ranked(holds(ready=1, oldest_ms=LATE_MS + 1, in_flight=1))
-    later = ranked(holds(ready=1, oldest_ms=LATE_MS + 2, in_flight=1))
-    note, well = ranked(holds(paused=True)), ranked(IDLE)
-    assert sorted([note, well, later, bad, late]) == [bad, later, late, note, well]
-
-
-def test_what_waits_longest_goes_by_goals() -> None:
     five_times = ranked(holds(ready=1, oldest_ms=5_000, goal_ms=1_000, in_flight=1))
     twice = ranked(holds(ready=1, oldest_ms=120_000, goal_ms=60_000, in_flight=1))
-    also_drained = ranked(holds(ready=1, oldest_ms=60_000, goal_ms=60_000, in_flight=1, draining=True))
-    older, younger = (ranked(holds(ready=1, oldest_ms=ms, goal_ms=0)) for ms in (10**9, 10**8))
-    in_order = [also_drained, five_times, twice, older, younger]
-    assert sorted([younger, twice, five_times, older, also_drained]) == in_order
+    once = ranked(holds(ready=1, oldest_ms=LATE_MS, in_flight=1))
+    two_troubles = ranked(holds(ready=1, oldest_ms=LATE_MS, in_flight=1, draining=True))
+    note = ranked(holds(paused=True))
+    older, younger, well = (ranked(holds(ready=1, oldest_ms=ms, goal_ms=0)) for ms in (10**9, 10**8, 0))
+    in_order = [bad, two_troubles, five_times, twice, once, note, older, younger, well]
+    assert sorted(set(in_order)) == in_order
