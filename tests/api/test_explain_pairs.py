@@ -54,7 +54,7 @@ async def make(queue: Topic, wanted: set[str], monkeypatch: pytest.MonkeyPatch) 
         if "scheduled" in wanted:
             await queue.nack("n", [seq], delay_ms=60_000)
         else:
-            await eventually(lambda: is_ready(queue, seq))
+            await queue.until_counts(1, 0)
         await queue.put(max_deliveries=1, on_exhausted="fail")  # which it has had
     if "behind" in wanted:
         await queue.add(1, tenant="acme", priority=9)
@@ -68,18 +68,18 @@ async def make(queue: Topic, wanted: set[str], monkeypatch: pytest.MonkeyPatch) 
     return seq
 
 
-async def is_ready(queue: Topic, seq: int) -> bool:
-    return bool((await told(queue, seq))["state"] == "ready")
-
-
 async def told(queue: Topic, seq: int) -> Body:
     return accepted(await queue.http.get(f"{queue.path}/jobs/{seq}/explain"))
 
 
 @pytest.mark.parametrize("wanted", [(), *((one,) for one in ORDER), *PAIRS], ids="+".join)
 async def test_each_alone_and_in_pairs(queue: Topic, wanted: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    seq = await make(queue, {*wanted}, monkeypatch)
-    answer = await told(queue, seq)
+    for trial in range(3 if "throughput_limit" in wanted else 1):  # a token comes back in a second
+        queue = Topic(queue.http, f"{queue.name}-{trial}")
+        seq = await make(queue, {*wanted}, monkeypatch)
+        answer = await told(queue, seq)
+        if [reason["code"] for reason in answer["reasons"]] == list(wanted):
+            break
     assert [reason["code"] for reason in answer["reasons"]] == list(wanted or ("next",))
     assert (answer["wait_ms"] is None) == bool(UNTOLD & {*wanted}), "null where nobody can tell"
     if "behind" in wanted:
