@@ -1,6 +1,6 @@
 # The service, for a database outside: `serve`, and as an argument any other command of `python -m app`.
 # From this folder:   docker build -t holdfast .
-# docs/operations/deployment.md says how to run it. Its lines are run by tests/test_image.py and `make image-steps`.
+# docs/operations/deployment.md says how to run it. tests/test_image.py starts what it copies.
 FROM python:3.11-slim-bookworm AS packages
 
 # The pinned packages, but for the PostgreSQL of the embedded server: 75 MB of programs that nobody runs here. With those

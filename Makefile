@@ -5,7 +5,7 @@ COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-header --
 
 .DEFAULT_GOAL := help
 # What these run is in .venv, which they make first: in a fresh clone each works by itself.
-IN_VENV := format pins audit sbom schema openapi examples exchanges wheel bench figures docs docs-serve house reference dashboards scenarios chaos chaos-short mutants mutation fuzz workers image-steps pgbouncer pictures pages failover herd soak spark-zip spark-bench
+IN_VENV := format pins audit sbom schema openapi examples exchanges wheel bench figures docs docs-serve house reference dashboards scenarios chaos chaos-short mutants mutation fuzz workers pgbouncer pictures pages failover herd soak spark-zip spark-bench
 .PHONY: help installed run test check $(IN_VENV)
 $(IN_VENV): | installed
 
@@ -112,9 +112,6 @@ workers: ## 100,000 jobs through workers that are killed, stopped and ended, bes
 
 pgbouncer: ## all tests of the API through PgBouncer in transaction mode, with two connections for each database
 	HOLDFAST_TEST_PGBOUNCER=1 $(PYTHON) -m pytest -n 2 tests/api
-
-image-steps: ## run the Dockerfile's lines in a clean folder, with the packages that it installs, and start what they made
-	HOLDFAST_TEST_IMAGE=1 $(PYTHON) -m pytest -s tests/test_image.py
 
 pictures: ## write docs/pictures anew: admin pages for README.md
 	$(PYTHON) -m tools.pages.pictures

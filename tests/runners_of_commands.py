@@ -207,7 +207,7 @@ NOT_RUN: Final = {
     "* $ docker *": _DOCKER,
     "* $ kubectl *": "needs a cluster",
     "docs/operations/deployment.md $ git clone *": "needs root, and fetches the repository",
-    "docs/operations/deployment.md $ python3 -m venv *": "downloads packages; make image-steps does the same",
+    "docs/operations/deployment.md $ python3 -m venv *": "downloads packages, as ./run does",
     "docs/operations/deployment.md $ install *": "writes into /etc",
     "docs/operations/deployment.md $ (umask 077; echo *": "writes into /etc",
     "docs/operations/deployment.md $ cp *": "writes into /etc",

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from app.settings import Settings
-from tests.dockerfile import ROOT
+from tests.deployment import ROOT
 from tests.launch import services
 
 FOLDER = ROOT / "deploy/systemd"
