@@ -81,52 +81,39 @@ async def test_a_reader_that_comes_back_misses_nothing(http: httpx.AsyncClient, 
             assert await stream.events(1) == [("missed", {})]
             await send(http, user, data="new")
             assert await stream.events(1) == [("note", "new")]
-    for bad in ("x", "-1", "1" * 20, "²"):
-        refused(
-            await http.get(f"/v0/users/{quote(user)}/events", params={"last_event_id": bad}), 400, "invalid_request"
-        )
 
 
 async def test_events_of_one_user_at_once_all_come_in_the_order_of_their_ids(serve: Serve, user: str) -> None:
     """Through two processes; one hears of the other's by its poll alone."""
     one, other = await serve(), await serve()
     async with client(one) as here, client(other) as there, listening(here, user) as stream:
-        sent = await asyncio.gather(*(send((here, there)[n % 2], user, data=n) for n in range(60)))
-        frames = [await stream.next() for _ in range(60)]
+        sent = await asyncio.gather(*(send((here, there)[n % 2], user, data=n) for n in range(40)))
+        frames = [await stream.next() for _ in range(40)]
     ids = [int(frame.fields["id"]) for frame in frames]
     assert ids == sorted(sent)
-    assert {json.loads(frame.fields["data"]) for frame in frames} == set(range(60))
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"event": ""},
-        {"event": "a b"},
-        {"event": "a\nid: 7"},
-        {"event": "x" * 65},
-        {"event": "completed"},
-        {"event": "missed"},
-        {"event": "a", "more": 1},
-    ],
-)
-async def test_an_event_that_makes_no_sense_is_refused(http: httpx.AsyncClient, user: str, body: Body) -> None:
-    refused(await http.post(f"/v0/users/{quote(user)}/events", json=body), 400, "invalid_request")
+    assert {json.loads(frame.fields["data"]) for frame in frames} == set(range(40))
 
 
 async def test_what_comes_from_outside_is_bounded(http: httpx.AsyncClient, user: str) -> None:
     path = f"/v0/users/{quote(user)}/events"
+    bodies: list[Body] = [
+        {"event": "a\nid: 7"},
+        {"event": "completed"},
+        {"event": "missed"},
+    ]
+    for body in bodies:
+        refused(await http.post(path, json=body), 400, "invalid_request")
     refused(await http.post(path, json={"event": "a", "data": "x" * 65_535}), 413, "payload_too_large")
-    for url in (f"/v0/users/{quote(user)}/token?a=1", f"{path}?a=1"):
-        refused(await http.post(url, json={"event": "a"}), 400, "invalid_request")
+    refused(await http.post(f"{path}?a=1", json={"event": "a"}), 400, "invalid_request")
     refused(await http.get(f"{path}?after=1"), 400, "invalid_request")
-    refused(await http.post("/v0/users/a%2Fevents", json={"event": "a"}), 400, "invalid_request")
-    refused(await http.post(f"/v0/users/{'x' * 129}/events", json={"event": "a"}), 400, "invalid_request")
+    for bad in ("/v0/users/a%2Fevents", f"/v0/users/{'x' * 129}/events"):
+        refused(await http.post(bad, json={"event": "a"}), 400, "invalid_request")
+    for bad in ("x", "-1", "1" * 20, "²"):
+        refused(await http.get(path, params={"last_event_id": bad}), 400, "invalid_request")
     async with listening(http, user) as stream:
-        for n in range(40):
+        for n in range(20):
             await send(http, user, data=str(n) * 30_000)
-        assert [len(str(data)) for _, data in await stream.events(40)] == [30_000 * len(str(n)) for n in range(40)]
+        assert [len(str(data)) for _, data in await stream.events(20)] == [30_000 * len(str(n)) for n in range(20)]
 
 
 async def test_a_user_has_so_many_streams(service: Running, http: httpx.AsyncClient, user: str) -> None:
@@ -147,50 +134,44 @@ async def test_a_user_has_so_many_streams(service: Running, http: httpx.AsyncCli
 
 
 async def test_users_hear_how_their_jobs_end(http: httpx.AsyncClient, queue: Topic, user: str) -> None:
-    dead = f"{queue.name}.dead"
-    await queue.put(user_events=True, max_deliveries=2, dead_letter=dead)
+    dead = Topic(http, f"{queue.name}.dead")
+    await queue.put(user_events=True, max_deliveries=2, dead_letter=dead.name)
     async with listening(http, user) as stream:
+
+        async def heard(event: str, seq: int) -> None:
+            frame = await stream.next()
+            told = frame.data
+            assert (frame.fields["event"], told["topic"], told["seq"]) == (event, queue.name, seq)
+            assert told["id"].endswith(f"-{seq:012x}")
+
+        async def buried() -> bool:
+            """A claim takes out what it meets that has no delivery left."""
+            assert (await queue.claim())["claimed"] == []
+            return (await dead.counts())[0] == 2
+
         await queue.append(*({"data": n, "user_id": user} for n in range(3)), {"data": 3})
         await queue.claim(max=4)
         await queue.ack("n", [1, 4])
-        assert await stream.events(1) == [("completed", _end(queue, 1))]
+        await heard("completed", 1)
         await queue.fail("n", [2])
-        assert await stream.events(1) == [("dead_lettered", _end(queue, 2))]
+        await heard("dead_lettered", 2)
         await queue.nack("n", [3])
         await queue.take(lease_ms=100)  # its last delivery, which ends in silence
-        await eventually(lambda: _buried(queue, Topic(http, dead), 2))
-        assert await stream.events(1) == [("dead_lettered", _end(queue, 3))]
+        await eventually(buried)
+        await heard("dead_lettered", 3)
         await queue.put(user_events=True, max_deliveries=1, on_exhausted="fail")
         await queue.append({"data": 4, "user_id": user})
         await queue.take()
         await queue.nack("n", [5])
-        assert await stream.events(1) == [("failed", _end(queue, 5))]
+        await heard("failed", 5)
         log = Topic(http, f"{queue.name}.log")
         await log.put(type="log", cap_records=1, discard="reject")
         await queue.put(user_events=True, max_deliveries=1, dead_letter=log.name)
         await queue.append(*({"data": n, "user_id": user} for n in range(2)))
         await queue.claim(max=2)
         await queue.nack("n", [6, 7])  # there is room for one
-        assert await stream.events(2) == [("dead_lettered", _end(queue, 6)), ("failed", _end(queue, 7))]
-
-
-def _end(queue: Topic, seq: int) -> Body:
-    return {"topic": queue.name, "seq": seq, "id": EndsWith(f"-{seq:012x}")}
-
-
-class EndsWith(str):
-    """Equal to each text that ends so."""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, str) and other.endswith(str(self))
-
-    __hash__ = str.__hash__
-
-
-async def _buried(queue: Topic, dead: Topic, count: int) -> bool:
-    """A claim takes out what it meets that has no delivery left."""
-    assert (await queue.claim())["claimed"] == []
-    return (await dead.counts())[0] == count
+        await heard("dead_lettered", 6)
+        await heard("failed", 7)
 
 
 async def test_jobs_of_other_topics_and_without_users_end_in_silence(http: httpx.AsyncClient, queue: Topic) -> None:
@@ -212,24 +193,22 @@ async def test_jobs_of_other_topics_and_without_users_end_in_silence(http: httpx
         assert await stream.events(1) == [("last", None)]
 
 
-async def test_a_token_is_good_for_one_users_stream_and_public_topics_alone(guarded: Running) -> None:
-    async with client(guarded, "root") as root, client(guarded) as nobody:
+async def test_a_token_is_good_for_one_users_stream_and_public_topics_alone(
+    services: Services, guarded: Running
+) -> None:
+    other_process = await services.start(api_keys="root")
+    async with client(guarded, "root") as root, client(guarded) as nobody, client(other_process) as there:
         await Topic(root, "mail").put()
         made = await token_for(root, "ada")
         token = made["token"]
         assert made["user_id"] == "ada"
-        async with listening(nobody, "ada", token) as stream, listening(nobody, "ada", **{"token": token}) as other:
+        async with listening(nobody, "ada", token) as stream, listening(there, "ada", **{"token": token}) as other:
             await send(root, "ada", data=1)
             assert await stream.events(1) == await other.events(1) == [("note", 1)]
         refused(await nobody.get("/v0/users/bob/events", headers=bearer(token)), 403, "forbidden")
         for headers in ({}, bearer("junk"), bearer("root")):
             refused(await nobody.get("/v0/users/ada/events", headers=headers), 401, "unauthorized")
-        for method, path in (
-            ("GET", "/v0/topics/mail"),
-            ("POST", "/v0/users/ada/events"),
-            ("POST", "/v0/users/ada/token"),
-            ("GET", "/metrics"),
-        ):
+        for method, path in (("GET", "/v0/topics/mail"), ("POST", "/v0/users/ada/events"), ("GET", "/metrics")):
             refused(await nobody.request(method, path, headers=bearer(token), json={}), 401, "unauthorized")
         refused(await nobody.post("/in/mail", headers=bearer(token), json={}), 403, "forbidden")  # public ones alone
         # Nor is a user's own session one for the streams of the application's users.
@@ -240,7 +219,7 @@ async def test_a_token_is_good_for_one_users_stream_and_public_topics_alone(guar
 
 async def test_a_token_ends_with_its_time_and_cuts_the_stream_off(guarded: Running) -> None:
     async with client(guarded, "root") as root, client(guarded) as nobody:
-        token = (await token_for(root, "eve", ttl_ms=1_000))["token"]
+        token = (await token_for(root, "eve", ttl_ms=2_000))["token"]
         async with listening(nobody, "eve", token) as stream:
             frame = await stream.next()
             assert (frame.fields["event"], frame.data["code"]) == ("error", 401)
@@ -248,15 +227,6 @@ async def test_a_token_ends_with_its_time_and_cuts_the_stream_off(guarded: Runni
         refused(await nobody.get("/v0/users/eve/events", headers=bearer(token)), 401, "unauthorized")
         for ttl in (999, 86_400_001):
             refused(await root.post("/v0/users/eve/token", json={"ttl_ms": ttl}), 400, "invalid_request")
-
-
-async def test_a_token_of_one_process_is_good_in_another(services: Services, guarded: Running) -> None:
-    other = await services.start(api_keys="root")
-    async with client(guarded, "root") as root, client(other) as there:
-        token = (await token_for(root, "zoe"))["token"]
-        async with listening(there, "zoe", token) as stream:
-            await send(root, "zoe")
-            assert await stream.events(1) == [("note", None)]
 
 
 async def test_who_may_write_may_send_whatever_the_keys_topics(guarded: Running) -> None:
