@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import time
@@ -186,3 +187,13 @@ async def test_a_repeated_batch_answers_the_head_that_the_first_did(queue: Topic
     assert (again["seqs"], again["head_seq"], again["deduped"]) == ([1], 2, True)
     other = await queue.append(only_updates, idempotency_key="another")
     assert (other["seqs"], other["head_seq"]) == ([1], 3), "what others have drawn since"
+
+
+async def test_heads_of_callers_that_share_a_statement_are_their_own(queue: Topic) -> None:
+    """Repeated batches and new ones at once: each answers its own head, whichever of them are written together."""
+    firsts = [await queue.append({"data": i}, idempotency_key=f"k{i}") for i in range(5)]
+    assert [first["head_seq"] for first in firsts] == [1, 2, 3, 4, 5]
+    keys = [key for i in range(5) for key in (f"k{i}", f"new{i}")]
+    answers = await asyncio.gather(*(queue.append({"data": 9}, idempotency_key=key) for key in keys))
+    assert [answer["head_seq"] for answer in answers[::2]] == [1, 2, 3, 4, 5]
+    assert all(answer["head_seq"] >= answer["last_seq"] > 5 for answer in answers[1::2])
