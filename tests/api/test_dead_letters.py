@@ -84,3 +84,12 @@ async def test_a_dead_letter_is_an_ordinary_job_and_may_die_again(queue: Topic, 
     assert (job["meta"]["$dead_letter_from"], job["meta"]["$dead_letter_deliveries"]) == (dead.name, "3")
     assert (await last.ack("n", [job["$seq"]]))["acked"] == 1
     await is_gone(last)
+
+
+async def test_without_a_topic_for_them_jobs_are_delivered_for_ever(queue: Topic) -> None:
+    await queue.put(max_deliveries=1)
+    await queue.add(1)
+    for delivery in (1, 2, 3):
+        assert (await queue.take())["deliveries"] == delivery
+        await queue.nack("n", [1])
+    assert await dead_lettered(queue) == 0

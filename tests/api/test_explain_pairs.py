@@ -1,16 +1,14 @@
 """Why is it not running? Each reason alone and with each other one that a job can have, by its causes: what must be
-mended first comes first. What a job ended by stands alone."""
+mended first comes first."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Awaitable, Callable
 
 import pytest
 
 from app.features.explain import reasons
-from tests.api import test_states as states
-from tests.api.dialect import Body, Topic, accepted, eventually
+from tests.api.dialect import Body, Topic, accepted
 from tests.api.keyring import Services
 from tests.conftest import Running
 
@@ -86,27 +84,3 @@ async def test_each_alone_and_in_pairs(queue: Topic, wanted: tuple[str, ...], mo
         turn = answer["reasons"][-1]["detail"]
         assert turn["ahead"] == 1
         assert turn["wait_ms"] == answer["wait_ms"] or "scheduled" in wanted
-
-
-@pytest.mark.parametrize(
-    ("cause", "reason"),
-    [
-        (states.leased, "leased"),
-        (states.marked, "cancelled"),
-        (states.cancelled, "cancelled"),
-        (states.failed, "failed"),
-        (states.expired, "expired"),
-    ],
-)
-async def test_of_what_runs_or_is_over_nothing_else_is_said(
-    queue: Topic, cause: Callable[[Topic], Awaitable[int]], reason: str
-) -> None:
-    await queue.put(max_deliveries=1)
-    seq = await cause(queue)
-    accepted(await queue.http.post(f"{queue.path}/pause"))
-
-    async def so() -> bool:
-        return [one["code"] for one in (await told(queue, seq))["reasons"]] == [reason]
-
-    await eventually(so)
-    assert (await told(queue, seq))["wait_ms"] is None
