@@ -37,6 +37,7 @@ WITH sized AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT octet_length(j.payload) AS bytes FROM holdfast.jobs j
         WHERE j.topic = $1 AND j.topic_id = $2::integer AND j.seq = l.seq
+        LIMIT 1  -- as a plan that was made for an empty table walks over all jobs of the topic else
     ) x
 ), found AS MATERIALIZED (
     SELECT l.seq, l.ord FROM (SELECT s.seq, s.ord FROM sized s WHERE s.before < $7::bigint ORDER BY s.ord) l
