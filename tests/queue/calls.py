@@ -13,6 +13,7 @@ from asyncpg.pgproto.pgproto import UUID
 from app.kernel.claim import consumer, ordering
 from app.kernel.claim.consumer import Slots
 from app.kernel.enqueue import producer
+from app.kernel.enqueue.producer import Placement
 from app.kernel.model import Batch, Connection, HeldJob, Job, Reach, Seq
 from app.kernel.topics.policy import Policy
 
@@ -27,9 +28,14 @@ def batch(count: int = 1, **columns: object) -> Batch:
 
 async def put(db: Connection, policy: Policy, records: Batch) -> list[Seq]:
     """Enqueue, as an engine does: lanes first."""
-    lanes = sorted(records.lanes(), key=lambda lane: (lane.tenant, lane.priority))
-    await producer.add_lanes(db, policy.topic, lanes)
+    await producer.add_lanes(db, policy.topic, sorted(records.lanes(), key=lambda lane: (lane.tenant, lane.priority)))
     return await producer.enqueue(db, policy.topic, records, ttl_ms=policy.config.ttl_ms)
+
+
+async def place(db: Connection, policy: Policy, records: Batch) -> Placement:
+    """Enqueue records that may have keys or groups."""
+    await producer.add_lanes(db, policy.topic, sorted(records.lanes(), key=lambda lane: (lane.tenant, lane.priority)))
+    return await producer.upsert(db, policy.topic, policy.budget, records, ttl_ms=policy.config.ttl_ms)
 
 
 async def take(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -30,10 +30,10 @@ class Plan:
         """The kinds of nodes."""
         return {node["Node Type"] for node in self.nodes()}
 
-    def indexes(self) -> set[str]:
-        """The indexes of the jobs table that it walks."""
+    def indexes(self, table: str = "jobs") -> set[str]:
+        """The indexes of a table that it walks."""
         names = {node["Index Name"] for node in self.nodes() if "Index Name" in node}
-        return {name for name in names if name.startswith("jobs_")}
+        return {name for name in names if name.startswith(f"{table}_")}
 
     def changed_by(self) -> set[str]:
         """How it finds the rows that it updates or deletes."""
@@ -49,6 +49,14 @@ class Plan:
         """The most rows that it sorts."""
         return max((int(n["Actual Rows"]) for n in self.nodes() if n["Node Type"] == "Sort"), default=0)
 
+    def most_rows(self) -> int:
+        """The most rows that a node looks at, those that it leaves out included."""
+        left_out = "Rows Removed by Filter", "Rows Removed by Join Filter"
+        return max(
+            int((node["Actual Rows"] + sum(node.get(name, 0) for name in left_out)) * node["Actual Loops"])
+            for node in self.nodes()
+        )
+
     def met(self) -> int:
         """The jobs that it finds by its indexes."""
         return sum(
@@ -56,6 +64,10 @@ class Plan:
             for node in self.nodes()
             if node.get("Index Name", "").startswith("jobs_")
         )
+
+    def all_pages(self) -> int:
+        """The pages that it looks at, those of functions that it calls included."""
+        return _pages(self.root)
 
     def pages(self) -> int:
         """The pages that it looks at: of each scan, and of each change apart from what feeds it.
@@ -73,17 +85,17 @@ class Plan:
 
 async def prepare(db: Session, statement: Statement) -> None:
     """Prepare it under its own name; it is not planned before its first run."""
-    await db.execute(f"PREPARE {statement.name} AS {statement.text}")
+    await db.execute(f"PREPARE {_name(statement)} AS {statement.text}")
 
 
 async def run(db: Session, statement: Statement, *arguments: object) -> None:
     """Run what was prepared."""
-    await db.execute(_call(statement, arguments))
+    await db.execute(call(statement, arguments))
 
 
 async def rows(db: Session, statement: Statement, *arguments: object) -> int:
     """Run what was prepared: how many rows it answers."""
-    return len(await db.fetch(_call(statement, arguments)))
+    return len(await db.fetch(call(statement, arguments)))
 
 
 async def explain(db: Session, statement: Statement, *arguments: object) -> Plan:
@@ -91,15 +103,21 @@ async def explain(db: Session, statement: Statement, *arguments: object) -> Plan
     transaction = db.transaction()
     await transaction.start()
     try:
-        answer = await db.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {_call(statement, arguments)}")
+        answer = await db.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {call(statement, arguments)}")
     finally:
         await transaction.rollback()
     return Plan(json.loads(answer)[0]["Plan"])
 
 
-def _call(statement: Statement, arguments: tuple[object, ...]) -> str:
+def call(statement: Statement, arguments: Sequence[object]) -> str:
+    """The statement that runs what was prepared."""
     assert len(arguments) == len(statement.parameters)
-    return f"EXECUTE {statement.name} ({', '.join(map(_literal, arguments))})"
+    return f"EXECUTE {_name(statement)} ({', '.join(map(_literal, arguments))})"
+
+
+def _name(statement: Statement) -> str:
+    """A name of its own: two packages may have a statement of one name."""
+    return f"{statement.package}_{statement.name}"
 
 
 def _literal(value: object) -> str:

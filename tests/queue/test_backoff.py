@@ -9,27 +9,16 @@ import pytest
 
 from app.kernel.claim import consumer, ordering
 from app.kernel.claim.consumer import Return
-from app.kernel.enqueue import producer
-from app.kernel.model import Batch, Budget, Reach
+from app.kernel.model import Budget, Reach
 from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exit_rows import ExitCounts, Spent
 from app.kernel.topics.backoff import MOST_MS, MOST_REFUNDS, Backoff
 from app.kernel.topics.policy import Policy
-from tests.queue.calls import Session, batch, held, lease_ended, outlived, put, row, take
+from tests.queue.calls import Session, batch, held, lease_ended, outlived, place, put, row, take
 from tests.queue.tallies import tallied
 
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-async def db(connect: Callable[[], Awaitable[Session]]) -> Session:
-    return await connect()
-
-
-@pytest.fixture
-async def queue(topic: str, make_queue: Callable[..., Awaitable[Policy]]) -> Policy:
-    return await make_queue(topic)
 
 
 async def delay_ms(db: Session, backoff: Backoff, deliveries: int) -> int:
@@ -39,27 +28,28 @@ async def delay_ms(db: Session, backoff: Backoff, deliveries: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("backoff", "expected"),
+    ("backoff", "expected", "in_the_end"),
     [
-        (Backoff("none"), [0, 0, 0]),
-        (Backoff("fixed", 500), [500, 500, 500]),
-        (Backoff("linear", 500), [500, 1_000, 1_500]),
-        (Backoff("linear", 500, 1_200), [500, 1_000, 1_200]),
-        (Backoff("exponential", 500), [500, 1_000, 2_000, 4_000, 8_000]),
-        (Backoff("exponential", 500, 3_000), [500, 1_000, 2_000, 3_000, 3_000]),
-        (Backoff("exponential", 5_000, 3_000), [3_000, 3_000]),
-        (Backoff(), [0]),
+        (Backoff("none"), [0, 0, 0], 0),
+        (Backoff("fixed", 500), [500, 500, 500], 500),
+        (Backoff("linear", 500), [500, 1_000, 1_500], DAY_MS),
+        (Backoff("linear", 500, 1_200), [500, 1_000, 1_200], 1_200),
+        (Backoff("linear", 1), [1, 2], DAY_MS),
+        (Backoff("linear", MOST_MS), [MOST_MS], DAY_MS),
+        (Backoff("exponential", 500), [500, 1_000, 2_000, 4_000, 8_000], DAY_MS),
+        (Backoff("exponential", 500, 3_000), [500, 1_000, 2_000, 3_000, 3_000], 3_000),
+        (Backoff("exponential", 5_000, 3_000), [3_000, 3_000], 3_000),
+        (Backoff("exponential", 1), [1, 2, 4], DAY_MS),
+        (Backoff("exponential", MOST_MS), [MOST_MS], DAY_MS),
+        (Backoff(), [0], 0),
     ],
 )
-async def test_the_delay_after_the_nth_delivery(db: Session, backoff: Backoff, expected: list[int]) -> None:
+async def test_the_delay_after_the_nth_delivery(
+    db: Session, backoff: Backoff, expected: list[int], in_the_end: int
+) -> None:
+    """No number of deliveries overflows."""
     assert [await delay_ms(db, backoff, n + 1) for n in range(len(expected))] == expected
-
-
-@pytest.mark.parametrize("kind", ["linear", "exponential"])
-@pytest.mark.parametrize("base_ms", [1, MOST_MS])
-async def test_no_number_of_deliveries_overflows(db: Session, kind: str, base_ms: int) -> None:
-    backoff = msgspec.convert({"kind": kind, "base_ms": base_ms}, Backoff)
-    assert await delay_ms(db, backoff, 2**31 - 1) == DAY_MS
+    assert await delay_ms(db, backoff, 2**31 - 1) == in_the_end
 
 
 @pytest.mark.parametrize(("jitter", "least", "low", "high"), [("full", 0, 250, 750), ("equal", 500, 625, 875)])
@@ -103,8 +93,7 @@ async def test_a_delay_of_its_own_goes_before_the_backoff(
     db: Session, queue: Policy, key: str | None, back: Return, expected: int
 ) -> None:
     """And a delivery that is given back has had none to wait for. With a key it is another statement."""
-    await producer.add_lanes(db, queue.topic, sorted(batch().lanes(), key=str))
-    await producer.upsert(db, queue.topic, queue.budget, Batch(payloads=[b"x"], keys=[key]), ttl_ms=0)
+    await place(db, queue, batch(keys=[key]))
     assert await nack(db, queue, Return()) == []
     assert await nack(db, queue, back) == ([1] if back.refunds else [])
     assert await waits(db, queue, 1) == expected
@@ -131,8 +120,7 @@ async def nack(db: Session, queue: Policy, back: Return) -> list[int]:
 @pytest.mark.parametrize("key", [None, "k"])
 async def test_three_deliveries_are_given_back_and_no_more(db: Session, queue: Policy, key: str | None) -> None:
     """Those that the service gives back by itself are not among them."""
-    await producer.add_lanes(db, queue.topic, sorted(batch().lanes(), key=str))
-    await producer.upsert(db, queue.topic, queue.budget, Batch(payloads=[b"x"], keys=[key]), ttl_ms=0)
+    await place(db, queue, batch(keys=[key]))
     for _ in range(5):
         assert await nack(db, queue, Return(refunds=None)) == []
     given_back = [await nack(db, queue, Return(0, refunds=MOST_REFUNDS)) for _ in range(5)]
@@ -165,14 +153,10 @@ async def test_each_claim_that_meets_an_ended_lease_counts_it_once(db: Session, 
     jobs = await take(db, queue, 2, lease_ms=100)
     for job in jobs:
         await lease_ended(db, queue, job)
-    claimed = await take_all(db, queue)
-    assert (claimed.count, claimed.crashes, claimed.suspects) == (3, 2, 0)
-
-
-async def take_all(db: Session, queue: Policy) -> consumer.ClaimResult:
     reaches = [Reach(lane) for lane in await ordering.read_lanes(db, queue.topic)]
     slots = consumer.Slots([0] * 10, ["n"], [60_000])
-    return await consumer.claim(db, queue.topic, queue.budget, reaches, slots)
+    claimed = await consumer.claim(db, queue.topic, queue.budget, reaches, slots)
+    assert (claimed.count, claimed.crashes, claimed.suspects) == (3, 2, 0)
 
 
 LAST = Budget(ends=True, max_deliveries=2)
@@ -218,11 +202,8 @@ async def test_who_gives_a_job_up_has_not_crashed(db: Session, queue: Policy) ->
 
 
 async def test_a_payload_that_is_written_under_an_ended_lease_counts_the_crash(db: Session, queue: Policy) -> None:
-    keyed = Batch(payloads=[b"1"], keys=["k"])
-    await producer.add_lanes(db, queue.topic, sorted(batch().lanes(), key=str))
-    await producer.upsert(db, queue.topic, queue.budget, keyed, ttl_ms=0)
+    await place(db, queue, batch(keys=["k"]))
     await crash(db, queue)
-    placed = await producer.upsert(db, queue.topic, queue.budget, keyed, ttl_ms=0)
-    assert placed.updated == [True]
+    assert (await place(db, queue, batch(keys=["k"]))).updated == [True]
     (job,) = await take(db, queue)
     assert (job.seq, job.deliveries, job.crashes) == (1, 2, 1)

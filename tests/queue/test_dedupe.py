@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-import pytest
-
 from app.base.db.pool import Pools
 from app.kernel.claim import consumer
 from app.kernel.enqueue import producer
@@ -60,17 +58,8 @@ async def over(db: Connection, policy: Policy, table: str, one: str) -> None:
     await until(passed, "the window passes")
 
 
-@pytest.fixture
-async def db(connect: Callable[[], Awaitable[Session]]) -> Session:
-    return await connect()
-
-
-@pytest.fixture
-async def queue(topic: str, make_queue: MakeQueue) -> Policy:
-    return await make_queue(topic)
-
-
 async def test_a_known_id_answers_the_first_job_and_inserts_nothing(db: Session, queue: Policy) -> None:
+    """In one batch too: the first of several counts."""
     first = await write(db, queue, ("a", "1"), ("b", "2"), (None, "3"))
     assert (first.seqs, first.duplicates, first.new, first.head_seq, first.ready) == ([1, 2, 3], [], 3, 3, 3)
     again = await write(db, queue, ("b", "4"), ("c", "5"), ("a", "6"))
@@ -81,6 +70,9 @@ async def test_a_known_id_answers_the_first_job_and_inserts_nothing(db: Session,
         (1, b"1"), (2, b"2"), (3, b"3"), (4, b"5"),
     ]  # fmt: skip
     assert await events(db, queue, 1) == ["enqueued", "claimed"]
+    placed = await write(db, queue, ("d", "1"), ("e", "2"), ("d", "3"), (None, "4"), ("e", "5"), ("d", "6"))
+    assert (placed.seqs, placed.duplicates) == ([5, 6, 5, 7, 6, 5], [2, 4, 5])
+    assert [job.payload for job in await take(db, queue, 10)] == [b"1", b"2", b"4"]
     assert await tallied(db, queue)
 
 
@@ -91,13 +83,6 @@ async def test_it_does_so_after_the_job_is_done(db: Session, queue: Policy) -> N
     again = await write(db, queue, ("a", "2"))
     assert (again.seqs, again.duplicates) == ([1], [0])
     assert await take(db, queue) == []
-    assert await tallied(db, queue)
-
-
-async def test_of_several_in_a_batch_the_first_one_counts(db: Session, queue: Policy) -> None:
-    placed = await write(db, queue, ("a", "1"), ("b", "2"), ("a", "3"), (None, "4"), ("b", "5"), ("a", "6"))
-    assert (placed.seqs, placed.duplicates) == ([1, 2, 1, 3, 2, 1], [2, 4, 5])
-    assert [job.payload for job in await take(db, queue, 10)] == [b"1", b"2", b"4"]
     assert await tallied(db, queue)
 
 

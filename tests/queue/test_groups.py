@@ -11,7 +11,6 @@ from app.features.jobs import requeues
 from app.kernel import jobs as shown
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
-from app.kernel.enqueue import producer
 from app.kernel.enqueue.producer import Placement
 from app.kernel.groups import groups
 from app.kernel.groups.groups import Promotion
@@ -23,7 +22,7 @@ from app.kernel.settle.exit_rows import Spent
 from app.kernel.settle.results import Keep
 from app.kernel.topics import store
 from app.kernel.topics.policy import DEFAULTS, Policy
-from tests.queue.calls import Session, events, held, lease_ended, outlived, row, take, until
+from tests.queue.calls import Session, events, held, lease_ended, outlived, place, take, until
 from tests.queue.tallies import tallied
 
 MakeQueue = Callable[..., Awaitable[Policy]]
@@ -33,9 +32,7 @@ async def write(db: Session, policy: Policy, *records: tuple[str | None, str], *
     """Enqueue records with these groups and payloads."""
     names, payloads = zip(*records, strict=True)
     made = Batch(payloads=[p.encode() for p in payloads], groups=list(names), **columns)  # type: ignore[arg-type]
-    lanes = sorted(made.lanes(), key=lambda lane: (lane.tenant, lane.priority))
-    await producer.add_lanes(db, policy.topic, lanes)
-    return await producer.upsert(db, policy.topic, policy.budget, made, ttl_ms=policy.config.ttl_ms)
+    return await place(db, policy, made)
 
 
 async def promote(db: Session, policy: Policy) -> Promotion:
@@ -72,16 +69,6 @@ async def rows_of_groups(db: Session, policy: Policy) -> int:
     return count
 
 
-@pytest.fixture
-async def db(connect: Callable[[], Awaitable[Session]]) -> Session:
-    return await connect()
-
-
-@pytest.fixture
-async def queue(topic: str, make_queue: MakeQueue) -> Policy:
-    return await make_queue(topic)
-
-
 async def test_one_of_a_group_is_out_and_groups_are_apart(db: Session, queue: Policy) -> None:
     placed = await write(db, queue, ("a", "a1"), ("b", "b1"), ("a", "a2"), (None, "x"), ("b", "b2"))
     assert (placed.seqs, placed.updated, placed.ready) == ([1, 2, 3, 4, 5], [False] * 5, 3)
@@ -104,13 +91,10 @@ async def test_a_group_is_worked_through_in_its_order_and_forgotten(db: Session,
     await write(db, queue, ("a", "3"), ("a", "4"), priorities=[9, 0])
     assert await work_through(db, queue) == ["1", "2", "3", "4"]
     assert await rows_of_groups(db, queue) == 0
-    assert (await write(db, queue, ("a", "5"))).ready == 1
+    placed = await write(db, queue, ("a", "5"), ("a", "6"), ("a", "7"), tenants=["t", "u", "t"])
+    assert placed.ready == 2, "tenants have groups of their own"
+    assert {job.payload for job in await take(db, queue, 10)} == {b"5", b"6"}
     assert await tallied(db, queue)
-
-
-async def test_tenants_have_groups_of_their_own(db: Session, queue: Policy) -> None:
-    assert (await write(db, queue, ("a", "1"), ("a", "2"), ("a", "3"), tenants=["t", "u", "t"])).ready == 2
-    assert {job.payload for job in await take(db, queue, 10)} == {b"1", b"2"}
 
 
 async def test_a_delayed_head_blocks_and_a_delayed_follower_waits_from_its_enqueue(db: Session, queue: Policy) -> None:
@@ -219,16 +203,15 @@ async def test_an_expired_head_lets_the_next_through_that_has_not_outlived_its_t
 
 async def test_a_blocked_job_that_is_deleted_is_passed_over(db: Session, queue: Policy) -> None:
     await write(db, queue, ("a", "1"), ("a", "2"), ("a", "3"), tags=[None, "x", None])
-    deleted = await exits.delete(db, queue.topic, TagMatch(tag="x"), after=0, upto=3, limit=10)
-    assert deleted.count == 1
+    assert (await exits.delete(db, queue.topic, TagMatch(tag="x"), after=0, upto=3, limit=10)).count == 1
     assert await rows_of_groups(db, queue) == 1, "nothing was freed by that"
     assert await work_through(db, queue) == ["1", "3"]
     assert await tallied(db, queue)
 
 
-async def _requeue(db: Session, place: Policy, seq: int) -> requeues.RequeueResult:
-    [done] = await requeues.requeue(db, (place.topic.name, place.topic.id), [seq], ttl_ms=0)
-    return done
+async def requeue(db: Session, policy: Policy, *jobs: Job) -> None:
+    done = await requeues.requeue(db, (policy.topic.name, policy.topic.id), [job.seq for job in jobs], ttl_ms=0)
+    assert [one.outcome for one in done] == [requeues.RequeueOutcome.REQUEUED] * len(jobs)
 
 
 async def test_a_requeued_older_job_waits_for_a_head_that_is_out_and_for_its_retries(
@@ -237,10 +220,10 @@ async def test_a_requeued_older_job_waits_for_a_head_that_is_out_and_for_its_ret
     queue = await make_queue(topic, max_deliveries=2, on_exhausted="fail")
     await write(db, queue, ("a", "1"), ("a", "2"), ("a", "3"), max_deliveries=[1, None, None])
     (first,) = await take(db, queue, 10)
-    assert await exits.fail(db, queue.topic, queue.budget, [Spent(first.seq, held(first).lease)]) == {0}
+    await _failed(db, queue, first)
     await promote(db, queue)
     (second,) = await take(db, queue, 10)
-    assert (await _requeue(db, queue, first.seq)).outcome is requeues.RequeueOutcome.REQUEUED
+    await requeue(db, queue, first)
     await promote(db, queue)
     told = "SELECT until FROM holdfast.lease_events WHERE topic_id = $1 AND event = 'requeued'"
     assert await db.fetchval(told, queue.topic.id) is None, "when its turn comes, nobody knows"
@@ -248,19 +231,15 @@ async def test_a_requeued_older_job_waits_for_a_head_that_is_out_and_for_its_ret
     await consumer.nack(db, queue.topic, queue.budget, [held(second)], [Return()])
     await promote(db, queue)
     assert await work_through(db, queue) == ["2", "1", "3"]
-    assert await tallied(db, queue)
-
-
-async def test_a_requeued_job_of_a_group_that_is_over_comes_out(db: Session, topic: str, make_queue: MakeQueue) -> None:
-    queue = await make_queue(topic, max_deliveries=1, on_exhausted="fail")
-    await write(db, queue, ("a", "1"))
+    await write(db, queue, ("b", "4"))
     (job,) = await take(db, queue, 10)
-    assert await exits.fail(db, queue.topic, queue.budget, [Spent(job.seq, held(job).lease)]) == {0}
+    await _failed(db, queue, job)
     await promote(db, queue)
     assert await rows_of_groups(db, queue) == 0
-    assert (await _requeue(db, queue, job.seq)).outcome is requeues.RequeueOutcome.REQUEUED
-    assert await promote(db, queue) == Promotion(1, 1, 0)
-    assert await work_through(db, queue) == ["1"]
+    await requeue(db, queue, job)
+    assert await promote(db, queue) == Promotion(1, 1, 0), "its group is over"
+    assert await work_through(db, queue) == ["4"]
+    assert await tallied(db, queue)
 
 
 async def test_in_a_dead_letter_topic_groups_are_data(db: Session, topic: str, make_queue: MakeQueue) -> None:
@@ -268,21 +247,18 @@ async def test_in_a_dead_letter_topic_groups_are_data(db: Session, topic: str, m
     dead = await make_queue(f"{topic}.dead")
     await write(db, queue, ("a", "1"), ("a", "2"), ("a", "3"))
     for _ in range(2):
-        (job,) = await take(db, queue, 10)
-        assert await exits.bury(db, queue.topic, queue.budget, [Spent(job.seq, held(job).lease)], dead.topic) == {0}
+        await _buried(db, queue, *await take(db, queue, 10))
         await promote(db, queue)
     letters = await take(db, dead, 10)
     assert [(job.payload, job.group) for job in letters] == [(b"1", "a"), (b"2", "a")]
     returned = await consumer.nack(db, dead.topic, dead.budget, [held(job) for job in letters], [Return()] * 2)
     assert returned.done == {0, 1}
     assert await rows_of_groups(db, dead) == 0
-    back = await take(db, queue, 1)
-    assert [job.payload for job in back] == [b"3"]
-    done = await requeues.requeue(db, (dead.topic.name, dead.topic.id), [job.seq for job in letters], ttl_ms=0)
-    assert [one.outcome for one in done] == [requeues.RequeueOutcome.REQUEUED] * 2
+    (back,) = await take(db, queue, 1)
+    await requeue(db, dead, *letters)
     await promote(db, queue)
     assert await states(db, queue) == {"1": "blocked", "2": "blocked", "3": "leased"}
-    assert await consumer.ack(db, queue.topic, [held(back[0])]) == {0}
+    await _acked(db, queue, back)
     await promote(db, queue)
     assert await work_through(db, queue) == ["1", "2"]
     assert await tallied(db, queue)
@@ -327,35 +303,22 @@ async def test_a_topic_takes_its_groups_along(db: Session, pools: Pools, topic: 
     assert (await write(db, again, ("a", "1"))).ready == 1
 
 
-async def test_topics_with_departures_are_found(db: Session, topic: str, make_queue: MakeQueue) -> None:
-    queues = [await make_queue(f"{topic}.{n}") for n in range(3)]
-    for queue in queues:
-        await write(db, queue, ("a", "1"), ("a", "2"))
-        if queue is not queues[1]:
-            (job,) = await take(db, queue)
-            await consumer.ack(db, queue.topic, [held(job)])
+async def test_topics_with_groups_and_with_departures_are_found(db: Session, topic: str, make_queue: MakeQueue) -> None:
+    queues = [await make_queue(f"{topic}.{n}") for n in range(4)]
+    for queue, group in zip(queues, ("a", None, "b", "c"), strict=True):
+        await write(db, queue, (group, "1"), (group, "2"))
+    found = await groups.group_topics(db, 100_000)
+    assert found == sorted(found)
+    assert [queue.topic.id in found for queue in queues] == [True, False, True, True]
+    assert await groups.group_topics(db, 1) == found[:1]
+    for queue in queues[:3]:  # of which the second has no groups, and leaves no note
+        await _acked(db, queue, (await take(db, queue))[0])
     first = min(queue.topic.id for queue in queues) - 1
     wanted = [(queue.topic.name, queue.topic.id) for queue in (queues[0], queues[2])]
     assert await groups.freed_topics(db, first, 10) == wanted
     assert await groups.freed_topics(db, first, 1) == wanted[:1]
     assert await groups.freed_topics(db, wanted[0][1], 10) == wanted[1:]
-
-
-async def test_topics_with_groups_are_found(db: Session, topic: str, make_queue: MakeQueue) -> None:
-    queues = [await make_queue(f"{topic}.{n}") for n in range(3)]
-    for queue, group in zip(queues, ("a", None, "b"), strict=True):
-        await write(db, queue, (group, "1"), (group, "2"))
-    found = await groups.group_topics(db, 100_000)
-    assert found == sorted(found)
-    assert [queue.topic.id in found for queue in queues] == [True, False, True]
-    assert await groups.group_topics(db, 1) == found[:1]
+    await promote(db, queues[0])
     await work_through(db, queues[0])
     assert queues[0].topic.id not in await groups.group_topics(db, 100_000)
-
-
-async def test_a_job_without_a_group_leaves_no_note(db: Session, queue: Policy) -> None:
-    await write(db, queue, (None, "1"), ("a", "2"))
-    assert await work_through(db, queue) == ["1", "2"]
-    assert await row(db, queue, 1) is None
-    assert await rows_of_groups(db, queue) == 0
-    assert queue.topic.id not in {found for _, found in await groups.freed_topics(db, 0, 100_000)}
+    assert await rows_of_groups(db, queues[1]) == 0

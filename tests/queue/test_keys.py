@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-import pytest
 from asyncpg.pgproto.pgproto import UUID
 
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
-from app.kernel.enqueue import producer
 from app.kernel.enqueue.producer import Placement
 from app.kernel.model import Batch, Job
 from app.kernel.settle import exit_rows as exits
 from app.kernel.settle.exit_rows import Lease, Spent
 from app.kernel.topics.policy import Policy
-from tests.queue.calls import Session, events, held, lease_ended, outlived, put, row, take
+from tests.queue.calls import Session, events, held, lease_ended, outlived, place, row, take
 from tests.queue.tallies import tallied
 
 MakeQueue = Callable[..., Awaitable[Policy]]
@@ -25,9 +23,7 @@ async def write(db: Session, policy: Policy, *records: tuple[str | None, str], *
     """Enqueue records with these keys and payloads."""
     keys, payloads = zip(*records, strict=True)
     made = Batch(payloads=[p.encode() for p in payloads], keys=list(keys), **columns)  # type: ignore[arg-type]
-    lanes = sorted(made.lanes(), key=lambda lane: (lane.tenant, lane.priority))
-    await producer.add_lanes(db, policy.topic, lanes)
-    return await producer.upsert(db, policy.topic, policy.budget, made, ttl_ms=policy.config.ttl_ms)
+    return await place(db, policy, made)
 
 
 async def give_back(db: Session, policy: Policy, job: Job, **how: object) -> tuple[set[int], set[int]]:
@@ -35,16 +31,6 @@ async def give_back(db: Session, policy: Policy, job: Job, **how: object) -> tup
     returned = await consumer.nack(db, policy.topic, policy.budget, [held(job)], [Return(**how)])  # type: ignore[arg-type]
     assert returned.keyed == {0}
     return (await consumer.nack_keyed(db, policy.topic, [held(job)], [Return(**how)]))[:2]  # type: ignore[arg-type]
-
-
-@pytest.fixture
-async def db(connect: Callable[[], Awaitable[Session]]) -> Session:
-    return await connect()
-
-
-@pytest.fixture
-async def queue(topic: str, make_queue: MakeQueue) -> Policy:
-    return await make_queue(topic)
 
 
 async def test_a_waiting_job_is_updated_in_place(db: Session, queue: Policy) -> None:
@@ -70,13 +56,10 @@ async def test_of_several_in_a_batch_the_last_one_counts(db: Session, queue: Pol
     assert [(job.seq, job.payload) for job in await take(db, queue, 10)] == [
         (1, b"2"), (2, b"3"), (3, b"5"), (4, b"9"), (5, b"8"),
     ]  # fmt: skip
-    assert await tallied(db, queue)
-
-
-async def test_tenants_keep_their_keys_apart(db: Session, queue: Policy) -> None:
-    placed = await write(db, queue, ("a", "1"), ("a", "2"), ("a", "3"), tenants=["t", None, "t"])
-    assert (placed.seqs, placed.updated) == ([2, 1, 2], [False, False, True])
+    placed = await write(db, queue, ("d", "1"), ("d", "2"), ("d", "3"), tenants=["t", None, "t"])
+    assert (placed.seqs, placed.updated) == ([7, 6, 7], [False, False, True]), "tenants keep their keys apart"
     assert {job.payload for job in await take(db, queue, 10)} == {b"2", b"3"}
+    assert await tallied(db, queue)
 
 
 async def test_a_good_lease_is_left_alone(db: Session, queue: Policy) -> None:
@@ -120,15 +103,6 @@ async def test_a_job_whose_last_delivery_has_ended_is_not_written_into(
     assert [job.payload for job in await take(db, queue, 10)] == [b"2"]
 
 
-async def test_a_waiting_job_that_has_outlived_its_time_is_not_written_into(db: Session, queue: Policy) -> None:
-    await write(db, queue, ("a", "1"), ttls_ms=[1])
-    await outlived(db, queue)
-    assert (await write(db, queue, ("a", "2"))).seqs == [2]
-    assert await events(db, queue, 1) == ["enqueued", "expired"]
-    assert [job.payload for job in await take(db, queue, 10)] == [b"2"]
-    assert await tallied(db, queue)
-
-
 async def test_a_delayed_job_is_updated_and_keeps_its_time(db: Session, queue: Policy) -> None:
     await write(db, queue, ("a", "1"), delays_ms=[60_000])
     before = await row(db, queue, 1)
@@ -139,13 +113,16 @@ async def test_a_delayed_job_is_updated_and_keeps_its_time(db: Session, queue: P
     assert (after["state"], after["visible_at"], after["payload"]) == ("scheduled", before["visible_at"], b"2")
 
 
-async def test_a_returned_job_ends_where_a_newer_one_waits(db: Session, queue: Policy) -> None:
-    await write(db, queue, ("a", "1"))
-    (job,) = await take(db, queue)
-    await write(db, queue, ("a", "2"))
-    assert await give_back(db, queue, job, error="no") == ({0}, {0})
-    assert await events(db, queue, 1) == ["enqueued", "claimed", "superseded"]
-    assert [job.payload for job in await take(db, queue, 10)] == [b"2"]
+async def test_what_has_outlived_its_time_is_not_written_into_and_ends_nobody(db: Session, queue: Policy) -> None:
+    await write(db, queue, ("a", "old"))
+    (old,) = await take(db, queue)
+    await write(db, queue, ("a", "new"), ("b", "1"), ttls_ms=[1, 1])
+    await outlived(db, queue)
+    assert (await write(db, queue, ("b", "2"))).seqs == [4]
+    assert await give_back(db, queue, old) == ({0}, set())
+    for seq in (2, 3):
+        assert await events(db, queue, seq) == ["enqueued", "expired"]
+    assert {job.payload for job in await take(db, queue, 10)} == {b"old", b"2"}
     assert await tallied(db, queue)
 
 
@@ -166,38 +143,28 @@ async def test_a_waiting_job_ends_where_a_newer_one_is_returned(db: Session, que
     assert await tallied(db, queue)
 
 
-async def test_a_returned_job_that_has_outlived_its_time_ends_nobody(db: Session, queue: Policy) -> None:
-    await write(db, queue, ("a", "old"))
-    (old,) = await take(db, queue)
-    await write(db, queue, ("a", "new"), ttls_ms=[1])
-    await outlived(db, queue)
-    assert await give_back(db, queue, old) == ({0}, set())
-    assert await events(db, queue, 2) == ["enqueued", "expired"]
-    assert [job.payload for job in await take(db, queue, 10)] == [b"old"]
-    assert await tallied(db, queue)
-
-
 async def test_a_mixed_batch_of_returns(db: Session, queue: Policy) -> None:
     await write(db, queue, ("b", "1"), (None, "2"), ("a", "3"))
     jobs = sorted(await take(db, queue, 3), key=lambda job: job.seq)
     await write(db, queue, ("b", "4"))
-    whose, how = [held(job) for job in jobs], [Return(delay_ms=60_000)] * 3
+    whose, how = [held(job) for job in jobs], [Return(delay_ms=60_000, error="no")] * 3
     returned = await consumer.nack(db, queue.topic, queue.budget, whose, how)
     assert (returned.done, returned.keyed, returned.spent) == ({1}, {0, 2}, {})
     assert (await consumer.nack_keyed(db, queue.topic, whose, how))[:2] == ({0, 2}, {0})
     assert await consumer.nack_keyed(db, queue.topic, whose, how) == (set(), set(), set(), [])
+    assert await events(db, queue, 1) == ["enqueued", "claimed", "superseded"], "a newer one waits"
+    assert [job.payload for job in await take(db, queue, 10)] == [b"4"]
     assert await tallied(db, queue)
 
 
 async def sweep(db: Session, policy: Policy) -> int:
     """A whole sweep, a lease at a time."""
-    count, last = 0, Lease()
-    while True:
-        ended, behind = await exits.supersede(db, policy.topic, policy.budget, last, 1)
+    count = 0
+    last: Lease | None = Lease()
+    while last is not None:
+        ended, last = await exits.supersede(db, policy.topic, policy.budget, last, 1)
         count += ended
-        if behind is None:
-            return count
-        last = behind
+    return count
 
 
 async def test_the_sweep_ends_what_is_older(db: Session, queue: Policy) -> None:
@@ -251,8 +218,3 @@ async def test_deletion_by_key(db: Session, topic: str, make_queue: MakeQueue) -
     for seq in (1, 2, 3):
         assert (await events(db, queue, seq))[-1] == "deleted"
     assert await tallied(db, queue)
-
-
-async def test_jobs_without_a_key_are_as_before(db: Session, queue: Policy) -> None:
-    assert await put(db, queue, Batch(payloads=[b"1"] * 3)) == [1, 2, 3]
-    assert {job.key for job in await take(db, queue, 3)} == {None}

@@ -13,12 +13,11 @@ from app.features.jobs.operations import Filter, SearchPlace
 from app.features.jobs.requeues import RequeueOutcome, RequeueResult, Search
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
-from app.kernel.enqueue import producer
-from app.kernel.model import Batch, Job
+from app.kernel.model import Job
 from app.kernel.settle import exit_rows as exits
 from app.kernel.topics import store
 from app.kernel.topics.policy import Policy
-from tests.queue.calls import Session, batch, events, held, outlived, put, row, take
+from tests.queue.calls import Session, batch, events, held, outlived, place, put, row, take
 from tests.queue.tallies import tallied
 
 MakeQueue = Callable[..., Awaitable[Policy]]
@@ -33,18 +32,6 @@ async def dead(topic: str, make_queue: MakeQueue) -> Policy:
 @pytest.fixture
 async def queue(topic: str, make_queue: MakeQueue, dead: Policy) -> Policy:
     return await make_queue(topic, max_deliveries=1, dead_letter=dead.topic.name, ttl_ms=DAY_MS)
-
-
-@pytest.fixture
-async def db(connect: Callable[[], Awaitable[Session]]) -> Session:
-    return await connect()
-
-
-async def add(db: Session, queue: Policy, records: Batch) -> list[int]:
-    """Enqueue jobs that may have keys, as an engine does: lanes first."""
-    await producer.add_lanes(db, queue.topic, sorted(records.lanes(), key=lambda lane: (lane.tenant, lane.priority)))
-    placed = await producer.upsert(db, queue.topic, queue.budget, records, ttl_ms=queue.config.ttl_ms)
-    return list(placed.seqs)
 
 
 async def killed(db: Session, queue: Policy, dead: Policy, count: int = 1, error: str = "no use") -> list[int]:
@@ -62,7 +49,7 @@ async def requeued(db: Session, where: Policy, *seqs: int, **given: object) -> l
 async def test_a_dead_letter_is_again_what_it_was(db: Session, queue: Policy, dead: Policy) -> None:
     await put(db, queue, batch(2))
     fields = batch(1, tags=["t"], tenants=["acme"], priorities=[7], ttls_ms=[5_000], max_deliveries=[1], keys=["k"])
-    [seq] = await add(db, queue, fields)
+    [seq] = (await place(db, queue, fields)).seqs
     before = await row(db, queue, seq)
     assert before is not None
     jobs: dict[int, Job] = {job.seq: job for job in await take(db, queue, 3)}
@@ -131,9 +118,9 @@ async def test_what_is_not_out_stays(db: Session, queue: Policy, dead: Policy) -
 
 
 async def test_a_pending_job_of_its_key_keeps_it_where_it_is(db: Session, queue: Policy, dead: Policy) -> None:
-    await add(db, queue, batch(1, keys=["k"]))
+    await place(db, queue, batch(1, keys=["k"]))
     await killed(db, queue, dead)
-    [twin] = await add(db, queue, batch(1, keys=["k"]))
+    [twin] = (await place(db, queue, batch(1, keys=["k"]))).seqs
     before = await row(db, dead, 1)
     [one] = await requeued(db, dead, 1)
     assert (one.outcome, one.job) == (RequeueOutcome.KEY_CONFLICT, None)
@@ -183,45 +170,31 @@ async def test_only_where_a_key_may_write(db: Session, topic: str, queue: Policy
     assert len(await requeued(db, dead, 1, starts=["else.", topic[:3]], only_from=topic)) == 1
 
 
-async def test_what_matches_is_found_in_the_order_in_which_it_died(db: Session, queue: Policy, dead: Policy) -> None:
-    await add(db, queue, batch(6, tags=["a", "b", "a"], keys=["k"], tenants=["", "", "", "x"]))
+async def test_what_matches_is_found_a_few_looks_at_a_time(db: Session, queue: Policy, dead: Policy) -> None:
+    await put(db, queue, batch(6, tags=["a", "b", "a"]))
     for n in range(6):
         await killed(db, queue, dead, 1, f"Timeout after {n} s%_")
     until = await requeues.until_time(db, 0)
+    where = dead.topic.name, dead.topic.id
+    for error, count in (("after 3 s%_", 1), ("after_3", 0)):
+        search = Search(where, until, Filter(error=error))
+        assert len((await requeues.find(db, search, SearchPlace(), looks=100, limit=100)).seqs) == count
 
-    async def found(**match: object) -> list[int]:
-        search = Search((dead.topic.name, dead.topic.id), until, Filter(**match))  # type: ignore[arg-type]
-        return (await requeues.find(db, search, SearchPlace(), looks=100, limit=100)).seqs
-
-    assert await found() == [1, 2, 3, 4, 5, 6]
-    assert len(await found(error="Timeout after")) == 6
-    assert len(await found(error="after 3 s%_")) == 1
-    assert await found(error="after_3") == []
-    assert len(await found(tag="a")) == 2
-    assert len(await found(key="k")) == 1
-    assert len(await found(tenant="x")) == 1
-    assert await found(tag="a", tenant="x") == []
-
-    # A few at a time, whether they match or not, until the end.
-    search = Search((dead.topic.name, dead.topic.id), until, Filter(tag="a"))
-    seqs: list[int] = []
-    place, more = SearchPlace(), True
+    search, seqs = Search(where, until, Filter(tag="a")), []
+    last, more = SearchPlace(), True
     while more:
-        part = await requeues.find(db, search, place, looks=2, limit=1)
+        part = await requeues.find(db, search, last, looks=2, limit=1)
         assert len(part.seqs) <= 1
         seqs += part.seqs
-        place, more = part.last or place, part.more
+        last, more = part.last or last, part.more
     assert len(seqs) == 2
-    await put(db, queue, batch(1))
-    await killed(db, queue, dead)
-    assert len(await found()) == 6, "what died later is not meant"
 
 
-@pytest.mark.parametrize("place", ["dead letters", "in place"])
+@pytest.mark.parametrize("are_dead", [True, False])
 async def test_each_condition_of_a_filter_goes_with_every_other(
-    place: str, db: Session, queue: Policy, dead: Policy
+    db: Session, queue: Policy, dead: Policy, *, are_dead: bool
 ) -> None:
-    """What is found is what fits all of them, of jobs that differ in each; with a tenant, that of before."""
+    """What is found is what fits all of them, of jobs that differ in each, in the order in which they ended."""
     jobs: list[dict[str, object]] = []
     kinds = ("Timeout after {} ms", "no such column: c{}")
     half = await requeues.until_time(db, 0)
@@ -229,27 +202,27 @@ async def test_each_condition_of_a_filter_goes_with_every_other(
         if (late, n) == (1, 16):
             half = await requeues.until_time(db, 0)
         fields = batch(1, tags=[tag], tenants=[tenant], **({} if key is None else {"keys": [key]}))
-        await (put(db, queue, fields) if key is None else add(db, queue, fields))
-        if place == "dead letters":
+        await place(db, queue, fields)
+        if are_dead:
             await killed(db, queue, dead, 1, kind.format(n))
         else:
             [taken] = await take(db, queue)
             spent = [exits.Spent(taken.seq, held(taken).lease, kind.format(n))]
             assert await exits.fail(db, queue.topic, queue.budget, spent) == {0}
         jobs.append({"error": kind[:7], "tag": tag, "tenant": tenant, "key": key, "late": late, "seq": n + 1})
-    where = dead if place == "dead letters" else queue
+    where = dead if are_dead else queue
     clusters = {kind[:7]: await db.fetchval("SELECT holdfast.error_cluster($1)", kind.format(7)) for kind in kinds}
     for job in jobs:
         job["cluster"] = clusters[str(job["error"])]
 
     wanted = {"error": "Timeout", "tag": "x", "tenant": "acme", "key": "k", "cluster": clusters["Timeout"], "late": 0}
     now = await requeues.until_time(db, 0)
+    topic = (where.topic.name, where.topic.id)
     for count in range(len(wanted) + 1):
         for names in combinations(wanted, count):
             match = Filter(**{name: wanted[name] for name in names if name != "late"})
             until = half if "late" in names else now
-            topic = (where.topic.name, where.topic.id)
-            search = Search(topic, until, match, dead=place == "dead letters")
+            search = Search(topic, until, match, dead=are_dead)
             found = await requeues.find(db, search, SearchPlace(), looks=100, limit=100)
             expected = [job["seq"] for job in jobs if all(job[name] == wanted[name] for name in names)]
             assert found.seqs == expected, names

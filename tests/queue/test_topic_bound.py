@@ -2,7 +2,8 @@
 
 Each is planned, and what its plan does to a table that has rows of topics is looked at: a scan has the topic among its
 conditions, as a parameter, or goes to rows by the ctid that another scan of the same statement has found. What
-functions do is not in a plan: those that touch such tables are on the page, too, and are told a topic.
+functions do is not in a plan: those that touch such tables are on the page, too, and are told a topic. deploy/citus
+divides every table of the schema as the page has it, and its keys allow it.
 """
 
 from __future__ import annotations
@@ -63,6 +64,21 @@ def rows(mark: str) -> dict[str, str]:
 
 
 SPREAD: Final = rows("spread")
+CITUS: Final = ROOT / "deploy/citus"
+TABLES: Final = """
+SELECT relname FROM pg_class
+WHERE relnamespace = 'holdfast'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
+"""
+NOT_BY_ID: Final = """
+SELECT i.indexrelid::regclass::text FROM pg_index i
+JOIN pg_class c ON c.oid = i.indrelid AND c.relnamespace = 'holdfast'::regnamespace AND c.relname = ANY ($1)
+WHERE i.indisunique AND NOT EXISTS (
+    SELECT 1 FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'topic_id' AND a.attnum = ANY (i.indkey))
+"""
+WITHOUT: Final = """
+SELECT name FROM unnest($1::text[]) AS name WHERE NOT EXISTS (
+    SELECT 1 FROM pg_attribute WHERE attrelid = ('holdfast.' || name)::regclass AND attname = 'topic_id')
+"""
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +121,34 @@ async def test_a_function_that_touches_rows_of_topics_is_on_the_page(db: Session
     assert touching == listed.keys()
     told = {one["name"] for one in found if TOLD & set(one["told"])}
     assert touching - told == {name for name in listed if listed[name].startswith("all topics")}
+
+
+async def test_each_table_is_in_one_place(new_database: Callable[[], Awaitable[str]]) -> None:
+    divided = listed("spread"), listed("reference"), listed("local")
+    db = await asyncpg.connect(await new_database())
+    try:
+        tables = [row["relname"] for row in await db.fetch(TABLES)]
+        assert sorted(tables) == sorted(name for names in divided for name in names)
+        await db.execute((CITUS / "keys.sql").read_text())
+        assert await db.fetch(NOT_BY_ID, list(SPREAD)) == []
+        assert await db.fetch(WITHOUT, list(SPREAD)) == []
+    finally:
+        await db.close()
+
+
+def test_the_script_distributes_what_the_page_does() -> None:
+    text = (CITUS / "distribute.sql").read_text()
+    spread = re.findall(r"create_distributed_table\('holdfast\.(\w+)', 'topic_id', colocate_with => '([\w.]+)'\)", text)
+    assert spread[0] == ("jobs", "none")
+    assert {place for _, place in spread[1:]} == {"holdfast.jobs"}
+    assert sorted(name for name, _ in spread) == sorted(SPREAD)
+    assert re.findall(r"create_reference_table\('holdfast\.(\w+)'\)", text) == listed("reference")
+
+
+def listed(mark: str) -> list[str]:
+    """The names in the first column of the table behind a mark."""
+    table = re.split(rf"<!-- {mark}\b[^>]*-->\n\n", PAGE)[1].split("\n\n")[0]
+    return [name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])]
 
 
 def loose(plan: Plan, parents: dict[str, str]) -> list[str]:
