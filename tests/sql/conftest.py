@@ -9,14 +9,16 @@ from typing import TypeAlias
 import asyncpg
 import pytest
 
+from app.kernel.model import Job
 from app.kernel.topics.policy import Policy
+from tests.queue.calls import Session, batch, put, take
 
 Db: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 
-@pytest.fixture
-async def user(database_url: str) -> AsyncIterator[Callable[[], Awaitable[Db]]]:
-    """Connects as a role with the rights that docs/sql.md gives, and no others."""
+@pytest.fixture(scope="module")
+async def role(database_url: str) -> AsyncIterator[str]:
+    """With the rights that docs/sql.md gives, and no others."""
     role = f"sql_{secrets.token_hex(4)}"
     owner = await asyncpg.connect(database_url)
     await owner.execute(
@@ -32,6 +34,14 @@ async def user(database_url: str) -> AsyncIterator[Callable[[], Awaitable[Db]]]:
         "AND proname IN ('enqueue', 'complete', 'assert_lease', 'open_stage', 'commit_stages', 'drop_stages')"
     ):
         await owner.execute(f"GRANT EXECUTE ON FUNCTION {function['name']} TO {role}")
+    yield role
+    await owner.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+    await owner.close()
+
+
+@pytest.fixture
+async def user(database_url: str, role: str) -> AsyncIterator[Callable[[], Awaitable[Db]]]:
+    """Connects as that role."""
     opened: list[Db] = []
 
     async def connect() -> Db:
@@ -42,8 +52,6 @@ async def user(database_url: str) -> AsyncIterator[Callable[[], Awaitable[Db]]]:
     yield connect
     for db in opened:
         db.terminate()
-    await owner.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
-    await owner.close()
 
 
 @pytest.fixture
@@ -53,5 +61,18 @@ async def sql(user: Callable[[], Awaitable[Db]]) -> Db:
 
 
 @pytest.fixture
+async def db(connect: Callable[[], Awaitable[Session]]) -> Session:
+    return await connect()
+
+
+@pytest.fixture
 async def queue(topic: str, make_queue: Callable[..., Awaitable[Policy]]) -> Policy:
     return await make_queue(topic)
+
+
+@pytest.fixture
+async def job(db: Session, queue: Policy) -> Job:
+    """One that is leased."""
+    await put(db, queue, batch(1))
+    [job] = await take(db, queue)
+    return job

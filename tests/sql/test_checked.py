@@ -39,11 +39,6 @@ async def pools(database_url: str) -> AsyncIterator[Pools]:
 
 
 @pytest.fixture
-async def db(connect: Callable[[], Awaitable[Session]]) -> Session:
-    return await connect()
-
-
-@pytest.fixture
 async def engine(pools: Pools) -> AsyncIterator[Engine]:
     engine = Engine(pools, Policies(pools.rest), max_waiting=1_000)
     yield engine

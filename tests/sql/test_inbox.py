@@ -45,6 +45,40 @@ RECORDS = [
     ({"user_id": "u"}, {"metadata": ['{"$user_id": "u"}']}),
     ({"user_id": "u", "metadata": '{"a":1}'}, {"metadata": ['{"a": 1, "$user_id": "u"}']}),
 ]
+# What is refused, and what is said.
+REFUSED: list[tuple[Columns, str]] = [
+    ({"priority": 10}, "priority: 0 to 9"),
+    ({"priority": -1}, "priority: 0 to 9"),
+    ({"delay_ms": -1}, "delay_ms: 0 to"),
+    ({"ttl_ms": -1}, "ttl_ms: 0 to"),
+    ({"max_deliveries": 10_001}, "max_deliveries: 0 to 10000"),
+    ({"tenant": "x" * 129}, "tenant: 128 characters"),
+    ({"group": ""}, "group: 1 to 128"),
+    ({"dedupe_id": "x" * 257}, "dedupe_id: 1 to 256"),
+    ({"user_id": ""}, "user_id: 1 to 128"),
+    ({"webhook": "ftp://host/"}, "webhook: an http"),
+    ({"webhook": "https://u:p@host/"}, "webhook: an http"),
+    ({"webhook": "https://host/#part"}, "webhook: an http"),
+    ({"key": ""}, "key: 1 to 256 characters"),
+    ({"tag": "é" * 129}, "tag: 256 bytes"),
+    ({"content_type": "json"}, "content_type: type/subtype"),
+    ({"payload": b"1", "payload_text": "1"}, "payload or payload_text: one"),
+    ({"payload": None}, "payload or payload_text: one"),
+    ({"payload": b"1" * 1_048_577}, "payload and metadata: 1 MiB"),
+    ({"payload_text": "é" * 600_000}, "payload and metadata: 1 MiB"),
+    ({"metadata": '{"a":"' + "x" * 16_384 + '"}'}, "metadata: 16 KiB"),
+    ({"payload": b"{"}, "no JSON that can be kept, which application/json"),
+    ({"payload": b""}, "no JSON that can be kept"),
+    ({"payload": b'"\\u0000"'}, "no JSON that can be kept"),
+    ({"payload": b'"\\ud800"'}, "no JSON that can be kept"),
+    ({"payload": b'"\xff"'}, "not UTF-8"),
+    ({"payload": b"\xff", "content_type": "text/plain"}, "not UTF-8"),
+    ({"payload": b"{", "content_type": "application/x+json"}, "which application/x"),
+    ({"payload": b"[" * 129 + b"]" * 129}, "nested more than 128"),
+    ({"payload": b"[" * 50_000 + b"]" * 50_000}, "no JSON|nested more than"),
+    ({"metadata": "[]"}, "metadata is no JSON object"),
+    ({"metadata": "{"}, "metadata is no JSON"),
+]
 
 
 async def insert(db: Db, topic: str, **columns: object) -> None:
@@ -57,11 +91,6 @@ async def insert(db: Db, topic: str, **columns: object) -> None:
         topic,
         *columns.values(),
     )
-
-
-@pytest.fixture
-async def db(connect: Callable[[], Awaitable[Session]]) -> Session:
-    return await connect()
 
 
 @pytest.mark.parametrize(("columns", "record"), RECORDS, ids="-".join)
@@ -107,7 +136,7 @@ async def test_many_rows_stand_in_their_order(sql: Db, db: Session, queue: Polic
     assert await tallied(db, queue)
 
 
-async def test_rows_of_several_topics(sql: Db, db: Session, topic: str, make_queue: MakeQueue) -> None:
+async def test_rows_of_several_topics_and_copy(sql: Db, db: Session, topic: str, make_queue: MakeQueue) -> None:
     one, two = await make_queue(topic + "a"), await make_queue(topic + "b")
     names = [two.topic.name, one.topic.name, two.topic.name]
     await sql.execute(
@@ -117,14 +146,11 @@ async def test_rows_of_several_topics(sql: Db, db: Session, topic: str, make_que
     )
     assert [job.payload for job in await take(db, one, 9)] == [b"2"]
     assert [job.payload for job in await take(db, two, 9)] == [b"3", b"1"]
-
-
-async def test_copy(sql: Db, db: Session, queue: Policy) -> None:
-    lines = "".join(f"{queue.topic.name}\t{n}\n" for n in range(3))
+    lines = "".join(f"{one.topic.name}\t{n}\n" for n in range(3))
     await sql.copy_to_table(
         "inbox", schema_name="holdfast", columns=["topic", "payload_text"], source=io.BytesIO(lines.encode())
     )
-    assert [job.payload for job in await take(db, queue, 9)] == [b"0", b"1", b"2"]
+    assert [job.payload for job in await take(db, one, 9)] == [b"0", b"1", b"2"]
 
 
 async def test_a_key_updates_what_waits(sql: Db, db: Session, queue: Policy) -> None:
@@ -157,48 +183,11 @@ async def test_a_key_updates_a_job_that_its_topics_max_retries_still_delivers(
     assert await db.fetchval("SELECT count(*) FROM holdfast.jobs WHERE topic = $1", topic) == jobs
 
 
-@pytest.mark.parametrize(
-    ("columns", "error", "said"),
-    [
-        ({"priority": 10}, asyncpg.CheckViolationError, "priority: 0 to 9"),
-        ({"priority": -1}, asyncpg.CheckViolationError, "priority: 0 to 9"),
-        ({"delay_ms": -1}, asyncpg.CheckViolationError, "delay_ms: 0 to"),
-        ({"ttl_ms": -1}, asyncpg.CheckViolationError, "ttl_ms: 0 to"),
-        ({"max_deliveries": 10_001}, asyncpg.CheckViolationError, "max_deliveries: 0 to 10000"),
-        ({"tenant": "x" * 129}, asyncpg.CheckViolationError, "tenant: 128 characters"),
-        ({"group": ""}, asyncpg.CheckViolationError, "group: 1 to 128"),
-        ({"dedupe_id": "x" * 257}, asyncpg.CheckViolationError, "dedupe_id: 1 to 256"),
-        ({"user_id": ""}, asyncpg.CheckViolationError, "user_id: 1 to 128"),
-        ({"webhook": "ftp://host/"}, asyncpg.CheckViolationError, "webhook: an http"),
-        ({"webhook": "https://u:p@host/"}, asyncpg.CheckViolationError, "webhook: an http"),
-        ({"webhook": "https://host/#part"}, asyncpg.CheckViolationError, "webhook: an http"),
-        ({"key": ""}, asyncpg.CheckViolationError, "key: 1 to 256 characters"),
-        ({"tag": "é" * 129}, asyncpg.CheckViolationError, "tag: 256 bytes"),
-        ({"content_type": "json"}, asyncpg.CheckViolationError, "content_type: type/subtype"),
-        ({"payload": b"1", "payload_text": "1"}, asyncpg.CheckViolationError, "payload or payload_text: one"),
-        ({"payload": None}, asyncpg.CheckViolationError, "payload or payload_text: one"),
-        ({"payload": b"1" * 1_048_577}, asyncpg.CheckViolationError, "payload and metadata: 1 MiB"),
-        ({"payload_text": "é" * 600_000}, asyncpg.CheckViolationError, "payload and metadata: 1 MiB"),
-        ({"metadata": '{"a":"' + "x" * 16_384 + '"}'}, asyncpg.CheckViolationError, "metadata: 16 KiB"),
-        ({"payload": b"{"}, asyncpg.PostgresError, "no JSON that can be kept, which application/json"),
-        ({"payload": b""}, asyncpg.PostgresError, "no JSON that can be kept"),
-        ({"payload": b'"\\u0000"'}, asyncpg.PostgresError, "no JSON that can be kept"),
-        ({"payload": b'"\\ud800"'}, asyncpg.PostgresError, "no JSON that can be kept"),
-        ({"payload": b'"\xff"'}, asyncpg.PostgresError, "not UTF-8"),
-        ({"payload": b"\xff", "content_type": "text/plain"}, asyncpg.PostgresError, "not UTF-8"),
-        ({"payload": b"{", "content_type": "application/x+json"}, asyncpg.PostgresError, "which application/x"),
-        ({"payload": b"[" * 129 + b"]" * 129}, asyncpg.PostgresError, "nested more than 128"),
-        ({"payload": b"[" * 50_000 + b"]" * 50_000}, asyncpg.PostgresError, "no JSON|nested more than"),
-        ({"metadata": "[]"}, asyncpg.PostgresError, "metadata is no JSON object"),
-        ({"metadata": "{"}, asyncpg.PostgresError, "metadata is no JSON"),
-    ],
-)
-async def test_what_is_refused(
-    sql: Db, db: Session, queue: Policy, *, columns: Columns, error: type[Exception], said: str
-) -> None:
+async def test_what_is_refused(sql: Db, db: Session, queue: Policy) -> None:
     await insert(sql, queue.topic.name, payload_text="1")
-    with pytest.raises(error, match=said):
-        await insert(sql, queue.topic.name, **columns)
+    for columns, said in REFUSED:
+        with pytest.raises(asyncpg.PostgresError, match=said):
+            await insert(sql, queue.topic.name, **columns)
     assert len(await take(db, queue, 9)) == 1
 
 

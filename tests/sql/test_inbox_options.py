@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 import asyncpg
 import pytest
 
@@ -12,11 +10,6 @@ from tests.queue.calls import Session, take
 from tests.queue.tallies import tallied
 from tests.sql.conftest import Db
 from tests.sql.test_inbox import Columns, MakeQueue, insert
-
-
-@pytest.fixture
-async def db(connect: Callable[[], Awaitable[Session]]) -> Session:
-    return await connect()
 
 
 async def test_groups_go_one_by_one(sql: Db, db: Session, topic: str, make_queue: MakeQueue) -> None:

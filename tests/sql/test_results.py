@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 import asyncpg
 import pytest
 
@@ -14,19 +12,6 @@ from tests.queue.calls import Session, batch, events, put, take
 from tests.queue.tallies import tallied
 from tests.sql.conftest import Db
 from tests.sql.test_functions import ENDED, token
-
-
-@pytest.fixture
-async def db(connect: Callable[[], Awaitable[Session]]) -> Session:
-    return await connect()
-
-
-@pytest.fixture
-async def job(db: Session, queue: Policy) -> Job:
-    """One that is leased."""
-    await put(db, queue, batch(1))
-    [job] = await take(db, queue)
-    return job
 
 
 async def _complete(sql: Db, policy: Policy, job: Job, result: str | None) -> None:

@@ -27,11 +27,6 @@ WAITS = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_eve
 
 
 @pytest.fixture
-async def db(connect: Callable[[], Awaitable[Session]]) -> Session:
-    return await connect()
-
-
-@pytest.fixture
 async def run(topic: str) -> str:
     return f"run of {topic}"
 
@@ -99,21 +94,9 @@ async def test_a_commit_that_is_repeated_changes_nothing(sql: Db, db: Session, q
     assert await staged(db, run) == []
 
 
+@pytest.mark.parametrize("rolls_back", [False, True])
 async def test_of_two_commits_at_once_one_counts(
-    user: Callable[[], Awaitable[Db]], db: Session, queue: Policy, run: str
-) -> None:
-    first, second = await user(), await user()
-    one, two = [await stage(first, f"{run} {n}", queue.topic.name, "1") for n in range(2)]
-    async with first.transaction():
-        assert await commit(first, f"{run} 0", [one], 1, write=run)
-        other = asyncio.create_task(commit(second, f"{run} 1", [two], 1, write=run))
-        await until(lambda: db.fetchval(WAITS, second.get_server_pid()), "the second one waits")
-    assert await other is False
-    assert len(await seqs(db, queue)) == 1
-
-
-async def test_if_the_first_of_two_rolls_back_the_second_counts(
-    user: Callable[[], Awaitable[Db]], db: Session, queue: Policy, run: str
+    user: Callable[[], Awaitable[Db]], db: Session, queue: Policy, run: str, *, rolls_back: bool
 ) -> None:
     first, second = await user(), await user()
     one, two = [await stage(first, f"{run} {n}", queue.topic.name, str(n)) for n in range(2)]
@@ -122,10 +105,10 @@ async def test_if_the_first_of_two_rolls_back_the_second_counts(
     assert await commit(first, f"{run} 0", [one], 1, write=run)
     other = asyncio.create_task(commit(second, f"{run} 1", [two], 1, write=run))
     await until(lambda: db.fetchval(WAITS, second.get_server_pid()), "the second one waits")
-    await transaction.rollback()
-    assert await other is True
-    assert [payload for _, payload in await seqs(db, queue)] == [b"1"]
-    assert await staged(db, f"{run} 0") == [(one, 1)]
+    await (transaction.rollback() if rolls_back else transaction.commit())
+    assert await other is rolls_back
+    assert [payload for _, payload in await seqs(db, queue)] == [b"1" if rolls_back else b"0"]
+    assert await staged(db, f"{run} 0") == ([(one, 1)] if rolls_back else [])
 
 
 async def test_what_is_not_all_there_is_refused(sql: Db, db: Session, queue: Policy, run: str) -> None:
@@ -155,12 +138,6 @@ async def test_a_try_that_was_given_up_stages_no_more(
     assert await seqs(db, queue) == []
 
 
-async def test_what_is_deleted_by_hand_becomes_nothing(sql: Db, db: Session, queue: Policy, run: str) -> None:
-    one = await stage(sql, run, queue.topic.name, "1")
-    await db.execute("DELETE FROM holdfast.staged WHERE attempt = $1", one)
-    assert await seqs(db, queue) == []
-
-
 async def test_rows_that_queues_refuse_are_refused_as_they_are_staged(sql: Db, queue: Policy, run: str) -> None:
     one = await stage(sql, run, queue.topic.name)
     with pytest.raises(asyncpg.CheckViolationError, match="priority: 0 to 9"):
@@ -176,8 +153,11 @@ async def test_nothing_at_all_can_be_committed(sql: Db, run: str) -> None:
     assert not await commit(sql, run, [], 0)
 
 
-async def test_who_drops_can_not_make_jobs(sql: Db, db: Session, queue: Policy, run: str) -> None:
-    await stage(sql, run, queue.topic.name, "1")
+async def test_who_deletes_or_drops_can_not_make_jobs(sql: Db, db: Session, queue: Policy, run: str) -> None:
+    one = await stage(sql, run, queue.topic.name, "1")
+    await db.execute("DELETE FROM holdfast.staged WHERE attempt = $1", one)
+    assert await seqs(db, queue) == []
+    await stage_more(sql, one, queue.topic.name, "1")
     await sql.execute("SET holdfast.commits = 'on'")
     assert await sql.fetchval("SELECT holdfast.drop_stages($1, 100)", run) == 1
     assert await seqs(db, queue) == []
