@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from app.base.db import schema
 from app.base.db.pool import Pools, open_pools
 from app.kernel.topics import store
 from app.kernel.topics.policy import DEFAULTS, AskedSettings, Policy, resolve
@@ -15,9 +14,7 @@ from tests.engine.machines import Machine, new_machine
 
 @pytest.fixture(scope="module")
 async def url(new_database: Callable[[], Awaitable[str]]) -> str:
-    made = await new_database()
-    await schema.upgrade(made)
-    return made
+    return await new_database()
 
 
 @pytest.fixture(scope="module")

@@ -46,16 +46,34 @@ async def sweep(pools: Pools) -> int:
 
 
 async def test_they_are_made_ahead_once(fresh: Pools, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While verbs are under way, too; and a day is UTC's."""
     assert await days(fresh) == [0, 1, 2, 3]
     assert await sweep(fresh) == 0
     monkeypatch.setattr(sweeps, "PARTITIONS_AHEAD", 9)
-    assert sum(await asyncio.gather(*(sweep(fresh) for _ in range(4)))) == 18
+    async with fresh.hot.acquire() as db, db.transaction():
+        await db.execute(
+            "INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries)"
+            " VALUES ('t', 1, 1, 'enqueued', 0)"
+        )
+        # Bounded by the hot pool's five seconds of a transaction that idles.
+        assert sum(await asyncio.gather(*(sweep(fresh) for _ in range(4)))) == 18
     for table in ("lease_events", "archive", "results"):
         assert await days(fresh, table) == list(range(10))
+    bounds = await fresh.rest.fetch(
+        """
+        SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) AS bound
+        FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'holdfast.lease_events'::regclass
+        """
+    )
+    for row in bounds:
+        year, month, day = row["relname"][-8:-4], row["relname"][-4:-2], row["relname"][-2:]
+        assert f"FROM ('{year}-{month}-{day} 00:00:00+00')" in row["bound"]
 
 
 async def test_they_are_dropped_once(fresh: Pools) -> None:
     """Days ahead stand for days past: what counts is which come before the first to be kept."""
+    for kept in (0, sweeps.EVENTS_KEPT):
+        assert await fresh.rest.fetchval(purges._DROP, "lease_events", kept, False) == 0, "none is old"
     async with fresh.rest.acquire() as first:
         dropping = first.transaction()
         await dropping.start()
@@ -69,34 +87,6 @@ async def test_they_are_dropped_once(fresh: Pools) -> None:
     assert await days(fresh) == [3]
 
 
-async def test_only_old_ones_are_dropped(fresh: Pools) -> None:
-    assert await fresh.rest.fetchval(purges._DROP, "lease_events", 0, False) == 0
-    assert await fresh.rest.fetchval(purges._DROP, "lease_events", sweeps.EVENTS_KEPT, False) == 0
-    assert await days(fresh) == [0, 1, 2, 3]
-
-
-async def test_a_day_is_utcs(fresh: Pools) -> None:
-    bounds = await fresh.rest.fetch(
-        """
-        SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) AS bound
-        FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'holdfast.lease_events'::regclass
-        """
-    )
-    for row in bounds:
-        year, month, day = row["relname"][-8:-4], row["relname"][-4:-2], row["relname"][-2:]
-        assert f"FROM ('{year}-{month}-{day} 00:00:00+00')" in row["bound"]
-
-
-async def test_they_are_made_while_verbs_are_under_way(fresh: Pools, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeps, "PARTITIONS_AHEAD", 5)
-    async with fresh.hot.acquire() as db, db.transaction():
-        await db.execute(
-            "INSERT INTO holdfast.lease_events (topic, topic_id, seq, event, deliveries)"
-            " VALUES ('t', 1, 1, 'enqueued', 0)"
-        )
-        assert await asyncio.wait_for(sweep(fresh), 5) == 6
-
-
 async def test_dropping_gives_way_to_a_long_reader(fresh: Pools) -> None:
     """A lock that is waited for stops every verb behind it: it is given up soon, and tried again another time."""
     async with fresh.rest.acquire() as reader, reader.transaction():
@@ -108,14 +98,12 @@ async def test_dropping_gives_way_to_a_long_reader(fresh: Pools) -> None:
     assert await fresh.rest.fetchval(purges._DROP, "lease_events", -1, False) == 1
 
 
-async def test_no_table_but_one_by_day_has_days(fresh: Pools) -> None:
+async def test_a_new_day_of_the_archive_has_its_index_and_keeps_payloads_as_they_are(fresh: Pools) -> None:
+    """And no table but one by day has days."""
     with pytest.raises(asyncpg.PostgresError):
         await fresh.rest.fetchval(sweeps._CREATE_PARTITIONS, "topics", 1)
-    assert await fresh.rest.fetchval(purges._DROP, "topics", -9, False) == 0
-    assert await fresh.rest.fetchval(purges._DROP, "none", -9, False) == 0
-
-
-async def test_a_new_day_of_the_archive_has_its_index_and_keeps_payloads_as_they_are(fresh: Pools) -> None:
+    for table in ("topics", "none"):
+        assert await fresh.rest.fetchval(purges._DROP, table, -9, False) == 0
     assert await fresh.rest.fetchval(sweeps._CREATE_PARTITIONS, "archive", 4) == 1
     made = await fresh.rest.fetch(
         """

@@ -111,23 +111,18 @@ async def test_a_run_goes_on_when_who_asked_has_left(gate: Gate, process: Callab
     assert gate.begun == 1
 
 
-async def test_a_run_takes_its_turn_among_all_processes(gate: Gate, process: Callable[..., Runner]) -> None:
-    gate.open.set()
-    here, there = process(), process()
-    assert await here.in_turn(gate.sweep, rested=3600)
-    assert not await there.in_turn(gate.sweep, rested=3600)
-    assert gate.sweep.name in there.last, "it is known when it was"
-    assert await there.in_turn(gate.sweep)
-    assert gate.begun == 2
-
-
-async def test_of_many_that_want_a_turn_at_once_one_has_it(gate: Gate, process: Callable[..., Runner]) -> None:
+async def test_of_many_that_want_a_turn_one_has_it(gate: Gate, process: Callable[..., Runner]) -> None:
     runners = [process() for _ in range(6)]
     turns = [asyncio.create_task(runner.in_turn(gate.sweep, rested=3600)) for runner in runners]
     await until(gate.running, "it runs")
     gate.open.set()
     assert sorted(await asyncio.gather(*turns)) == [False] * 5 + [True]
     assert gate.begun == 1
+    there = process()
+    assert not await there.in_turn(gate.sweep, rested=3600)
+    assert gate.sweep.name in there.last, "it is known when it was"
+    assert await there.in_turn(gate.sweep)
+    assert gate.begun == 2
 
 
 async def test_what_a_dead_process_left_is_gone_on_with(gate: Gate, process: Callable[..., Runner], own: Pools) -> None:
@@ -205,6 +200,7 @@ async def test_a_failure_is_told_to_all_and_tried_again_at_once(
 
 
 async def test_a_batch_that_loses_a_race_goes_again() -> None:
+    """And a run rests in proportion to its batches."""
     tries = 0
 
     async def move() -> int:
@@ -212,23 +208,14 @@ async def test_a_batch_that_loses_a_race_goes_again() -> None:
         tries += 1
         if tries < 3:
             raise asyncpg.DeadlockDetectedError
+        await asyncio.sleep(0.02)
         return 4 if tries == 3 else 0
 
-    pace = Pace()
+    now = asyncio.get_running_loop().time
+    began, pace = now(), Pace(ease=4)
     await pace.drain(move)
     assert (pace.moved, tries) == (4, 4)
-
-
-async def test_a_run_rests_in_proportion_to_its_batches() -> None:
-    now = asyncio.get_running_loop().time
-
-    async def move() -> int:
-        await asyncio.sleep(0.02)
-        return 1
-
-    began = now()
-    await Pace(ease=4).batch(move)
-    assert now() - began >= 0.1
+    assert now() - began >= 0.12
 
 
 async def test_earlier_runs_are_kept_that_moved_something_or_failed(own: Pools, topic: str) -> None:

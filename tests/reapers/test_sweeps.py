@@ -85,26 +85,21 @@ async def test_exhaustion_takes_out_what_nobody_asks_for_again(
 ) -> None:
     names = {"dead_letter": "dead"} if on_exhausted == "dead_letter" else {}
     queue = await make("q", max_deliveries=2, on_exhausted=on_exhausted, **names)
+    endless = await make("endless", max_deliveries=1, on_exhausted="redeliver")
     spent, once, mine = await machine.enqueue(queue, Batch(payloads=[b"1"] * 3, max_deliveries=[1, None, 0]))
-    jobs = await machine.claim(queue, 3, lease_ms=100)
-    await lease_ended(own.rest, queue, jobs[-1])
+    await machine.enqueue(endless)
+    for one in (queue, endless):
+        jobs = await machine.claim(one, 3, lease_ms=100)
+        await lease_ended(own.rest, one, jobs[-1])
     assert await sweeps.exhaustion(machine.pools, machine.engine) == 1
     assert await sweeps.exhaustion(machine.pools, machine.engine) == 0
     last = {"dead_letter": "dead_lettered", "fail": "failed"}[on_exhausted]
     assert await events(own.rest, queue, spent) == ["enqueued", "claimed", last]
     assert sorted(job.seq for job in await machine.claim(queue, 10)) == [once, mine]
+    assert [again.deliveries for again in await machine.claim(endless)] == [2]
     if on_exhausted == "dead_letter":
         dead = await machine.policies.queue("dead")
         assert [job.original_seq for job in await machine.claim(dead, 10)] == [spent]
-
-
-async def test_without_an_end_exhaustion_leaves_everything(machine: Machine, make: Make, own: Pools) -> None:
-    queue = await make("q", max_deliveries=1, on_exhausted="redeliver")
-    await machine.enqueue(queue)
-    (job,) = await machine.claim(queue, lease_ms=100)
-    await lease_ended(own.rest, queue, job)
-    assert await sweeps.exhaustion(machine.pools, machine.engine) == 0
-    assert [again.deliveries for again in await machine.claim(queue)] == [2]
 
 
 async def test_four_exhaustion_sweeps_at_once_bury_each_job_once(machine: Machine, make: Make, own: Pools) -> None:
@@ -233,6 +228,7 @@ async def test_a_sweep_that_fails_is_run_again_and_stops_no_other(machine: Machi
 
 
 async def test_the_workers_of_one_service_take_turns(machine: Machine) -> None:
+    """None begins before its phase of the interval."""
     first: dict[int, float] = {}
     now = asyncio.get_running_loop().time
 
@@ -254,5 +250,4 @@ async def test_the_workers_of_one_service_take_turns(machine: Machine) -> None:
     await until(all_have_begun, "each runs")
     for reapers in workers:
         await reapers.drain()
-    assert sorted(first, key=first.__getitem__) == [0, 1, 2, 3]
     assert all(first[slot] - began >= 0.8 * slot / 4 for slot in first)
