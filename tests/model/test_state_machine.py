@@ -373,7 +373,8 @@ def world(world_url: str) -> Iterator[World]:
     world.close()
 
 
-def test_the_queue_does_what_its_model_does(world: World) -> None:
+@pytest.mark.parametrize("examples", [20, pytest.param(100, marks=pytest.mark.slow)])
+def test_the_queue_does_what_its_model_does(examples: int, world: World) -> None:
     class Here(QueueMachine):
         def __init__(self) -> None:
             super().__init__(world)
@@ -382,7 +383,7 @@ def test_the_queue_does_what_its_model_does(world: World) -> None:
         run_state_machine_as_test(
             Here,
             settings=settings(
-                max_examples=int(os.environ.get("HOLDFAST_TEST_EXAMPLES", "30")),
+                max_examples=int(os.environ.get("HOLDFAST_TEST_EXAMPLES", examples)),
                 stateful_step_count=40,
                 print_blob=True,
                 derandomize=False,

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from tests.queue.calls import Session, until
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +20,24 @@ class Rivals:
     one: Session
     other: Session
     observer: Session
+
+    @contextlib.asynccontextmanager
+    async def first(self, *, commits: bool = True) -> AsyncIterator[None]:
+        """A transaction of `one`'s. What waits behind it goes on at its end."""
+        transaction = self.one.transaction()
+        await transaction.start()
+        try:
+            yield
+        except BaseException:
+            await transaction.rollback()
+            raise
+        await (transaction.commit() if commits else transaction.rollback())
+
+    async def behind(self, verb: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin what has to wait for `one`, and return once it does."""
+        late = asyncio.create_task(verb)
+        await self.meet()
+        return late
 
     async def meet(self) -> None:
         """Wait until somebody waits for a lock that `one` has."""

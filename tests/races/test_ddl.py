@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import asyncpg
@@ -27,17 +26,14 @@ async def test_what_waits_behind_a_change_of_the_table_goes_on_when_that_gives_u
 ) -> None:
     """Who waits for the whole table has everybody wait behind it: a change must give up soon, and try again."""
     await put(rivals.one, queue, batch(2))
-    claiming = rivals.one.transaction()
-    await claiming.start()
-    (first,) = await take(rivals.one, queue)
-    await rivals.other.execute("SET lock_timeout = '1s'")
-    changing = asyncio.create_task(rivals.other.execute(change))
-    await rivals.meet()
+    async with rivals.first():
+        (first,) = await take(rivals.one, queue)
+        await rivals.other.execute("SET lock_timeout = '1s'")
+        changing = await rivals.behind(rivals.other.execute(change))
 
-    (second,) = await take(rivals.observer, queue)
-    with pytest.raises(asyncpg.LockNotAvailableError):
-        await changing
-    await claiming.commit()
+        (second,) = await take(rivals.observer, queue)
+        with pytest.raises(asyncpg.LockNotAvailableError):
+            await changing
     assert second.seq != first.seq
     await rivals.other.execute(change)
     assert await consumer.ack(rivals.one, queue.topic, [held(first), held(second)]) == {0, 1}
@@ -50,12 +46,9 @@ async def test_a_claim_that_waits_for_a_change_of_the_table_is_done(
     """With a plan made anew where it was committed."""
     await put(rivals.other, queue, batch(3))
     assert len(await take(rivals.other, queue)) == 1, "it is prepared"
-    changing = rivals.one.transaction()
-    await changing.start()
-    await rivals.one.execute(change)
-    late = asyncio.create_task(_take(rivals.other, queue))
-    await rivals.meet()
-    await (changing.commit() if commits else changing.rollback())
+    async with rivals.first(commits=commits):
+        await rivals.one.execute(change)
+        late = await rivals.behind(_take(rivals.other, queue))
     assert await late == [2, 3]
 
 

@@ -7,39 +7,30 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
-from app.base.db.pool import open_pools
 from app.features.upkeep import sweeps
 from app.kernel.claim.consumer import Return
 from app.kernel.counts import inspector
 from app.kernel.model import HeldJob, Seq, Topic
 from app.kernel.topics.policy import Policy
-from tests.engine.machines import Machine, new_machine
+from tests.engine.machines import Machine
 from tests.queue.calls import Session, until
 
 MakeQueue = Callable[..., Awaitable[Policy]]
 NODE = "worker"
-ROUNDS = 150
-SESSIONS = 8
+ROUNDS = 100
+CLIENTS = 8
 
 
-async def test_overlapping_batches_of_every_verb(database_url: str, topic: str, make_queue: MakeQueue) -> None:
+async def test_overlapping_batches_of_every_verb(topic: str, make_queue: MakeQueue, processes: list[Machine]) -> None:
     queue = await make_queue(topic, durable=True, max_deliveries=50, dead_letter=f"{topic}.dead")
-    pools = await open_pools(database_url, hot=SESSIONS, rest=2, prepared_statements=True)
-    machines = [new_machine(pools) for _ in range(SESSIONS)]
-    try:
-        await machines[0].enqueue(queue, 150)
-        clients = [_client(machines, queue, number) for number in range(SESSIONS)]
-        ends = await asyncio.gather(*clients, return_exceptions=True)
-        refused = Counter(type(error).__name__ for machine in machines for error in machine.log.refused)
-        assert refused == Counter()
-        assert ends == [None] * SESSIONS
-        sent = machines[0].log
-        assert min(sent.count(verb) for verb in ("extend", "nack", "ack", "claim")) > 0
-    finally:
-        for machine in machines:
-            machine.engine.stop()
-            await machine.engine.drain()
-        await pools.close(5)
+    await processes[0].enqueue(queue, 150)
+    clients = [_client(processes, queue, number) for number in range(CLIENTS)]
+    ends = await asyncio.gather(*clients, return_exceptions=True)
+    refused = Counter(type(error).__name__ for machine in processes for error in machine.log.refused)
+    assert refused == Counter()
+    assert ends == [None] * CLIENTS
+    sent = processes[0].log
+    assert min(sent.count(verb) for verb in ("extend", "nack", "ack", "claim")) > 0
 
 
 async def test_processes_that_fold_the_same_topics_in_other_orders(connect: Callable[[], Awaitable[Session]]) -> None:
@@ -74,7 +65,7 @@ async def _waits(observer: Session, session: Session) -> None:
 async def _client(machines: list[Machine], queue: Policy, number: int) -> None:
     """Verbs on the same jobs as everybody else's: jobs are held by node, and all nodes are called the same. Once the
     database has refused one, there is no need to go on."""
-    machine, random_ = machines[number], random.Random(number)
+    machine, random_ = machines[number % len(machines)], random.Random(number)
     verbs = machine.engine.settlements
     for turn in range(ROUNDS):
         if any(one.log.refused for one in machines):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -105,12 +104,9 @@ async def test_one_whose_clock_stood_still_is_late_all_the_same(queue: Policy, r
     assert await rivals.other.fetchval("SELECT now()") is not None
     await lease_ended(rivals.observer, queue, job)
 
-    claiming = rivals.one.transaction()
-    await claiming.start()
-    (again,) = await take(rivals.one, queue, node="second")
-    late = asyncio.create_task(consumer.ack(rivals.other, queue.topic, [held(job)]))
-    await rivals.meet()
-    await claiming.commit()
+    async with rivals.first():
+        (again,) = await take(rivals.one, queue, node="second")
+        late = await rivals.behind(consumer.ack(rivals.other, queue.topic, [held(job)]))
 
     assert await late == set()
     await asleep.commit()
@@ -119,118 +115,44 @@ async def test_one_whose_clock_stood_still_is_late_all_the_same(queue: Policy, r
 
 
 @pytest.mark.parametrize("commits", [True, False])
-async def test_an_ack_under_way_when_its_lease_ends_keeps_the_job(commits: bool, queue: Policy, rivals: Rivals) -> None:
-    await put(rivals.one, queue, batch())
-    (job,) = await take(rivals.one, queue, lease_ms=200)
-    acking = rivals.one.transaction()
-    await acking.start()
-    assert await consumer.ack(rivals.one, queue.topic, [held(job)]) == {0}
-    await lease_ended(rivals.observer, queue, job)
-
-    assert await take(rivals.other, queue) == [], "claimed what another session is about to complete"
-    if commits:
-        await acking.commit()
-        assert await take(rivals.other, queue) == []
-    else:
-        await acking.rollback()
-        assert [again.deliveries for again in await take(rivals.other, queue)] == [2]
-
-
-@pytest.mark.parametrize("commits", [True, False])
-async def test_an_extension_under_way_when_its_lease_ends_keeps_the_job(
-    commits: bool, queue: Policy, rivals: Rivals
+@pytest.mark.parametrize("verb", ["ack", "extend"])
+async def test_a_verb_under_way_when_its_lease_ends_keeps_the_job(
+    verb: str, commits: bool, queue: Policy, rivals: Rivals
 ) -> None:
     await put(rivals.one, queue, batch())
-    (job,) = await take(rivals.one, queue, lease_ms=200)
-    extending = rivals.one.transaction()
-    await extending.start()
-    assert list(await consumer.extend(rivals.one, queue.topic, [held(job)], [60_000])) == [0]
-    await lease_ended(rivals.observer, queue, job)
-
-    assert await take(rivals.other, queue) == [], "claimed what another session is about to keep"
-    if commits:
-        await extending.commit()
-        assert await take(rivals.other, queue) == []
-        assert await consumer.ack(rivals.one, queue.topic, [held(job)]) == {0}
-    else:
-        await extending.rollback()
-        assert [again.deliveries for again in await take(rivals.other, queue)] == [2]
-        assert await consumer.extend(rivals.one, queue.topic, [held(job)], [60_000]) == {}
-
-
-@pytest.mark.parametrize("commits", [True, False])
-async def test_an_extension_of_an_ended_lease_does_not_keep_it_from_who_claims(
-    commits: bool, queue: Policy, rivals: Rivals
-) -> None:
-    await put(rivals.one, queue, batch())
-    (job,) = await take(rivals.one, queue, lease_ms=100)
-    await lease_ended(rivals.one, queue, job)
-    claiming = rivals.one.transaction()
-    await claiming.start()
-    assert [again.deliveries for again in await take(rivals.one, queue)] == [2]
-
-    assert await consumer.extend(rivals.other, queue.topic, [held(job)], [60_000]) == {}, "or it waits, and gives up"
-    await (claiming.commit() if commits else claiming.rollback())
-    assert await consumer.extend(rivals.other, queue.topic, [held(job)], [60_000]) == {}
-
-
-@pytest.mark.parametrize("commits", [True, False])
-async def test_an_ack_of_an_ended_lease_does_not_wait_for_who_claims(
-    commits: bool, queue: Policy, rivals: Rivals
-) -> None:
-    await put(rivals.one, queue, batch())
-    (job,) = await take(rivals.one, queue, lease_ms=100)
-    await lease_ended(rivals.one, queue, job)
-    claiming = rivals.one.transaction()
-    await claiming.start()
-    (again,) = await take(rivals.one, queue)
-
-    await rivals.other.execute("SET lock_timeout = '2s'")
-    assert await consumer.ack(rivals.other, queue.topic, [held(job)]) == set()
-    if commits:
-        await claiming.commit()
-        assert await consumer.ack(rivals.other, queue.topic, [held(again)]) == {0}
-    else:
-        await claiming.rollback()
-        assert await consumer.ack(rivals.other, queue.topic, [held(again)]) == set()
-        assert [third.deliveries for third in await take(rivals.other, queue)] == [2]
+    (job,) = await take(rivals.one, queue, lease_ms=1_500)
+    async with rivals.first(commits=commits):
+        if verb == "ack":
+            assert await consumer.ack(rivals.one, queue.topic, [held(job)]) == {0}
+        else:
+            assert list(await consumer.extend(rivals.one, queue.topic, [held(job)], [60_000])) == [0]
+        await lease_ended(rivals.observer, queue, job)
+        assert await take(rivals.other, queue) == [], "claimed what another session is about to complete, or to keep"
+    assert [again.deliveries for again in await take(rivals.other, queue)] == ([] if commits else [2])
+    if verb == "extend":
+        assert await consumer.ack(rivals.one, queue.topic, [held(job)]) == ({0} if commits else set())
 
 
 async def test_the_lease_of_a_claim_in_an_old_transaction_is_as_long_as_any(queue: Policy, rivals: Rivals) -> None:
     """Deadlines count from the moment of the claim, not from the start of its transaction."""
     await put(rivals.one, queue, batch())
-    transaction = rivals.one.transaction()
-    await transaction.start()
+    async with rivals.first():
 
-    async def old() -> bool:
-        return bool(await rivals.one.fetchval("SELECT clock_timestamp() > now() + interval '150 ms'"))
+        async def old() -> bool:
+            return bool(await rivals.one.fetchval("SELECT clock_timestamp() > now() + interval '150 ms'"))
 
-    await until(old, "the transaction is older than the lease it will give")
-    (job,) = await take(rivals.one, queue, lease_ms=100)
-    ledger = "SELECT extract(epoch FROM until - at) * 1000 FROM holdfast.lease_events WHERE lease_id = $1"
-    length = await rivals.one.fetchval(ledger, UUID(job.lease))
-    await transaction.commit()
+        await until(old, "the transaction is older than the lease it will give")
+        (job,) = await take(rivals.one, queue, lease_ms=100)
+        ledger = "SELECT extract(epoch FROM until - at) * 1000 FROM holdfast.lease_events WHERE lease_id = $1"
+        length = await rivals.one.fetchval(ledger, UUID(job.lease))
     assert 90 <= length <= 101
-
-
-async def test_no_lease_id_is_given_twice(queue: Policy, rivals: Rivals) -> None:
-    await put(rivals.one, queue, batch(200))
-    jobs = []
-    for _ in range(3):
-        jobs += await take(rivals.one, queue, 200)
-        back = [held(job) for job in jobs[-200:]]
-        await consumer.nack(rivals.one, queue.topic, queue.budget, back, [Return()] * 200)
-    assert len(jobs) == 600
-    assert len({job.lease for job in jobs}) == 600
 
 
 async def test_of_a_claim_whose_commit_was_lost_the_lease_is_nobodys(queue: Policy, rivals: Rivals) -> None:
     """It was answered, and is not there any more: a standby that was behind was promoted, or a backup was restored."""
     await put(rivals.one, queue, batch())
-    claiming = rivals.one.transaction()
-    await claiming.start()
-    (lost,) = await take(rivals.one, queue)
-    await claiming.rollback()
+    async with rivals.first(commits=False):
+        (lost,) = await take(rivals.one, queue)
     (job,) = await take(rivals.one, queue)
     assert (job.seq, job.deliveries) == (lost.seq, lost.deliveries)
 

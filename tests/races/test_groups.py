@@ -28,39 +28,23 @@ MakeQueue = Callable[..., Awaitable[Policy]]
 NOTHING = Promotion(0, 0, 0)
 
 
-async def test_of_two_producers_the_second_waits_and_comes_second(queue: Policy, rivals: Rivals) -> None:
+@pytest.mark.parametrize("commits", [True, False])
+async def test_of_two_producers_the_second_waits_and_comes_second(commits: bool, queue: Policy, rivals: Rivals) -> None:
     """The first has its seq, and commits late: had the second not waited, its job would come out first."""
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    await write(rivals.one, queue, ("a", "1"))
-    late = asyncio.create_task(write(rivals.other, queue, ("b", "x"), ("a", "2")))
-    await rivals.meet()
-    assert await take(rivals.observer, queue, 10) == []
-    await transaction.commit()
-    assert (await late).ready == 1
-    assert await work_through(rivals.one, queue) == ["1", "x", "2"]
+    async with rivals.first(commits=commits):
+        await write(rivals.one, queue, ("a", "1"))
+        late = await rivals.behind(write(rivals.other, queue, ("b", "x"), ("a", "2")))
+        assert await take(rivals.observer, queue, 10) == []
+    assert (await late).ready == (1 if commits else 2)
+    assert await work_through(rivals.one, queue) == (["1", "x", "2"] if commits else ["x", "2"])
     assert await tallied(rivals.one, queue)
 
 
-async def test_where_the_first_producer_is_rolled_back_the_second_comes_out(queue: Policy, rivals: Rivals) -> None:
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    await write(rivals.one, queue, ("a", "1"))
-    late = asyncio.create_task(write(rivals.other, queue, ("a", "2"), ("a", "3")))
-    await rivals.meet()
-    await transaction.rollback()
-    assert (await late).ready == 1
-    assert await work_through(rivals.one, queue) == ["2", "3"]
-
-
 async def test_batches_of_the_same_groups_in_any_order_do_not_deadlock(queue: Policy, rivals: Rivals) -> None:
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    await write(rivals.one, queue, ("c", "1"))
-    late = asyncio.create_task(write(rivals.other, queue, ("d", "2"), ("c", "3"), ("b", "4")))
-    await rivals.meet()
-    await write(rivals.one, queue, ("d", "5"))
-    await transaction.commit()
+    async with rivals.first():
+        await write(rivals.one, queue, ("c", "1"))
+        late = await rivals.behind(write(rivals.other, queue, ("d", "2"), ("c", "3"), ("b", "4")))
+        await write(rivals.one, queue, ("d", "5"))
     assert (await late).ready == 1
     assert await states(rivals.one, queue) == {
         "1": "ready", "5": "ready", "2": "blocked", "3": "blocked", "4": "ready",
@@ -69,57 +53,43 @@ async def test_batches_of_the_same_groups_in_any_order_do_not_deadlock(queue: Po
 
 async def test_of_two_claimers_one_has_the_head_and_the_other_nothing(queue: Policy, rivals: Rivals) -> None:
     await write(rivals.one, queue, ("a", "1"), ("a", "2"))
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    head, *others = await take(rivals.one, queue, 10)
-    assert others == [], "two of a group are out"
-    assert await take(rivals.other, queue, 10) == [], "two of a group are out"
-    assert (await write(rivals.other, queue, ("a", "3"))).ready == 0
-    await transaction.commit()
+    async with rivals.first():
+        head, *others = await take(rivals.one, queue, 10)
+        assert others == [], "two of a group are out"
+        assert await take(rivals.other, queue, 10) == [], "two of a group are out"
+        assert (await write(rivals.other, queue, ("a", "3"))).ready == 0
     assert await take(rivals.other, queue, 10) == []
     assert await consumer.ack(rivals.one, queue.topic, [held(head)]) == {0}
     await promote(rivals.other, queue)
     assert await work_through(rivals.one, queue) == ["2", "3"]
 
 
-async def test_a_follower_that_comes_while_its_head_is_acked_is_not_stuck(queue: Policy, rivals: Rivals) -> None:
+@pytest.mark.parametrize("commits", [True, False])
+async def test_a_follower_that_comes_while_its_head_is_acked_is_not_stuck(
+    commits: bool, queue: Policy, rivals: Rivals
+) -> None:
     await write(rivals.one, queue, ("a", "1"))
     (head,) = await take(rivals.one, queue)
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    await consumer.ack(rivals.one, queue.topic, [held(head)])
-    assert (await write(rivals.other, queue, ("a", "2"))).ready == 0, "the ack may yet be rolled back"
-    assert await promote(rivals.other, queue) == NOTHING, "as far as anybody can see, the head is out"
-    await transaction.commit()
+    async with rivals.first(commits=commits):
+        await consumer.ack(rivals.one, queue.topic, [held(head)])
+        assert (await write(rivals.other, queue, ("a", "2"))).ready == 0, "the ack may yet be rolled back"
+        assert await promote(rivals.other, queue) == NOTHING, "as far as anybody can see, the head is out"
+    if not commits:
+        assert await promote(rivals.other, queue) == NOTHING
+        assert await take(rivals.other, queue, 10) == []
+        assert await consumer.ack(rivals.one, queue.topic, [held(head)]) == {0}
     assert await promote(rivals.other, queue) == Promotion(1, 1, 0)
     assert await work_through(rivals.one, queue) == ["2"]
     assert await tallied(rivals.one, queue)
-
-
-async def test_an_ack_that_is_rolled_back_lets_nobody_through(queue: Policy, rivals: Rivals) -> None:
-    await write(rivals.one, queue, ("a", "1"), ("a", "2"))
-    (head,) = await take(rivals.one, queue)
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    await consumer.ack(rivals.one, queue.topic, [held(head)])
-    await transaction.rollback()
-    assert await promote(rivals.other, queue) == NOTHING
-    assert await take(rivals.other, queue, 10) == []
-    assert await consumer.ack(rivals.one, queue.topic, [held(head)]) == {0}
-    await promote(rivals.other, queue)
-    assert await work_through(rivals.one, queue) == ["2"]
 
 
 async def test_a_producer_that_meets_the_end_of_its_group_begins_it_anew(queue: Policy, rivals: Rivals) -> None:
     await write(rivals.one, queue, ("a", "1"))
     (head,) = await take(rivals.one, queue)
     await consumer.ack(rivals.one, queue.topic, [held(head)])
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    assert await promote(rivals.one, queue) == Promotion(1, 0, 0)
-    late = asyncio.create_task(write(rivals.other, queue, ("a", "2"), ("a", "3")))
-    await rivals.meet()
-    await transaction.commit()
+    async with rivals.first():
+        assert await promote(rivals.one, queue) == Promotion(1, 0, 0)
+        late = await rivals.behind(write(rivals.other, queue, ("a", "2"), ("a", "3")))
     assert (await late).ready == 1
     assert await work_through(rivals.one, queue) == ["2", "3"]
     assert await rows_of_groups(rivals.one, queue) == 0
@@ -130,13 +100,10 @@ async def test_one_who_lets_through_waits_for_a_producer_and_sees_its_job(queue:
     and the job with it."""
     await write(rivals.one, queue, ("a", "1"))
     (head,) = await take(rivals.one, queue)
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    assert (await write(rivals.one, queue, ("a", "2"))).ready == 0
-    await consumer.ack(rivals.observer, queue.topic, [held(head)])
-    late = asyncio.create_task(promote(rivals.other, queue))
-    await rivals.meet()
-    await transaction.commit()
+    async with rivals.first():
+        assert (await write(rivals.one, queue, ("a", "2"))).ready == 0
+        await consumer.ack(rivals.observer, queue.topic, [held(head)])
+        late = await rivals.behind(promote(rivals.other, queue))
     assert await late == Promotion(1, 1, 0)
     assert await work_through(rivals.one, queue) == ["2"]
 
@@ -145,58 +112,38 @@ async def test_of_two_who_let_through_one_does(queue: Policy, rivals: Rivals) ->
     """Two departures of one group in turn, each seen to by somebody else."""
     await write(rivals.one, queue, ("a", "1"), ("a", "2"), ("a", "3"))
     await exits.delete(rivals.one, queue.topic, TagMatch(), after=0, upto=1, limit=1)
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    assert await promote(rivals.one, queue) == Promotion(1, 1, 0)
-    await rivals.observer.execute(  # a second note of the same departure
-        "INSERT INTO holdfast.freed_groups (topic_id, tenant, grp) VALUES ($1, '', 'a')", queue.topic.id
-    )
-    late = asyncio.create_task(promote(rivals.other, queue))
-    await rivals.meet()
-    await transaction.commit()
+    async with rivals.first():
+        assert await promote(rivals.one, queue) == Promotion(1, 1, 0)
+        await rivals.observer.execute(  # a second note of the same departure
+            "INSERT INTO holdfast.freed_groups (topic_id, tenant, grp) VALUES ($1, '', 'a')", queue.topic.id
+        )
+        late = await rivals.behind(promote(rivals.other, queue))
     assert await late == Promotion(1, 0, 0)
     assert await states(rivals.one, queue) == {"2": "ready", "3": "blocked"}
 
 
-async def test_a_next_one_that_is_locked_is_not_overtaken(queue: Policy, rivals: Rivals) -> None:
-    """It is being deleted, and the deletion is rolled back."""
+@pytest.mark.parametrize("commits", [True, False])
+async def test_a_next_one_that_is_being_deleted_is_not_overtaken(commits: bool, queue: Policy, rivals: Rivals) -> None:
     await write(rivals.one, queue, ("a", "1"), ("a", "2"), ("a", "3"))
     (head,) = await take(rivals.one, queue)
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    await exits.delete(rivals.one, queue.topic, TagMatch(), after=1, upto=2, limit=10)
-    await consumer.ack(rivals.other, queue.topic, [held(head)])
-    assert await promote(rivals.other, queue) == Promotion(1, 0, 0)
-    assert await take(rivals.other, queue, 10) == []
-    await transaction.rollback()
+    async with rivals.first(commits=commits):
+        await exits.delete(rivals.one, queue.topic, TagMatch(), after=1, upto=2, limit=10)
+        await consumer.ack(rivals.other, queue.topic, [held(head)])
+        assert await promote(rivals.other, queue) == Promotion(1, 0, 0)
+        assert await take(rivals.other, queue, 10) == []
     assert await promote(rivals.other, queue) == Promotion(1, 1, 0)
-    assert await work_through(rivals.one, queue) == ["2", "3"]
+    assert await work_through(rivals.one, queue) == (["3"] if commits else ["2", "3"])
     assert await rows_of_groups(rivals.one, queue) == 0
-
-
-async def test_where_the_next_one_is_deleted_the_one_behind_it_comes_out(queue: Policy, rivals: Rivals) -> None:
-    await write(rivals.one, queue, ("a", "1"), ("a", "2"), ("a", "3"))
-    (head,) = await take(rivals.one, queue)
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    await exits.delete(rivals.one, queue.topic, TagMatch(), after=1, upto=2, limit=10)
-    await consumer.ack(rivals.other, queue.topic, [held(head)])
-    await promote(rivals.other, queue)
-    await transaction.commit()
-    assert await promote(rivals.other, queue) == Promotion(1, 1, 0)
-    assert await work_through(rivals.one, queue) == ["3"]
     assert await tallied(rivals.one, queue)
 
 
 async def test_a_head_that_is_returned_stays_the_head(queue: Policy, rivals: Rivals) -> None:
     await write(rivals.one, queue, ("a", "1"), ("a", "2"))
     (head,) = await take(rivals.one, queue)
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    await consumer.nack(rivals.one, queue.topic, queue.budget, [held(head)], [Return()])
-    await _note(rivals.other, queue)
-    assert await promote(rivals.other, queue) == Promotion(1, 0, 0)
-    await transaction.commit()
+    async with rivals.first():
+        await consumer.nack(rivals.one, queue.topic, queue.budget, [held(head)], [Return()])
+        await _note(rivals.other, queue)
+        assert await promote(rivals.other, queue) == Promotion(1, 0, 0)
     await _note(rivals.other, queue)
     assert await promote(rivals.other, queue) == Promotion(1, 0, 0)
     assert await work_through(rivals.one, queue) == ["1", "2"]
@@ -205,12 +152,10 @@ async def test_a_head_that_is_returned_stays_the_head(queue: Policy, rivals: Riv
 async def test_a_head_that_expires_meanwhile(queue: Policy, rivals: Rivals) -> None:
     await write(rivals.one, queue, ("a", "1"), ("a", "2"), ttls_ms=[1, None])
     await outlived(rivals.one, queue)
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    assert await exits.expire(rivals.one, queue.topic.name, 10) == 1
-    await _note(rivals.other, queue)
-    assert await promote(rivals.other, queue) == Promotion(1, 0, 0)
-    await transaction.commit()
+    async with rivals.first():
+        assert await exits.expire(rivals.one, queue.topic.name, 10) == 1
+        await _note(rivals.other, queue)
+        assert await promote(rivals.other, queue) == Promotion(1, 0, 0)
     assert await promote(rivals.other, queue) == Promotion(1, 1, 0)
     assert await work_through(rivals.one, queue) == ["2"]
 
@@ -222,13 +167,10 @@ async def test_a_requeue_waits_for_who_lets_through(topic: str, make_queue: Make
     (head,) = await take(rivals.one, queue, lease_ms=100)
     await lease_ended(rivals.one, queue, head)
     assert await exits.fail(rivals.one, queue.topic, queue.budget, [Spent(head.seq)]) == {0}
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    assert await promote(rivals.one, queue) == Promotion(1, 0, 0)
-    place = (queue.topic.name, queue.topic.id)
-    late = asyncio.create_task(requeues.requeue(rivals.other, place, [head.seq], ttl_ms=0))
-    await rivals.meet()
-    await transaction.commit()
+    async with rivals.first():
+        assert await promote(rivals.one, queue) == Promotion(1, 0, 0)
+        place = (queue.topic.name, queue.topic.id)
+        late = await rivals.behind(requeues.requeue(rivals.other, place, [head.seq], ttl_ms=0))
     assert [one.outcome for one in await late] == [requeues.RequeueOutcome.REQUEUED]
     assert await promote(rivals.one, queue) == Promotion(1, 1, 0)
     assert await work_through(rivals.one, queue) == ["1"]
@@ -242,12 +184,9 @@ async def test_a_requeue_and_a_producer_of_the_same_group(topic: str, make_queue
     (head,) = await take(rivals.one, queue)
     assert await exits.fail(rivals.one, queue.topic, queue.budget, [Spent(head.seq, held(head).lease)]) == {0}
     await promote(rivals.one, queue)
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    await requeues.requeue(rivals.one, (queue.topic.name, queue.topic.id), [head.seq], ttl_ms=0)
-    late = asyncio.create_task(write(rivals.other, queue, ("a", "2")))
-    await rivals.meet()
-    await transaction.commit()
+    async with rivals.first():
+        await requeues.requeue(rivals.one, (queue.topic.name, queue.topic.id), [head.seq], ttl_ms=0)
+        late = await rivals.behind(write(rivals.other, queue, ("a", "2")))
     assert (await late).ready == 0
     await promote(rivals.one, queue)
     assert await states(rivals.one, queue) == {"1": "ready", "2": "blocked"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -51,17 +50,14 @@ async def test_a_job_is_in_one_place_whoever_comes_first(
     (job,) = await take(rivals.one, queue)
     spent = [Spent(job.seq, UUID(job.lease), "no use")]
 
-    first = rivals.one.transaction()
-    await first.start()
-    if rival == "heartbeat":
-        assert await consumer.extend(rivals.one, queue.topic, [held(job)], [60_000])
-    elif rival == "ack":
-        assert await consumer.ack(rivals.one, queue.topic, [held(job)]) == {0}
-    else:
-        assert await inter(rivals.one, queue, spent, dead) == Interment({0}, set())
-    late = asyncio.create_task(inter(rivals.other, queue, spent, dead))
-    await rivals.meet()
-    await first.commit()
+    async with rivals.first():
+        if rival == "heartbeat":
+            assert await consumer.extend(rivals.one, queue.topic, [held(job)], [60_000])
+        elif rival == "ack":
+            assert await consumer.ack(rivals.one, queue.topic, [held(job)]) == {0}
+        else:
+            assert await inter(rivals.one, queue, spent, dead) == Interment({0}, set())
+        late = await rivals.behind(inter(rivals.other, queue, spent, dead))
 
     assert await late == Interment({0} if rival == "heartbeat" else set(), set())
     assert await row(rivals.one, queue, job.seq) is None

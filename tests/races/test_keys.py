@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.base.db.pool import Pools, open_pools
+from app.base.db.pool import Pools
 from app.errors import Throttled
 from app.kernel.claim import consumer
 from app.kernel.enqueue.producer import Placement
 from app.kernel.model import Batch, Lane
 from app.kernel.settle import exit_rows as exits
 from app.kernel.topics.policy import Policy
-from tests.engine.machines import Machine, new_machine, parked
-from tests.queue.calls import events, held, lease_ended, row, take, until
+from tests.engine.machines import Machine, parked
+from tests.queue.calls import events, held, lease_ended, take, until
 from tests.queue.tallies import tallied
 from tests.queue.test_keys import give_back, write
 from tests.races.rivals import Rivals
@@ -23,81 +23,48 @@ from tests.races.rivals import Rivals
 MakeQueue = Callable[..., Awaitable[Policy]]
 
 
-async def test_of_two_producers_the_second_updates(queue: Policy, rivals: Rivals) -> None:
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    await write(rivals.one, queue, ("a", "1"))
-    late = asyncio.create_task(write(rivals.other, queue, ("a", "2")))
-    await rivals.meet()
-    await transaction.commit()
-    assert ((await late).seqs, (await late).updated) == ([1], [True])
-    assert [job.payload for job in await take(rivals.one, queue, 10)] == [b"2"]
-    assert await tallied(rivals.one, queue)
-
-
-async def test_of_two_producers_the_second_inserts_where_the_first_is_rolled_back(
-    queue: Policy, rivals: Rivals
+@pytest.mark.parametrize("commits", [True, False])
+async def test_of_two_producers_the_second_updates_what_the_first_commits(
+    commits: bool, queue: Policy, rivals: Rivals
 ) -> None:
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    await write(rivals.one, queue, ("a", "1"))
-    late = asyncio.create_task(write(rivals.other, queue, ("a", "2")))
-    await rivals.meet()
-    await transaction.rollback()
-    assert (await late).updated == [False]
+    async with rivals.first(commits=commits):
+        await write(rivals.one, queue, ("a", "1"))
+        late = await rivals.behind(write(rivals.other, queue, ("a", "2")))
+    assert (await late).updated == [commits]
     assert [job.payload for job in await take(rivals.one, queue, 10)] == [b"2"]
     assert await tallied(rivals.one, queue)
 
 
 async def test_batches_of_the_same_keys_in_any_order_do_not_deadlock(queue: Policy, rivals: Rivals) -> None:
     """The second waits with its first key; had it another one before, the first would wait for it."""
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    await write(rivals.one, queue, ("c", "1"))
-    late = asyncio.create_task(write(rivals.other, queue, ("d", "2"), ("c", "2"), ("b", "2")))
-    await rivals.meet()
-    await write(rivals.one, queue, ("d", "1"))
-    await transaction.commit()
+    async with rivals.first():
+        await write(rivals.one, queue, ("c", "1"))
+        late = await rivals.behind(write(rivals.other, queue, ("d", "2"), ("c", "2"), ("b", "2")))
+        await write(rivals.one, queue, ("d", "1"))
     assert (await late).updated == [True, True, False]
 
 
-async def test_a_producer_that_waits_for_a_claim_inserts_a_second(queue: Policy, rivals: Rivals) -> None:
+@pytest.mark.parametrize("commits", [True, False])
+async def test_a_producer_that_waits_for_a_claim_inserts_a_second_where_that_commits(
+    commits: bool, queue: Policy, rivals: Rivals
+) -> None:
     await write(rivals.one, queue, ("a", "1"))
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    (job,) = await take(rivals.one, queue)
-    late = asyncio.create_task(write(rivals.other, queue, ("a", "2")))
-    await rivals.meet()
-    await transaction.commit()
-    assert ((await late).seqs, (await late).updated) == ([2], [False])
-    found = await row(rivals.one, queue, 1)
-    assert found is not None
-    assert found["payload"] == b"1"
-    assert await consumer.ack(rivals.one, queue.topic, [held(job)]) == {0}
+    async with rivals.first(commits=commits):
+        (job,) = await take(rivals.one, queue)
+        late = await rivals.behind(write(rivals.other, queue, ("a", "2")))
+    assert ((await late).seqs, (await late).updated) == (([2], [False]) if commits else ([1], [True]))
+    assert await consumer.ack(rivals.one, queue.topic, [held(job)]) == ({0} if commits else set())
+    assert [(one.seq, one.payload) for one in await take(rivals.one, queue, 9)] == [(2 if commits else 1, b"2")]
     assert await tallied(rivals.one, queue)
-
-
-async def test_a_producer_that_waits_for_a_claim_that_is_taken_back_updates(queue: Policy, rivals: Rivals) -> None:
-    await write(rivals.one, queue, ("a", "1"))
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    await take(rivals.one, queue)
-    late = asyncio.create_task(write(rivals.other, queue, ("a", "2")))
-    await rivals.meet()
-    await transaction.rollback()
-    assert ((await late).seqs, (await late).updated) == ([1], [True])
 
 
 async def test_a_return_that_waits_for_a_producer_ends(queue: Policy, rivals: Rivals) -> None:
     """The pending one can't be seen when the return begins: it is committed while that waits."""
     await write(rivals.one, queue, ("a", "1"))
     (job,) = await take(rivals.one, queue)
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    await write(rivals.one, queue, ("a", "2"))
-    late = asyncio.create_task(give_back(rivals.other, queue, job))
-    await rivals.meet()
-    await transaction.commit()
+    async with rivals.first():
+        await write(rivals.one, queue, ("a", "2"))
+        late = await rivals.behind(give_back(rivals.other, queue, job))
     assert await late == ({0}, {0})
     assert await events(rivals.one, queue, 1) == ["enqueued", "claimed", "superseded"]
     assert [job.payload for job in await take(rivals.one, queue, 10)] == [b"2"]
@@ -107,12 +74,9 @@ async def test_a_return_that_waits_for_a_producer_ends(queue: Policy, rivals: Ri
 async def test_a_producer_that_waits_for_a_return_updates_it(queue: Policy, rivals: Rivals) -> None:
     await write(rivals.one, queue, ("a", "1"))
     (job,) = await take(rivals.one, queue)
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    await give_back(rivals.one, queue, job)
-    late = asyncio.create_task(write(rivals.other, queue, ("a", "2")))
-    await rivals.meet()
-    await transaction.commit()
+    async with rivals.first():
+        await give_back(rivals.one, queue, job)
+        late = await rivals.behind(write(rivals.other, queue, ("a", "2")))
     assert ((await late).seqs, (await late).updated) == ([1], [True])
     assert [(job.seq, job.payload) for job in await take(rivals.one, queue, 10)] == [(1, b"2")]
     assert await tallied(rivals.one, queue)
@@ -125,13 +89,10 @@ async def test_a_deletion_of_a_key_and_a_return_do_not_deadlock(queue: Policy, r
     await write(rivals.one, queue, ("a", "new"))
     (new,) = await take(rivals.one, queue)
     await give_back(rivals.one, queue, old)
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    assert await consumer.extend(rivals.one, queue.topic, [held(new)], [60_000])
-    late = asyncio.create_task(exits.delete_key(rivals.other, queue.topic, "", "a", 10))
-    await rivals.meet()
-    await give_back(rivals.one, queue, new)
-    await transaction.commit()
+    async with rivals.first():
+        assert await consumer.extend(rivals.one, queue.topic, [held(new)], [60_000])
+        late = await rivals.behind(exits.delete_key(rivals.other, queue.topic, "", "a", 10))
+        await give_back(rivals.one, queue, new)
     # It saw neither what was returned nor what that superseded: it is not done, and says so.
     assert await late == exits.KeyDeletion(0, 0, 0, more=True)
     assert await exits.delete_key(rivals.other, queue.topic, "", "a", 10) == exits.KeyDeletion(1, 0, 0, more=False)
@@ -144,12 +105,9 @@ async def test_of_two_returns_the_newer_lives(queue: Policy, rivals: Rivals) -> 
     (old,) = await take(rivals.one, queue)
     await write(rivals.one, queue, ("a", "new"))
     (new,) = await take(rivals.one, queue)
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    await give_back(rivals.one, queue, old)
-    late = asyncio.create_task(give_back(rivals.other, queue, new))
-    await rivals.meet()
-    await transaction.commit()
+    async with rivals.first():
+        await give_back(rivals.one, queue, old)
+        late = await rivals.behind(give_back(rivals.other, queue, new))
     assert await late == ({0}, set())
     assert await events(rivals.one, queue, 1) == ["enqueued", "claimed", "released", "superseded"]
     assert [job.payload for job in await take(rivals.one, queue, 10)] == [b"new"]
@@ -161,20 +119,18 @@ async def test_a_lease_that_ended_while_a_verb_is_under_way_is_left_to_that(
 ) -> None:
     """Nobody waits: holders' verbs lock by seq, and who waited for one with keys in hand could be waited for."""
     await write(rivals.one, queue, ("a", "1"))
-    (job,) = await take(rivals.one, queue, lease_ms=100)
+    (job,) = await take(rivals.one, queue, lease_ms=100 if first == "claim" else 1_500)
     if first == "claim":
         await lease_ended(rivals.one, queue, job)
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    if first == "ack":
-        assert await consumer.ack(rivals.one, queue.topic, [held(job)]) == {0}
-    elif first == "extend":
-        assert await consumer.extend(rivals.one, queue.topic, [held(job)], [60_000])
-    else:
-        assert len(await take(rivals.one, queue)) == 1
-    await lease_ended(rivals.observer, queue, job)
-    placed = await write(rivals.other, queue, ("a", "2"))
-    await transaction.commit()
+    async with rivals.first():
+        if first == "ack":
+            assert await consumer.ack(rivals.one, queue.topic, [held(job)]) == {0}
+        elif first == "extend":
+            assert await consumer.extend(rivals.one, queue.topic, [held(job)], [60_000])
+        else:
+            assert len(await take(rivals.one, queue)) == 1
+        await lease_ended(rivals.observer, queue, job)
+        placed = await write(rivals.other, queue, ("a", "2"))
     assert (placed.seqs, placed.updated) == ([2], [False])
     assert "updated" not in await events(rivals.one, queue, 1)
     assert await tallied(rivals.one, queue)
@@ -183,14 +139,11 @@ async def test_a_lease_that_ended_while_a_verb_is_under_way_is_left_to_that(
 async def test_an_ended_lease_whose_place_is_taken_meanwhile_ends(queue: Policy, rivals: Rivals) -> None:
     """One producer found the lease good and inserts; for the next one it has ended."""
     await write(rivals.one, queue, ("a", "1"))
-    (job,) = await take(rivals.one, queue, lease_ms=200)
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    assert (await write(rivals.one, queue, ("a", "2"))).seqs == [2]
-    await lease_ended(rivals.observer, queue, job)
-    late = asyncio.create_task(write(rivals.other, queue, ("a", "3")))
-    await rivals.meet()
-    await transaction.commit()
+    (job,) = await take(rivals.one, queue, lease_ms=1_500)
+    async with rivals.first():
+        assert (await write(rivals.one, queue, ("a", "2"))).seqs == [2]
+        await lease_ended(rivals.observer, queue, job)
+        late = await rivals.behind(write(rivals.other, queue, ("a", "3")))
     assert ((await late).seqs, (await late).updated) == ([2], [True])
     assert await events(rivals.one, queue, 1) == ["enqueued", "claimed", "superseded"]
     assert await events(rivals.one, queue, 2) == ["enqueued", "updated"]
@@ -199,47 +152,26 @@ async def test_an_ended_lease_whose_place_is_taken_meanwhile_ends(queue: Policy,
 
 async def test_the_sweep_waits_for_nobody(queue: Policy, rivals: Rivals) -> None:
     await write(rivals.one, queue, ("a", "1"))
-    (job,) = await take(rivals.one, queue, lease_ms=100)
+    (job,) = await take(rivals.one, queue, lease_ms=1_500)
     await write(rivals.one, queue, ("a", "2"))
     await lease_ended(rivals.one, queue, job)
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    await write(rivals.one, queue, ("a", "3"))
-    ended, _ = await exits.supersede(rivals.other, queue.topic, queue.budget, exits.Lease(), 10)
-    assert ended == 0
-    await transaction.commit()
+    async with rivals.first():
+        await write(rivals.one, queue, ("a", "3"))
+        ended, _ = await exits.supersede(rivals.other, queue.topic, queue.budget, exits.Lease(), 10)
+        assert ended == 0
     ended, _ = await exits.supersede(rivals.other, queue.topic, queue.budget, exits.Lease(), 10)
     assert ended == 1
 
 
-async def test_fifty_producers_of_one_key_make_one_job(database_url: str, topic: str, make_queue: MakeQueue) -> None:
-    """In four processes' engines, several times, with other keys before and behind in their batches."""
-    queue = await make_queue(topic, durable=True)
-    pools = await open_pools(database_url, hot=16, rest=2, prepared_statements=True)
-    machines = [new_machine(pools) for _ in range(4)]
-    try:
-        for _ in range(5):
-            answers = await asyncio.gather(
-                *(
-                    machines[i % 4].engine.enqueues.enqueue(
-                        queue, Batch(payloads=[b"%d" % i] * 3, keys=[f"z{i % 7}", "one", f"a{i % 5}"]), 10
-                    )
-                    for i in range(50)
-                )
-            )
-            assert len({seqs[1] for seqs in answers}) == 1
-            assert [error for machine in machines for error in machine.log.refused] == []
-        async with pools.hot.acquire() as db:
-            rows = await db.fetch("SELECT key, count(*) AS n FROM holdfast.jobs WHERE topic = $1 GROUP BY 1", topic)
-            assert {found["key"]: found["n"] for found in rows} == dict.fromkeys(
-                ["one", *(f"z{i}" for i in range(7)), *(f"a{i}" for i in range(5))], 1
-            )
-            assert await tallied(db, queue)
-    finally:
-        for machine in machines:
-            machine.engine.stop()
-            await machine.engine.drain()
-        await pools.close(5)
+async def test_fifty_producers_of_one_key_make_one_job(queue: Policy, processes: list[Machine]) -> None:
+    """With other keys before and behind in their batches."""
+    for _ in range(3):
+        batches = [Batch(payloads=[b"%d" % i] * 3, keys=[f"z{i % 7}", "one", f"a{i % 5}"]) for i in range(50)]
+        answers = await asyncio.gather(*(processes[i % 4].enqueue(queue, one) for i, one in enumerate(batches)))
+        assert len({seqs[1] for seqs in answers}) == 1
+    assert [error for machine in processes for error in machine.log.refused] == []
+    keys = sorted(job.key or "" for job in await processes[0].claim(queue, 100))
+    assert keys == sorted(["one", *(f"z{i}" for i in range(7)), *(f"a{i}" for i in range(5))])
 
 
 async def test_who_waits_is_woken_by_an_update_of_an_ended_lease(
@@ -274,23 +206,21 @@ async def test_an_ended_lease_that_another_process_updates_late_is_found_below_t
     await write(rivals.one, queue, ("a", "1"))
     (job,) = await take(rivals.one, queue, lease_ms=100)
     await lease_ended(rivals.one, queue, job)
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    assert (await write(rivals.one, queue, ("a", "2"))).due == 1
-    lane = Lane("", 0)
-    written = await rivals.one.fetchval(
-        "SELECT (date_part('epoch', visible_at) * 1000000)::bigint FROM holdfast.jobs WHERE topic = $1",
-        queue.topic.name,
-    )
+    async with rivals.first():
+        assert (await write(rivals.one, queue, ("a", "2"))).due == 1
+        lane = Lane("", 0)
+        written = await rivals.one.fetchval(
+            "SELECT (date_part('epoch', visible_at) * 1000000)::bigint FROM holdfast.jobs WHERE topic = $1",
+            queue.topic.name,
+        )
 
-    async def passed() -> bool:
-        assert await machine.claim(queue, 10) == []
-        return bool(machine.engine.marks.of(queue.topic).marks[lane].due > written)
+        async def passed() -> bool:
+            assert await machine.claim(queue, 10) == []
+            return bool(machine.engine.marks.of(queue.topic).marks[lane].due > written)
 
-    await until(passed, "claims begin behind it")
-    waiting = asyncio.create_task(machine.claim(queue, wait=20))
-    await parked(machine, queue, 1)
-    await transaction.commit()
+        await until(passed, "claims begin behind it")
+        waiting = asyncio.create_task(machine.claim(queue, wait=20))
+        await parked(machine, queue, 1)
     assert [found.payload for found in await waiting] == [b"2"]
 
 
@@ -305,13 +235,11 @@ async def test_a_job_that_a_claim_went_past_while_it_was_updated_is_claimed_at_o
 
     async def claim() -> None:
         del machine.log.before["enqueue_keyed"]
-        transaction = rivals.one.transaction()
-        await transaction.start()
-        await rivals.one.execute(
-            "SELECT 1 FROM holdfast.jobs WHERE topic = $1 AND key = 'a' FOR UPDATE", queue.topic.name
-        )
-        assert [job.payload for job in await machine.claim(queue, 10)] == [b"x"]
-        await transaction.rollback()
+        async with rivals.first(commits=False):
+            await rivals.one.execute(
+                "SELECT 1 FROM holdfast.jobs WHERE topic = $1 AND key = 'a' FOR UPDATE", queue.topic.name
+            )
+            assert [job.payload for job in await machine.claim(queue, 10)] == [b"x"]
 
     machine.log.before["enqueue_keyed"] = claim
     await machine.enqueue(queue, Batch(payloads=[b"2"], keys=["a"]))

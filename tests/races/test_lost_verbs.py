@@ -6,7 +6,6 @@ is locked and not changed, and the verb has to run again.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -43,68 +42,27 @@ LOGGED = {"ack": "acked", "nack": "released", "extend": "extended"}
 
 
 @pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("by", ["lease", "node"])
-async def test_it_waits_for_a_heartbeat_and_is_done(verb: str, by: str, queue: Policy, rivals: Rivals) -> None:
+async def test_named_by_node_it_waits_for_a_heartbeat_and_is_done(verb: str, queue: Policy, rivals: Rivals) -> None:
+    """By the lease: test_serial.py."""
     await put(rivals.one, queue, batch())
     (job,) = await take(rivals.one, queue)
-    holder = held(job) if by == "lease" else HeldJob(job.seq, None, "worker")
+    holder = HeldJob(job.seq, None, "worker")
 
-    heartbeat = rivals.one.transaction()
-    await heartbeat.start()
-    assert await _extend(rivals.one, queue, held(job))
-    late = asyncio.create_task(VERBS[verb](rivals.other, queue, holder))
-    await rivals.meet()
-    await heartbeat.commit()
+    async with rivals.first():
+        assert await _extend(rivals.one, queue, held(job))
+        late = await rivals.behind(VERBS[verb](rivals.other, queue, holder))
 
     assert await late, "the verb of a good lease was lost"
     assert await events(rivals.one, queue, job.seq) == ["enqueued", "claimed", "extended", LOGGED[verb]]
-
-
-@pytest.mark.parametrize("verb", VERBS)
-async def test_it_waits_for_a_heartbeat_that_is_taken_back_and_is_done(
-    verb: str, queue: Policy, rivals: Rivals
-) -> None:
-    await put(rivals.one, queue, batch())
-    (job,) = await take(rivals.one, queue)
-
-    heartbeat = rivals.one.transaction()
-    await heartbeat.start()
-    assert await _extend(rivals.one, queue, held(job))
-    late = asyncio.create_task(VERBS[verb](rivals.other, queue, held(job)))
-    await rivals.meet()
-    await heartbeat.rollback()
-
-    assert await late
-    assert await events(rivals.one, queue, job.seq) == ["enqueued", "claimed", LOGGED[verb]]
-
-
-@pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("first", ["ack", "nack"])
-async def test_of_two_that_settle_the_first_counts(first: str, verb: str, queue: Policy, rivals: Rivals) -> None:
-    await put(rivals.one, queue, batch())
-    (job,) = await take(rivals.one, queue)
-
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    assert await VERBS[first](rivals.one, queue, held(job))
-    late = asyncio.create_task(VERBS[verb](rivals.other, queue, held(job)))
-    await rivals.meet()
-    await transaction.commit()
-
-    assert not await late, "a lease that had been given up was used"
-    assert await events(rivals.one, queue, job.seq) == ["enqueued", "claimed", LOGGED[first]]
 
 
 async def test_only_what_met_the_heartbeat_runs_again(queue: Policy, rivals: Rivals) -> None:
     await put(rivals.one, queue, batch(5))
     jobs = await take(rivals.one, queue, 5)
 
-    heartbeat = rivals.one.transaction()
-    await heartbeat.start()
-    await consumer.extend(rivals.one, queue.topic, [held(jobs[1]), held(jobs[3])], [60_000, 60_000])
-    late = asyncio.create_task(consumer.ack(rivals.other, queue.topic, [held(job) for job in jobs]))
-    await rivals.meet()
-    await heartbeat.commit()
+    async with rivals.first():
+        await consumer.extend(rivals.one, queue.topic, [held(jobs[1]), held(jobs[3])], [60_000, 60_000])
+        late = await rivals.behind(consumer.ack(rivals.other, queue.topic, [held(job) for job in jobs]))
 
     assert await late == {0, 1, 2, 3, 4}
     for job in jobs:
@@ -126,12 +84,9 @@ async def test_a_way_out_that_meets_a_heartbeat_changes_nothing_and_can_run_agai
             return await exits.bury(rivals.other, queue.topic, queue.budget, spent, dead.topic)
         return await exits.fail(rivals.other, queue.topic, queue.budget, spent)
 
-    heartbeat = rivals.one.transaction()
-    await heartbeat.start()
-    assert await _extend(rivals.one, queue, held(job))
-    late = asyncio.create_task(leave())
-    await rivals.meet()
-    await heartbeat.commit()
+    async with rivals.first():
+        assert await _extend(rivals.one, queue, held(job))
+        late = await rivals.behind(leave())
     assert await late == set()
     found = await row(rivals.one, queue, job.seq)
     assert found is not None
@@ -167,31 +122,10 @@ async def test_the_last_nack_that_meets_a_heartbeat_takes_the_job_out(
         assert await _extend(rivals.one, queue, held(job))
 
     machine.log.before[way] = beat
-    late = asyncio.create_task(machine.engine.settlements.nack(queue, [held(job)], [Return(error="no use")]))
-    await rivals.meet()
+    late = await rivals.behind(machine.engine.settlements.nack(queue, [held(job)], [Return(error="no use")]))
     await heartbeat.commit()
 
     assert await late == {0}
     last = {"dead_letter": "dead_lettered", "fail": "failed"}[on_exhausted]
     assert await events(rivals.one, queue, job.seq) == ["enqueued", "claimed", "extended", last]
     assert machine.log.count(way) == 2
-
-
-async def test_a_job_is_buried_once(topic: str, make_queue: MakeQueue, rivals: Rivals) -> None:
-    queue = await make_queue(topic, max_deliveries=1, dead_letter=f"{topic}.dead")
-    dead = await make_queue(f"{topic}.dead")
-    await put(rivals.one, queue, batch())
-    (job,) = await take(rivals.one, queue)
-    spent = [Spent(job.seq, UUID(job.lease))]
-
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    assert await exits.bury(rivals.one, queue.topic, queue.budget, spent, dead.topic) == {0}
-    late = asyncio.create_task(exits.bury(rivals.other, queue.topic, queue.budget, spent, dead.topic))
-    await rivals.meet()
-    await transaction.commit()
-
-    assert await late == set()
-    moved = await take(rivals.one, dead, 10)
-    assert [(found.original_topic, found.original_seq) for found in moved] == [(topic, job.seq)]
-    assert await events(rivals.one, queue, job.seq) == ["enqueued", "claimed", "dead_lettered"]

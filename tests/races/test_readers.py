@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import asyncpg
 import pytest
 
-from app.base.db.pool import Pools, open_pools
+from app.base.db.pool import Pools
 from app.features.logs.diffs import Diffs
 from app.kernel.enqueue.producer import Placement
 from app.kernel.logs import log
@@ -18,7 +18,7 @@ from app.kernel.model import Batch, Connection
 from app.kernel.topics import store
 from app.kernel.topics.cache import Policies
 from app.kernel.topics.policy import AskedSettings, Policy, resolve
-from tests.engine.machines import Machine, new_machine
+from tests.engine.machines import Machine
 from tests.queue.calls import batch, put, until
 from tests.races.rivals import Rivals
 
@@ -30,18 +30,6 @@ async def a_log(topic: str, pools: Pools, policies: Policies) -> Policy:
     """A log of the test's own."""
     await store.put(pools.rest, topic, resolve(topic, AskedSettings(type="log")))
     return await policies.get(topic)
-
-
-@pytest.fixture
-async def processes(database_url: str) -> AsyncIterator[list[Machine]]:
-    """Engines with pools of their own, as four processes have them."""
-    pools = [await open_pools(database_url, hot=5, rest=2, prepared_statements=True) for _ in range(4)]
-    machines = [new_machine(one) for one in pools]
-    yield machines
-    for machine, one in zip(machines, pools, strict=True):
-        machine.engine.stop()
-        await machine.engine.drain()
-        await one.close(5)
 
 
 def records(count: int, who: str) -> Batch:
@@ -107,8 +95,7 @@ async def test_an_append_waits_for_one_that_has_not_committed(a_log: Policy, riv
         late = rivals.one.transaction()
         await late.start()
         assert (await append(rivals.one, a_log, 2)).first_seq == head + 1
-        waiting = asyncio.create_task(append(rivals.other, a_log, 1))
-        await rivals.meet()
+        waiting = await rivals.behind(append(rivals.other, a_log, 1))
         read = await log.read(rivals.observer, a_log.topic, Ask(after=head), 0)
         assert read is not None
         assert (read[0].head_seq, read[1].seqs) == (head, [])
@@ -117,12 +104,9 @@ async def test_an_append_waits_for_one_that_has_not_committed(a_log: Policy, riv
 
 
 async def test_of_those_who_share_a_key_one_writes_whatever_becomes_of_it(a_log: Policy, rivals: Rivals) -> None:
-    first = rivals.one.transaction()
-    await first.start()
-    assert (await append(rivals.one, a_log, 2, "k")).outcome is AppendOutcome.WRITTEN
-    waiting = asyncio.create_task(append(rivals.other, a_log, 2, "k"))
-    await rivals.meet()
-    await first.rollback()
+    async with rivals.first(commits=False):
+        assert (await append(rivals.one, a_log, 2, "k")).outcome is AppendOutcome.WRITTEN
+        waiting = await rivals.behind(append(rivals.other, a_log, 2, "k"))
     second = await waiting
     assert (second.outcome, second.first_seq) == (AppendOutcome.WRITTEN, 1)
     third = await append(rivals.one, a_log, 1, "k")
@@ -153,12 +137,9 @@ async def test_callers_of_one_statement_have_each_their_own_outcome(a_log: Polic
 
 
 async def test_a_deletion_of_the_topic_waits_for_an_append(a_log: Policy, machine: Machine, rivals: Rivals) -> None:
-    late = rivals.one.transaction()
-    await late.start()
-    await append(rivals.one, a_log, 2, "k")
-    deleting = asyncio.create_task(store.delete(machine.pools.rest, a_log.topic.name, if_empty=False))
-    await rivals.meet()
-    await late.commit()
+    async with rivals.first():
+        await append(rivals.one, a_log, 2, "k")
+        deleting = await rivals.behind(store.delete(machine.pools.rest, a_log.topic.name, if_empty=False))
     assert await deleting is True
     for table in ("records", "log_state", "idempotency"):
         left = f"SELECT count(*) FROM holdfast.{table} WHERE topic = $1"
@@ -183,18 +164,16 @@ async def test_a_reader_of_a_queue_waits_for_a_job_that_commits_late(
 ) -> None:
     here = start()
     await put(rivals.one, queue, batch())
-    late = rivals.one.transaction()
-    await late.start()
-    await put(rivals.one, queue, batch(2))  # 2, 3
-    await put(rivals.other, queue, batch())  # 4, committed
-    reading = asyncio.create_task(here.engine.core(Diffs).once(queue, Ask(after=1)))
+    async with rivals.first(commits=commits):
+        await put(rivals.one, queue, batch(2))  # 2, 3
+        await put(rivals.other, queue, batch())  # 4, committed
+        reading = asyncio.create_task(here.engine.core(Diffs).once(queue, Ask(after=1)))
 
-    async def looked() -> bool:
-        return here.log.count("drawers") >= 3
+        async def looked() -> bool:
+            return here.log.count("drawers") >= 3
 
-    await until(looked, "the reader waits for the writer")
-    assert here.log.count("read_jobs") == 0
-    await (late.commit() if commits else late.rollback())
+        await until(looked, "the reader waits for the writer")
+        assert here.log.count("read_jobs") == 0
     diff = await reading
     assert diff.records.seqs == ([2, 3, 4] if commits else [4])
     assert diff.records.next_seq == diff.extent.head_seq == 4
@@ -205,13 +184,11 @@ async def test_a_reader_of_a_queue_is_given_what_is_proven_when_a_writer_does_no
 ) -> None:
     await put(rivals.one, queue, batch(3))
     assert (await machine.engine.core(Diffs).once(queue, Ask())).records.seqs == [1, 2, 3]
-    late = rivals.one.transaction()
-    await late.start()
-    await put(rivals.one, queue, batch())
-    await put(rivals.other, queue, batch())
-    diff = await machine.engine.core(Diffs).once(queue, Ask(after=1))
-    assert (diff.records.seqs, diff.records.next_seq, diff.extent.head_seq) == ([2, 3], 3, 5)
-    await late.commit()
+    async with rivals.first():
+        await put(rivals.one, queue, batch())
+        await put(rivals.other, queue, batch())
+        diff = await machine.engine.core(Diffs).once(queue, Ask(after=1))
+        assert (diff.records.seqs, diff.records.next_seq, diff.extent.head_seq) == ([2, 3], 3, 5)
     assert (await machine.engine.core(Diffs).once(queue, Ask(after=3))).records.seqs == [4, 5]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -69,36 +68,22 @@ async def act(what: str, db: Session, dead: Policy) -> int:
 
 
 @pytest.mark.parametrize("rival", RIVALS)
-async def test_the_rival_is_first(rival: str, queue: Policy, dead: Policy, rivals: Rivals) -> None:
+@pytest.mark.parametrize("requeue_first", [False, True])
+async def test_of_a_requeue_and_a_rival_the_first_has_the_job(
+    requeue_first: bool, rival: str, queue: Policy, dead: Policy, rivals: Rivals
+) -> None:
     seq = await killed(rivals.one, queue, dead)
-    first = rivals.one.transaction()
-    await first.start()
-    assert await act(rival, rivals.one, dead) == 1
-    late = asyncio.create_task(requeue(rivals.other, dead, 1))
-    await rivals.meet()
-    await first.commit()
-    assert await late == []
+    first, second = ("requeue", rival) if requeue_first else (rival, "requeue")
+    async with rivals.first():
+        assert await act(first, rivals.one, dead) == 1
+        if second == "claim":
+            assert await act(second, rivals.other, dead) == 0, "it passes what is locked"
+        else:
+            late = await rivals.behind(act(second, rivals.other, dead))
+    assert second == "claim" or await late == 0
     left = {"claim": [(dead.topic.name, 1)], "requeue": [(queue.topic.name, seq)]}
-    assert await places(rivals.one, queue, dead) == left.get(rival, [])
-    assert await tallied(rivals.one, queue)
-    assert await tallied(rivals.one, dead)
-
-
-@pytest.mark.parametrize("rival", RIVALS)
-async def test_the_requeue_is_first(rival: str, queue: Policy, dead: Policy, rivals: Rivals) -> None:
-    seq = await killed(rivals.one, queue, dead)
-    first = rivals.one.transaction()
-    await first.start()
-    assert len(await requeue(rivals.one, dead, 1)) == 1
-    late = asyncio.create_task(act(rival, rivals.other, dead))
-    if rival == "claim":
-        assert await late == 0, "it passes what is locked"
-    else:
-        await rivals.meet()
-    await first.commit()
-    assert await late == 0
-    assert await places(rivals.one, queue, dead) == [(queue.topic.name, seq)]
-    assert (await events(rivals.one, queue, seq)).count("requeued") == 1
+    assert await places(rivals.one, queue, dead) == left.get(first, [])
+    assert (await events(rivals.one, queue, seq)).count("requeued") == (first == "requeue")
     assert await tallied(rivals.one, queue)
     assert await tallied(rivals.one, dead)
 
@@ -108,12 +93,9 @@ async def test_a_producer_of_its_key_is_inserting(
     first_commits: bool, queue: Policy, dead: Policy, rivals: Rivals
 ) -> None:
     await killed(rivals.one, queue, dead, keys=["k"])
-    first = rivals.one.transaction()
-    await first.start()
-    await producer.upsert(rivals.one, queue.topic, queue.budget, batch(1, keys=["k"]), ttl_ms=0)
-    late = asyncio.create_task(requeue(rivals.other, dead, 1))
-    await rivals.meet()
-    await (first.commit() if first_commits else first.rollback())
+    async with rivals.first(commits=first_commits):
+        await producer.upsert(rivals.one, queue.topic, queue.budget, batch(1, keys=["k"]), ttl_ms=0)
+        late = await rivals.behind(requeue(rivals.other, dead, 1))
     [one] = await late
     assert one.outcome is (RequeueOutcome.KEY_CONFLICT if first_commits else RequeueOutcome.REQUEUED)
     assert len(await places(rivals.one, queue, dead)) == (2 if first_commits else 1)
@@ -125,12 +107,9 @@ async def test_a_producer_of_its_key_is_inserting(
 async def test_the_topic_goes_while_it_comes_back(queue: Policy, dead: Policy, rivals: Rivals, pools: Pools) -> None:
     """The deletion waits for it, and takes it along: it is not left behind in a topic that is none."""
     await killed(rivals.one, queue, dead)
-    first = rivals.one.transaction()
-    await first.start()
-    assert len(await requeue(rivals.one, dead, 1)) == 1
-    deletion = asyncio.create_task(store.delete(pools.rest, queue.topic.name, if_empty=False))
-    await rivals.meet()
-    await first.commit()
+    async with rivals.first():
+        assert len(await requeue(rivals.one, dead, 1)) == 1
+        deletion = await rivals.behind(store.delete(pools.rest, queue.topic.name, if_empty=False))
     assert await deletion
     assert await places(rivals.one, queue, dead) == []
 
@@ -160,15 +139,12 @@ async def test_who_is_killed_in_the_middle_of_it_has_done_nothing(queue: Policy,
     for key in ("a", "b"):
         await killed(rivals.one, queue, dead, keys=[key])
     before = await places(rivals.observer, queue, dead)
-    first = rivals.one.transaction()
-    await first.start()
-    await producer.upsert(rivals.one, queue.topic, queue.budget, batch(1, keys=["b"]), ttl_ms=0)
-    late = asyncio.create_task(requeue(rivals.other, dead, 1, 2))
-    await rivals.meet()
-    await rivals.observer.execute("SELECT pg_terminate_backend($1, 5000)", rivals.other.get_server_pid())
-    with pytest.raises(UNREACHABLE):
-        await late
-    await first.rollback()
+    async with rivals.first(commits=False):
+        await producer.upsert(rivals.one, queue.topic, queue.budget, batch(1, keys=["b"]), ttl_ms=0)
+        late = await rivals.behind(requeue(rivals.other, dead, 1, 2))
+        await rivals.observer.execute("SELECT pg_terminate_backend($1, 5000)", rivals.other.get_server_pid())
+        with pytest.raises(UNREACHABLE):
+            await late
     assert await places(rivals.observer, queue, dead) == before == [(dead.topic.name, 1), (dead.topic.name, 2)]
     assert await tallied(rivals.observer, queue)
     assert await tallied(rivals.observer, dead)

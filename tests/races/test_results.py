@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from app.kernel.claim import consumer
 from app.kernel.model import Connection
 from app.kernel.settle.results import Keep, Progress
@@ -22,54 +24,29 @@ async def _kept(db: Connection, policy: Policy) -> list[str]:
     return [row["result"] for row in rows]
 
 
-async def test_the_twin_of_an_ack_waits_and_finds_the_job_completed(
-    queue: Policy, rivals: Rivals, start: Callable[[], Machine]
+@pytest.mark.parametrize("commits", [True, False])
+async def test_the_twin_of_an_ack_waits_and_finds_the_job_completed_or_completes_it(
+    commits: bool, queue: Policy, rivals: Rivals, start: Callable[[], Machine]
 ) -> None:
     await put(rivals.one, queue, batch())
     (job,) = await take(rivals.one, queue)
-    machine = start()
-
-    first = rivals.one.transaction()
-    await first.start()
-    assert await consumer.ack(rivals.one, queue.topic, [held(job)], results=["1"], keep=KEEP) == {0}
-    late = asyncio.create_task(machine.engine.settlements.ack(queue, [held(job)], ["2"]))
-    await rivals.meet()
-    await first.commit()
-
+    async with rivals.first(commits=commits):
+        assert await consumer.ack(rivals.one, queue.topic, [held(job)], results=["1"], keep=KEEP) == {0}
+        late = await rivals.behind(start().engine.settlements.ack(queue, [held(job)], ["2"]))
     assert await late == {0}
-    assert await _kept(rivals.one, queue) == ["1"]
+    assert await _kept(rivals.one, queue) == ["1" if commits else "2"]
     assert await events(rivals.one, queue, job.seq) == ["enqueued", "claimed", "acked"]
     assert await tallied(rivals.one, queue)
-
-
-async def test_the_twin_of_an_ack_that_is_taken_back_completes_the_job(
-    queue: Policy, rivals: Rivals, start: Callable[[], Machine]
-) -> None:
-    await put(rivals.one, queue, batch())
-    (job,) = await take(rivals.one, queue)
-
-    first = rivals.one.transaction()
-    await first.start()
-    assert await consumer.ack(rivals.one, queue.topic, [held(job)], results=["1"], keep=KEEP) == {0}
-    late = asyncio.create_task(start().engine.settlements.ack(queue, [held(job)], ["2"]))
-    await rivals.meet()
-    await first.rollback()
-
-    assert await late == {0}
-    assert await _kept(rivals.one, queue) == ["2"]
 
 
 async def test_an_ack_with_a_result_waits_for_a_heartbeat_and_is_done(queue: Policy, rivals: Rivals) -> None:
     await put(rivals.one, queue, batch())
     (job,) = await take(rivals.one, queue)
 
-    heartbeat = rivals.one.transaction()
-    await heartbeat.start()
-    said = [Progress(50, "half")]
-    assert list(await consumer.extend(rivals.one, queue.topic, [held(job)], [60_000], progress=said)) == [0]
-    late = asyncio.create_task(consumer.ack(rivals.other, queue.topic, [held(job)], results=["1"], keep=KEEP))
-    await rivals.meet()
-    await heartbeat.commit()
+    async with rivals.first():
+        said = [Progress(50, "half")]
+        assert list(await consumer.extend(rivals.one, queue.topic, [held(job)], [60_000], progress=said)) == [0]
+        late = await rivals.behind(consumer.ack(rivals.other, queue.topic, [held(job)], results=["1"], keep=KEEP))
 
     assert await late == {0}, "the ack of a good lease was lost"
     assert await _kept(rivals.one, queue) == ["1"]
@@ -79,13 +56,10 @@ async def test_progress_waits_for_a_heartbeat_and_is_said(queue: Policy, rivals:
     await put(rivals.one, queue, batch())
     (job,) = await take(rivals.one, queue)
 
-    heartbeat = rivals.one.transaction()
-    await heartbeat.start()
-    assert list(await consumer.extend(rivals.one, queue.topic, [held(job)], [60_000])) == [0]
-    said = [Progress(70, "more")]
-    late = asyncio.create_task(consumer.extend(rivals.other, queue.topic, [held(job)], [60_000], progress=said))
-    await rivals.meet()
-    await heartbeat.commit()
+    async with rivals.first():
+        assert list(await consumer.extend(rivals.one, queue.topic, [held(job)], [60_000])) == [0]
+        said = [Progress(70, "more")]
+        late = await rivals.behind(consumer.extend(rivals.other, queue.topic, [held(job)], [60_000], progress=said))
 
     assert list(await late) == [0]
     found = await rivals.one.fetchrow(

@@ -244,11 +244,9 @@ async def between_snapshot_and_locks(rivals: Rivals, at: Stage, one: Act, other:
 
 async def at_the_locks(rivals: Rivals, at: Stage, one: Act, other: Act, *, commits: bool) -> Outcome:
     """One waits for the other's locks, or passes what is locked."""
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    second = await other(rivals.one, at)
-    late = await begun(rivals, one(rivals.other, at))
-    await (transaction.commit() if commits else transaction.rollback())
+    async with rivals.first(commits=commits):
+        second = await other(rivals.one, at)
+        late = await begun(rivals, one(rivals.other, at))
     return await late, second if commits else None, await story(rivals.observer, at)
 
 

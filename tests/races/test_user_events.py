@@ -21,14 +21,11 @@ async def read(db: Session, user: str, after: int = 0) -> list[int]:
 
 async def test_the_second_draws_its_id_after_the_firsts_commit(rivals: Rivals, topic: str) -> None:
     """Else who read the second before the first was committed would go on behind it."""
-    transaction = rivals.one.transaction()
-    await transaction.start()
-    first = await core.keep_events(rivals.one, some(topic, 2), 10)
-    late = asyncio.create_task(core.keep_events(rivals.other, [*some(f"{topic}.b", 1), *some(topic, 1)], 10))
-    await rivals.meet()
-    free = await core.keep_events(rivals.observer, some(f"{topic}.c", 1), 10)  # nobody else waits
-    assert await read(rivals.observer, topic) == []
-    await transaction.commit()
+    async with rivals.first():
+        first = await core.keep_events(rivals.one, some(topic, 2), 10)
+        late = await rivals.behind(core.keep_events(rivals.other, [*some(f"{topic}.b", 1), *some(topic, 1)], 10))
+        free = await core.keep_events(rivals.observer, some(f"{topic}.c", 1), 10)  # nobody else waits
+        assert await read(rivals.observer, topic) == []
     second = await late
     assert first[0] < first[1] < free[0] < second[0] < second[1]
     assert await read(rivals.observer, topic, first[0]) == [first[1], second[1]]
