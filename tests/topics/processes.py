@@ -85,7 +85,7 @@ Change = Callable[[int], Awaitable[None]]
 
 @pytest.fixture
 def change(pools: Pools, topic: str) -> Change:
-    """Somebody changes the topic; nobody is told."""
+    """Another process changes the topic; nobody is told."""
 
     async def change(lease_ms: int) -> None:
         await store.put(pools.rest, topic, resolve(topic, AskedSettings(type="queue", lease_ms=lease_ms)))

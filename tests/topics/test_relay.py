@@ -75,15 +75,18 @@ async def test_more_than_fits_into_a_datagram_arrives(start: Start, monkeypatch:
 
 
 async def test_one_that_came_again_hears_and_is_heard(start: Start) -> None:
+    """What it said last, before it went, was said."""
     one, two = start(0), start(1)
+    two.hints.tell_changed("last")
     await two.relay.stop()
+    await until(lambda: one.heard == ["last"])
     one.hints.tell_changed("while it was away")
     await until(lambda: one.count("sent") == 2)
     again = start(1)
     one.hints.tell_changed("orders")
     await until(lambda: again.heard == ["orders"])
     again.hints.tell_changed("jobs")
-    await until(lambda: one.heard == ["jobs"])
+    await until(lambda: one.heard == ["last", "jobs"])
 
 
 async def test_who_does_not_read_holds_up_nobody_and_is_told_that_it_missed_something(start: Start) -> None:
@@ -119,28 +122,14 @@ async def test_more_changes_than_wait_for_a_carrier_are_told_as_missed(
     assert sum(isinstance(heard, tuple) for heard in two.heard) == 3
 
 
-async def test_what_is_said_last_is_said(start: Start) -> None:
-    one, two = start(0), start(1)
-    one.hints.tell_changed("first")
-    await until(lambda: two.heard)
-    one.hints.tell_changed("last")
-    await one.relay.stop()
-    await until(lambda: "last" in two.heard)
-
-
-async def test_what_came_by_the_relay_does_not_wake_twice(start: Start) -> None:
+async def test_what_came_by_the_relay_does_not_wake_twice_and_what_is_no_hint_is_passed_over(start: Start) -> None:
     one, two = start(0), start(1)
     assert not two.hints.heard(f"w {one.hints.me} 7 2".encode())
     assert two.hints.heard(f"w {Hints('another').me} 7 3".encode())
     assert two.hints.heard(f"c {one.hints.me} orders".encode()), "to forget twice costs little"
+    for junk in (b"", b"c", b"w p x 1", b"w p 1 " + b"9" * 200, b"\xff\xfe z", b"z p 1"):
+        assert not two.hints.heard(junk)
     assert two.heard == [(7, 3), "orders"]
-
-
-@pytest.mark.parametrize("junk", [b"", b"c", b"w p x 1", b"w p 1 " + b"9" * 200, b"\xff\xfe z", b"z p 1"])
-async def test_what_is_no_hint_is_passed_over(start: Start, junk: bytes) -> None:
-    one = start(0)
-    assert not one.hints.heard(junk)
-    assert one.heard == []
 
 
 async def test_a_path_that_is_too_long_is_said(tmp_path: Path) -> None:

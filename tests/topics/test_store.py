@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import asyncpg
 import pytest
@@ -12,16 +11,19 @@ from app.base.db.pool import Pools
 from app.errors import TopicExistsIncompatible, TopicNotEmpty
 from app.kernel.model import Batch
 from app.kernel.topics import store
-from app.kernel.topics.backoff import Backoff
 from app.kernel.topics.policy import DEFAULTS, AskedSettings, Policy, resolve
 from app.kernel.topics.settings import Config, Exhaustion, TopicType
-from tests.engine.machines import Machine
-
-MakeQueue = Callable[..., Awaitable[Policy]]
+from tests.engine.machines import Machine, Make
 
 
 def queue(topic: str, **settings: object) -> Config:
     return resolve(topic, AskedSettings(**{"type": "queue", **settings}))
+
+
+async def stored(pools: Pools, topic: str) -> Policy:
+    policy = await store.get(pools.rest, topic, DEFAULTS)
+    assert policy is not None
+    return policy
 
 
 async def sequences(pools: Pools, topic: str) -> list[str]:
@@ -32,63 +34,13 @@ async def sequences(pools: Pools, topic: str) -> list[str]:
     return [row["relname"] for row in rows]
 
 
-async def test_what_is_put_is_what_is_got(pools: Pools, topic: str) -> None:
-    config = queue(
-        topic,
-        durable=True,
-        lease_ms=12_345,
-        claim_jitter_ms=7,
-        max_deliveries=9,
-        dead_letter=f"{topic}.dead",
-        ttl_ms=10**12 // 4,
-        cap_records=2**62,
-        cap_bytes=2**62,
-        discard="reject",
-        idempotency_window_ms=5,
-        dedupe_window_ms=6,
-        priority=-3,
-        auto_priority=False,
-        auto_create=False,
-        dedupe_node=False,
-        leases_durable=True,
-        backoff=Backoff("linear", 7, 8, "equal"),
-        max_depth=7,
-        throughput_limit=8,
-        priority_order="lowest_first",
-        retry_order="back",
-        aging_ms=9,
-        wait_goal_ms=13,
-        tenant_weights={"a": 3},
-        tenant_limits={"b": 4},
-        replayable=True,
-        replay_window_ms=9,
-        dead_ttl_ms=10,
-        result_ttl_ms=11,
-        event_ttl_ms=12,
-        accepts=["image/png"],
-        ingest="public",
-        user_events=True,
-    )
-    assert await store.put(pools.rest, topic, config) is True
-    policy = await store.get(pools.rest, topic, DEFAULTS)
-    assert policy is not None
-    assert policy.config == config
-    assert policy.config.on_exhausted is Exhaustion.DEAD_LETTER
-    assert policy.version == 1
-    assert await pools.rest.fetchval("SELECT $1::oid::regclass::text", policy.topic.sequence) == (
-        f"holdfast.seq_{policy.topic.id}"
-    )
-
-
 async def test_a_replacement_is_whole_and_an_equal_one_is_none(pools: Pools, topic: str) -> None:
-    await store.put(pools.rest, topic, queue(topic, lease_ms=5_000, ttl_ms=60_000))
-    assert await store.put(pools.rest, topic, queue(topic, lease_ms=5_000, ttl_ms=60_000)) is False
-    policy = await store.get(pools.rest, topic, DEFAULTS)
-    assert policy is not None
-    assert policy.version == 1
+    assert await store.put(pools.rest, topic, queue(topic, lease_ms=5_000, dead_letter="dead")) is True
+    assert await store.put(pools.rest, topic, queue(topic, lease_ms=5_000, dead_letter="dead")) is False
+    first = await stored(pools, topic)
+    assert (first.version, first.config.lease_ms, first.config.on_exhausted) == (1, 5_000, Exhaustion.DEAD_LETTER)
     assert await store.put(pools.rest, topic, queue(topic, max_deliveries=2)) is False
-    policy = await store.get(pools.rest, topic, DEFAULTS)
-    assert policy is not None
+    policy = await stored(pools, topic)
     assert policy.config == queue(topic, max_deliveries=2), "a setting outlived its replacement"
     assert policy.version == 2
 
@@ -103,8 +55,7 @@ async def test_of_two_creators_of_different_kinds_one_is_refused(pools: Pools, t
     kinds = [TopicType.QUEUE, TopicType.LOG] * 2
     puts = [store.put(pools.rest, topic, Config(type=kind)) for kind in kinds]
     answers = await asyncio.gather(*puts, return_exceptions=True)
-    policy = await store.get(pools.rest, topic, DEFAULTS)
-    assert policy is not None
+    policy = await stored(pools, topic)
     for kind, answer in zip(kinds, answers, strict=True):
         assert isinstance(answer, bool if kind is policy.config.type else TopicExistsIncompatible)
     assert [answer for answer in answers if answer is True] == [True]
@@ -115,8 +66,7 @@ async def test_replacements_at_once_are_all_counted(pools: Pools, topic: str) ->
     await store.put(pools.rest, topic, queue(topic))
     leases = range(1_000, 1_012)
     await asyncio.gather(*(store.put(pools.rest, topic, queue(topic, lease_ms=lease)) for lease in leases))
-    policy = await store.get(pools.rest, topic, DEFAULTS)
-    assert policy is not None
+    policy = await stored(pools, topic)
     assert policy.config.lease_ms in leases
     assert policy.version == 1 + len(leases)
 
@@ -132,8 +82,7 @@ async def test_it_is_made_and_deleted_by_many_at_once(pools: Pools, topic: str) 
 
     await asyncio.gather(maker(), maker(), deleter(), deleter())
     await store.put(pools.rest, topic, queue(topic))
-    policy = await store.get(pools.rest, topic, DEFAULTS)
-    assert policy is not None
+    policy = await stored(pools, topic)
     assert await sequences(pools, topic) == [f"seq_{policy.topic.id}"]
     orphans = await pools.rest.fetchval(
         "SELECT count(*) FROM pg_class WHERE relname LIKE 'seq\\_%' AND relkind = 'S'"
@@ -142,20 +91,18 @@ async def test_it_is_made_and_deleted_by_many_at_once(pools: Pools, topic: str) 
     assert orphans == 0
 
 
-async def test_a_namesake_has_another_id(pools: Pools, topic: str, make_queue: MakeQueue) -> None:
-    old = await make_queue(topic)
+async def test_a_namesake_has_another_id(pools: Pools, topic: str, make: Make) -> None:
+    old = await make()
     assert await store.delete(pools.rest, topic, if_empty=False) is True
     assert await store.delete(pools.rest, topic, if_empty=False) is False
-    new = await make_queue(topic)
+    new = await make()
     assert new.topic.id != old.topic.id
     assert new.topic.sequence != old.topic.sequence
 
 
 @pytest.mark.parametrize("state", ["ready", "scheduled", "leased"])
-async def test_one_that_holds_a_live_job_is_not_empty(
-    state: str, machine: Machine, topic: str, make_queue: MakeQueue
-) -> None:
-    policy = await make_queue(topic)
+async def test_one_that_holds_a_live_job_is_not_empty(state: str, machine: Machine, make: Make, topic: str) -> None:
+    policy = await make()
     await machine.enqueue(policy, Batch(payloads=[b"1"], delays_ms=[60_000] if state == "scheduled" else []))
     if state == "leased":
         assert len(await machine.claim(policy)) == 1
@@ -165,11 +112,9 @@ async def test_one_that_holds_a_live_job_is_not_empty(
     assert await store.delete(machine.pools.rest, topic, if_empty=False)
 
 
-async def test_names_are_paged_in_the_order_of_their_bytes(pools: Pools, topic: str, make_queue: MakeQueue) -> None:
-    names = [f"{topic}.{end}" for end in ("B", "a", "a.", "a:b", "Z-1", "_x")]
-    for name in names:
-        await make_queue(name)
-    await make_queue(topic + "x")
+async def test_names_are_paged_in_the_order_of_their_bytes(pools: Pools, topic: str, make: Make) -> None:
+    names = [(await make(f".{end}")).topic.name for end in ("B", "a", "a.", "a:b", "Z-1", "_x")]
+    await make("x")
     shown: list[str] = []
     while page := await store.page(pools.rest, topic + ".", shown[-1] if shown else "", 2, defaults=DEFAULTS):
         assert len(page) <= 2
