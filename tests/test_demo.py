@@ -133,6 +133,7 @@ async def test_every_file_is_done_also_those_of_the_killed_worker(
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
+@pytest.mark.slow
 async def test_a_file_that_changes_meanwhile_is_a_failure_that_is_explained(
     demo: Start, folder: Path, service: Running
 ) -> None:
@@ -148,6 +149,7 @@ async def test_a_file_that_changes_meanwhile_is_a_failure_that_is_explained(
     assert await demo_topics(service.url) == []
 
 
+@pytest.mark.slow
 async def test_nobody_is_killed_on_request_and_the_topic_is_kept(
     demo: Start, folder: Path, service: Running, tmp_path: Path
 ) -> None:
@@ -179,6 +181,7 @@ async def test_ctrl_c_leaves_nothing(demo: Start, many: Path, service: Running, 
     await asyncio.to_thread(until, lambda: not any(map(lives, workers)))
 
 
+@pytest.mark.slow
 async def test_workers_end_with_a_demo_that_is_killed(demo: Start, many: Path, service: Running) -> None:
     run = await demo(many, "--url", service.url)
     await run.until(KILLED)
@@ -192,6 +195,7 @@ async def test_workers_end_with_a_demo_that_is_killed(demo: Start, many: Path, s
             await http.delete(f"/v0/topics/{topic}")
 
 
+@pytest.mark.slow
 async def test_it_starts_a_service_where_none_runs_and_stops_it(demo: Start, folder: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     run = await demo(folder, PORT="0", DATA_DIR=str(data), API_KEYS="a-key-of-some-length,another:r")
@@ -202,6 +206,7 @@ async def test_it_starts_a_service_where_none_runs_and_stops_it(demo: Start, fol
     assert not list(data.glob("pg*/postmaster.pid")), "PostgreSQL was not stopped"
 
 
+@pytest.mark.slow
 async def test_it_uses_the_service_that_runs(demo: Start, folder: Path, service: Running, tmp_path: Path) -> None:
     port = service.url.rsplit(":", 1)[1]
     run = await demo(folder, "--no-kill", PORT=port, DATA_DIR=str(tmp_path / "data"))
@@ -210,12 +215,14 @@ async def test_it_uses_the_service_that_runs(demo: Start, folder: Path, service:
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.slow
 async def test_a_service_that_does_not_start_is_one_line(demo: Start, folder: Path) -> None:
     run = await demo(folder, PORT="0", DATA_DIR="/dev/null/data")
     assert await run.end() == 1
     assert re.search(r"^holdfast: the service did not start: The data folder", run.words, re.M), run.words
 
 
+@pytest.mark.slow
 async def test_a_refusal_is_one_line(
     demo: Start, folder: Path, serve: Callable[..., Awaitable[Running]], tmp_path: Path
 ) -> None:

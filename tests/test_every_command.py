@@ -1,8 +1,7 @@
-"""Every command of README and manual is run by a test, or has a reason why not that a reader would accept."""
+"""Commands of README and manual that no page's test runs: what they call is there, and takes their words."""
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import json
 import os
@@ -14,7 +13,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import closing
 from fnmatch import fnmatchcase
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -22,12 +20,10 @@ import pytest
 from ruamel.yaml import YAML
 
 from spark.__main__ import _parser as parser_of_pipelines
-from tests import command_lines, run_suites
+from tests import command_lines
 from tests.command_lines import ROOT, Command
 from tests.conftest import Running
 from tests.manual import Shell, Step, steps
-from tests.runners_of_commands import ALIKE, BY_PAGE, NOT_RUN, OPERATOR, RUN
-from tests.test_manual import COMMANDS
 
 
 @cache
@@ -35,52 +31,11 @@ def found() -> list[Command]:
     return [command for page in command_lines.pages() for command in command_lines.of_page(page)]
 
 
-@cache
-def run_by_page() -> set[Command]:
-    """Those in blocks that tests/test_manual.py runs whole."""
-    blocks = {(page, step.line + 1) for page in COMMANDS for step in steps((ROOT / page).read_text())}
-    return {command for command in found() if (command.page, command.line) in blocks}
-
-
 def said(pattern: str) -> list[Command]:
-    return [one for one in found() if fnmatchcase(str(one), pattern) and one not in run_by_page()]
-
-
-def test_every_command_is_run_or_has_a_reason() -> None:
-    assert len(found()) > 450
-    known = run_by_page().union(*(said(pattern) for pattern in chain(RUN, ALIKE, NOT_RUN)))
-    assert len(run_by_page()) > 250
-    missing = [f"{one.page}:{one.line}: {one.text}" for one in found() if one not in known]
-    assert missing == [], "say in tests/runners_of_commands.py which test runs it, or why none does"
-
-
-def test_no_entry_is_left_over() -> None:
-    assert [pattern for pattern in chain(RUN, ALIKE, NOT_RUN) if not said(pattern)] == []
-
-
-def test_what_is_run_needs_no_excuse() -> None:
-    run = {one for pattern in chain(RUN, ALIKE) for one in said(pattern)}
-    assert [str(one) for pattern in NOT_RUN for one in said(pattern) if one in run] == []
-
-
-def test_the_tests_that_are_named_there_are() -> None:
-    named = {BY_PAGE, *RUN.values(), *(test for test, _ in ALIKE.values())}
-    assert [test for test in named if not exists(test)] == []
-
-
-def exists(test: str) -> bool:
-    path, name = test.split("::")
-    tree = ast.parse((ROOT / path).read_text()) if (ROOT / path).is_file() else ast.Module([], [])
-    return any(isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and one.name == name for one in tree.body)
-
-
-def test_a_new_command_is_missed_and_a_test_that_is_gone_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That the tests above can fail."""
-    new = Command("docs/users.md", 1, "rm -r var")
-    monkeypatch.setitem(globals(), "found", lambda: [new])
-    assert not any(said(pattern) for pattern in chain(RUN, ALIKE, NOT_RUN))
-    assert not exists("tests/test_every_command.py::test_of_yesterday")
-    assert not exists("tests/test_of_yesterday.py::test_it")
+    """Those that fit, without those of blocks that tests/test_manual.py runs whole."""
+    fit = [one for one in found() if fnmatchcase(str(one), pattern)]
+    blocks = {(page, step.line + 1) for page in {one.page for one in fit} for step in steps((ROOT / page).read_text())}
+    return [one for one in fit if (one.page, one.line) not in blocks]
 
 
 def test_what_make_and_python_are_told_there_is() -> None:
@@ -91,20 +46,16 @@ def test_what_make_and_python_are_told_there_is() -> None:
     ran = subprocess.run(["make", "-n", *targets], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     modules = {line[i + 1] for line in words for i, word in enumerate(line) if word == "-m" and "python" in line[i - 1]}
-    ours = {name.replace(".", "/") for name in modules if name.split(".")[0] in ("app", "spark", "tests")}
+    ours = {name.replace(".", "/") for name in modules if name.split(".")[0] in ("app", "spark", "tests", "tools")}
     assert ours
     ends = (".py", "/__main__.py")
     assert [name for name in ours if not any((ROOT / f"{name}{end}").is_file() for end in ends)] == []
-    [chaos] = said("* $ .venv/bin/python -m tools.chaos --help")
-    command = [sys.executable, *shlex.split(chaos.text)[1:]]
-    assert "--minutes" in subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
-def test_suites_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_suites.main(["--list"]) == 0
-    assert re.findall(r"^(\w+)  \(", capsys.readouterr().out, re.MULTILINE) == list(run_suites.SUITES)
-
-
+OPERATORS: Final = (
+    *("docs/keys.md $ ./run keys add *", "docs/users.md $ ./run users *", "* $ ./run reap*"),
+    *("* $ ./run migrate", "* $ ./run openapi"),
+)
 # In one process, as each start of it takes as long as the command.
 _IN_TURN: Final = """
 import io, json, sys
@@ -118,7 +69,7 @@ for words in json.loads(sys.argv[1]):
 
 async def test_operators_commands_work_as_they_stand(new_database: Callable[[], Awaitable[str]]) -> None:
     """Page by page, on one database. A password comes from stdin."""
-    asked = [one for pattern, test in RUN.items() if test == OPERATOR for one in said(pattern)]
+    asked = dict.fromkeys(one for pattern in OPERATORS for one in said(pattern))
     words = [shlex.split(one.text)[1:] for one in sorted(asked, key=lambda one: (one.page, one.line))]
     assert len(words) > 12
     mine = {"HOLDFAST_DATABASE_URL": await new_database(), "HOLDFAST_BCRYPT_COST": "10"}
@@ -141,8 +92,8 @@ async def test_calls_with_a_key_work_as_they_stand(
     (tmp_path / ".env").write_text("POSTGRES_PASSWORD=x\nHOLDFAST_ADMIN_KEY=k3y\n")
     monkeypatch.setenv("KEY", "k3y")
     made = "curl -X PUT http://127.0.0.1:8080/v0/topics/mail -H 'authorization: Bearer k3y' -d '{\"type\": \"queue\"}'"
-    asked = [one.text for pattern in RUN if RUN[pattern].endswith("as_they_stand") for one in said(pattern)]
-    asked = [text for text in asked if text.startswith("curl")]
+    pages = "docs/operations/runbooks.md", "docs/operations/deployment.md"
+    asked = [one.text for page in pages for one in said(f"{page} $ curl *")]
     assert len(asked) == 3
     with closing(Shell(tmp_path, service.url)) as shell:
         for text in [made + " -H 'content-type: application/json'", *asked]:

@@ -62,6 +62,7 @@ def fill(url: str, topic: str, count: int, **settings: object) -> None:
 
 
 @pytest.mark.alone
+@pytest.mark.slow
 def test_a_hundred_workers_of_four_processes_keep_to_the_limit(serve: Serve) -> None:
     service = serve(WORKERS=str(PROCESSES))
     url = service.up()
@@ -73,6 +74,7 @@ def test_a_hundred_workers_of_four_processes_keep_to_the_limit(serve: Serve) -> 
 
 
 @pytest.mark.alone
+@pytest.mark.slow
 def test_with_redis_too_and_when_it_dies_in_the_middle(serve: Serve) -> None:
     redis = Redis()
     redis.start()

@@ -58,6 +58,7 @@ def test_rates_that_are_without_counts_are_said_to_be(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", COMMANDS)
+@pytest.mark.slow
 async def test_its_commands_work_as_they_stand(
     page: str, new_database: Callable[[], Awaitable[str]], tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def test_an_unknown_suite_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert "there is no suite nonsense" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_every_make_target_installs_what_it_needs() -> None:
     makefile = (run_suites.ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z-]+):.*##", makefile, re.MULTILINE)) - {"help", "run", "test", "check"}

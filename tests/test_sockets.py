@@ -134,6 +134,7 @@ def test_nothing_is_compressed(url: str, root: Client) -> None:
         assert stream.protocol.extensions == []
 
 
+@pytest.mark.slow
 def test_a_reader_that_takes_nothing_is_cut_off(service: Service, url: str, root: Client) -> None:
     """Events fill what lies between the two, and nothing is read."""
     shown = token(root, "idle")

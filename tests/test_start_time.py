@@ -66,6 +66,7 @@ def test_it_loads_nothing_that_it_does_not_use(code: str, unwanted: set[str]) ->
     assert loaded(code) & unwanted == set()
 
 
+@pytest.mark.slow
 def test_a_start_is_little_more_than_its_framework(tmp_path: Path) -> None:
     for code, times in ("import app.__main__", 1), (SERVER, 2):
         tries = ((seconds(code, tmp_path), times * seconds(YARDSTICK, tmp_path)) for _ in range(4))

@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -65,20 +64,6 @@ def test_it_prints_its_address_and_a_line_that_works(serve: Serve) -> None:
     assert service.postgres() is None
 
 
-def test_a_later_start_is_warm(serve: Serve) -> None:
-    serve().up()
-    began = time.monotonic()
-    serve().up()
-    assert time.monotonic() - began < 10
-
-
-def test_keys_are_asked_for_in_the_printed_line(serve: Serve) -> None:
-    service = serve(API_KEYS="a-key-of-some-length")
-    service.up()
-    assert "-H 'authorization: Bearer <" in service.out.read_text()
-    assert "a-key-of-some-length" not in service.words
-
-
 def test_a_clients_key_is_said_to_be_ignored(serve: Serve) -> None:
     words = "HOLDFAST_API_KEY is the client's setting, and the service ignores it: HOLDFAST_API_KEYS sets its keys"
     service = serve(API_KEY="a-client-s-own-key")
@@ -91,6 +76,7 @@ def test_a_clients_key_is_said_to_be_ignored(serve: Serve) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="what a process was started with is seen in /proc")
+@pytest.mark.slow
 def test_secrets_are_in_no_environment_once_it_runs(serve: Serve) -> None:
     """Neither in that of the supervisor and its server, nor in what PostgreSQL inherits; and a server that is started
     again has them all the same."""
@@ -114,10 +100,13 @@ def test_secrets_are_in_no_environment_once_it_runs(serve: Serve) -> None:
     assert nowhere()
 
 
-def test_keys_come_from_a_file(serve: Serve, tmp_path: Path) -> None:
-    (tmp_path / "keys").write_text("from-a-file:read\n")
-    url = serve(API_KEYS_FILE=str(tmp_path / "keys")).up()
-    ask = urllib.request.Request(f"{url}/v0/topics", headers={"authorization": "Bearer from-a-file"})
+def test_keys_come_from_a_file_and_are_asked_for_in_the_printed_line(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("a-key-of-some-length:read\n")
+    service = serve(API_KEYS_FILE=str(tmp_path / "keys"))
+    url = service.up()
+    assert "-H 'authorization: Bearer <" in service.out.read_text()
+    assert "a-key-of-some-length" not in service.words
+    ask = urllib.request.Request(f"{url}/v0/topics", headers={"authorization": "Bearer a-key-of-some-length"})
     with urllib.request.urlopen(ask) as answer:
         assert answer.status == 200
     with pytest.raises(HTTPError) as refused:
@@ -213,6 +202,7 @@ def few_files() -> Iterator[int]:
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux tells of another process's limits")
+@pytest.mark.slow
 def test_it_asks_the_system_for_as_many_files_as_it_takes_connections(serve: Serve, few_files: int) -> None:
     service = serve(MAX_CONNECTIONS="500")
     service.up()
@@ -229,6 +219,7 @@ def test_it_asks_the_system_for_as_many_files_as_it_takes_connections(serve: Ser
     assert warning in denied.err.read_text()
 
 
+@pytest.mark.slow
 def test_a_stop_during_the_first_start_leaves_nothing(serve: Serve, tmp_path: Path) -> None:
     service = serve(folder=tmp_path)
     until((tmp_path / "data/owner.lock").exists)
@@ -292,6 +283,7 @@ def test_a_killed_postgres_comes_back(serve: Serve) -> None:
 
 
 @pytest.mark.alone
+@pytest.mark.slow
 def test_a_server_process_that_hangs_does_not_hold_up_a_stop(serve: Serve) -> None:
     service = serve(STOP_SECONDS="1")
     service.up()
@@ -305,6 +297,7 @@ def test_a_server_process_that_hangs_does_not_hold_up_a_stop(serve: Serve) -> No
 
 
 @pytest.mark.alone
+@pytest.mark.slow
 def test_what_it_started_ends_with_it(serve: Serve) -> None:
     service = serve()
     url = service.up()

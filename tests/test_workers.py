@@ -108,6 +108,7 @@ def slots(service: Service) -> dict[int, int]:
     return {int(psutil.Process(pid).environ()[SLOT]): pid for pid in service.servers()}
 
 
+@pytest.mark.slow
 def test_connections_are_spread_evenly(serve: Serve) -> None:
     service = serve(WORKERS="4")
     url = service.up()
@@ -236,6 +237,7 @@ def test_work_that_one_worker_takes_in_wakes_a_claim_that_waits_at_another(serve
 
 
 @pytest.mark.alone
+@pytest.mark.slow
 def test_with_redis_it_is_woken_at_once(serve: Serve) -> None:
     redis = Redis()
     redis.start()
@@ -248,6 +250,7 @@ def test_with_redis_it_is_woken_at_once(serve: Serve) -> None:
         redis.kill()
 
 
+@pytest.mark.slow
 def test_the_embedded_postgresql_has_room_for_all_workers(serve: Serve, tmp_path: Path) -> None:
     service = serve(WORKERS="2", HOT_CONNECTIONS="100")
     service.up()

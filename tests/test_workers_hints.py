@@ -65,6 +65,7 @@ def test_a_topics_settings_are_known_to_another_worker_at_once(serve: Serve) -> 
 
 
 @pytest.mark.alone
+@pytest.mark.slow
 def test_a_worker_that_hung_knows_what_it_missed(serve: Serve) -> None:
     service = serve(WORKERS="2")
     one, two = two_workers(service, service.up())
