@@ -57,31 +57,22 @@ async def test_who_asks_at_once_or_soon_after_shares_a_reading() -> None:
     assert await fresh.get("b", reading) == 2
 
 
-async def test_one_that_is_too_old_is_read_again() -> None:
-    fresh, reading = Fresh[str, int](0.0), at_once()
-    assert [await fresh.get("a", reading) for _ in range(2)] == [1, 2]
+async def test_how_long_a_value_is_good() -> None:
+    reading = at_once()
+    fresh = Fresh[str, int](0.0)
+    assert [await fresh.get("a", reading) for _ in range(2)] == [1, 2], "one that is too old is read again"
     assert fresh.peek("a") is None
 
-
-async def test_one_that_took_long_is_good_for_longer() -> None:
-    fresh: Fresh[str, int] = Fresh(0.0, share=1_000.0)
-    begun = 0
-
     async def slow() -> int:
-        nonlocal begun
-        begun += 1
         await asyncio.sleep(0.02)
-        return begun
+        return await reading()
 
-    assert [await fresh.get("a", slow) for _ in range(2)] == [1, 1]
-
-
-async def test_a_value_says_until_when_it_is_good() -> None:
-    reading = at_once()
+    long = Fresh[str, int](0.0, share=1_000.0)
+    assert [await long.get("a", slow) for _ in range(2)] == [3, 3], "one that took long is good for longer"
     kept = Fresh[str, int](0.0, until=lambda _value: asyncio.get_running_loop().time() + LONG)
-    assert [await kept.get("a", reading) for _ in range(2)] == [1, 1]
+    assert [await kept.get("a", reading) for _ in range(2)] == [4, 4], "the value says until when"
     never = Fresh[str, int](LONG, until=lambda _value: 0.0)
-    assert [await never.get("a", reading) for _ in range(2)] == [2, 3]
+    assert [await never.get("a", reading) for _ in range(2)] == [5, 6]
 
 
 async def test_none_is_a_value_too() -> None:
@@ -98,20 +89,14 @@ async def test_none_is_a_value_too() -> None:
     assert begun == 1
 
 
-async def test_who_has_no_patience_gets_nothing_and_the_next_one_the_value() -> None:
+async def test_who_has_no_patience_or_is_cancelled_ends_no_reading() -> None:
     fresh, reading = Fresh[str, int](LONG), Reading()
     assert await fresh.within("a", reading, 0.01) is None
-    reading.may_end.set()
-    assert await fresh.within("a", reading, LONG) == 1
-
-
-async def test_who_is_cancelled_ends_no_reading() -> None:
-    fresh, reading = Fresh[str, int](LONG), Reading()
     asked = asyncio.create_task(fresh.get("a", reading))
     await asyncio.sleep(0)
     asked.cancel()
     reading.may_end.set()
-    assert await fresh.get("a", reading) == 1
+    assert await fresh.within("a", reading, LONG) == 1
 
 
 async def test_few_run_at_once_and_few_are_kept() -> None:

@@ -65,21 +65,29 @@ async def test_passes_come_every_so_often_or_when_they_ask_for_the_next(running:
     await passes.made(4)
     await loop.stop()
     assert passes.times[0] - began > 2 * TICK
-    assert passes.pauses[1] >= 5 * TICK > passes.pauses[0] >= TICK
+    assert passes.pauses[0] >= TICK
+    assert passes.pauses[1] >= 5 * TICK
 
 
-async def test_jitter_only_makes_pauses_shorter(running: Any) -> None:
-    passes = Passes(*[None] * 20)
-    loop = running(passes.once, 2 * TICK, jitter=1.0)
-    await passes.made(20)
+async def test_jitter_makes_pauses_shorter_by_its_part_at_most(running: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = list[tuple[float, float]]()
+
+    def most(low: float, high: float) -> float:
+        parts.append((low, high))
+        return high
+
+    monkeypatch.setattr("app.base.loops.random.uniform", most)
+    passes = Passes(None, None)
+    loop = running(passes.once, NEVER, jitter=0.999_999)
+    await passes.made(3)
     await loop.stop()
-    assert sum(passes.pauses) < 19 * 2 * TICK
-    assert min(passes.pauses) < TICK
+    assert set(parts) == {(0, 0.999_999)}
 
 
 async def test_who_wakes_it_has_the_next_pass_sooner(running: Any) -> None:
     passes = Passes(NEVER, NEVER, NEVER)
     loop = running(passes.once, NEVER)
+    loop.start()  # it runs already
     await passes.made(1)
     loop.wake()
     await passes.made(2)
@@ -87,7 +95,11 @@ async def test_who_wakes_it_has_the_next_pass_sooner(running: Any) -> None:
     loop.wake(NEVER)  # later than what is asked for already
     await passes.made(3)
     await loop.stop()
-    assert passes.pauses[0] < NEVER > passes.pauses[1] >= 5 * TICK
+    assert passes.pauses[1] >= 5 * TICK
+    loop.start()  # it was stopped for good
+    loop.wake()
+    await asyncio.sleep(3 * TICK)
+    assert len(passes.times) == 3
 
 
 async def test_one_that_is_woken_in_the_middle_of_a_pass_makes_another(running: Any) -> None:
@@ -122,37 +134,20 @@ async def test_one_that_rests_goes_on_when_it_is_woken_or_started_again(running:
     assert passes.pauses[0] > 3 * TICK
 
 
-async def test_however_often_it_is_woken_there_is_a_gap_between_two_passes(running: Any) -> None:
-    passes = Passes()
-    loop = running(passes.once, gap=3 * TICK)
-    async with asyncio.timeout(10):
-        while len(passes.times) < 4:
-            loop.wake()
-            await asyncio.sleep(TICK / 10)
-    await loop.stop()
-    assert min(passes.pauses) >= 3 * TICK
-
-
-async def test_nobody_wakes_one_that_has_failed_before_it_tries_again(running: Any) -> None:
-    passes = Passes(OSError(), ZeroDivisionError())
-    loop = running(passes.once, retry=3 * TICK)
+@pytest.mark.parametrize(
+    ("ends", "options"), [((), {"gap": 3 * TICK}), ((OSError(), ZeroDivisionError()), {"retry": 3 * TICK})]
+)
+async def test_however_often_it_is_woken_there_is_a_gap_and_one_that_failed_waits_for_its_retry(
+    running: Any, ends: tuple[Exception, ...], options: dict[str, float]
+) -> None:
+    passes = Passes(*ends)
+    loop = running(passes.once, **options)
     async with asyncio.timeout(10):
         while len(passes.times) < 3:
             loop.wake()
             await asyncio.sleep(TICK / 10)
     await loop.stop()
     assert min(passes.pauses) >= 3 * TICK
-
-
-async def test_one_that_runs_is_not_started_twice(running: Any) -> None:
-    passes = Passes(NEVER)
-    loop = running(passes.once, NEVER)
-    loop.start()
-    await passes.made(1)
-    loop.start()
-    await asyncio.sleep(3 * TICK)
-    await loop.stop()
-    assert len(passes.times) == 1
 
 
 async def test_one_that_is_started_in_the_middle_of_a_pass_keeps_its_pace_and_does_not_rest(running: Any) -> None:
@@ -187,17 +182,6 @@ async def test_stopping_cancels_a_pass_and_waits_for_its_end(running: Any) -> No
     await begun.wait()
     await loop.stop()
     assert ended
-
-
-async def test_one_that_was_stopped_begins_no_more(running: Any) -> None:
-    passes = Passes()
-    loop = running(passes.once)
-    await passes.made(1)
-    await loop.stop()
-    loop.start()
-    loop.wake()
-    await asyncio.sleep(3 * TICK)
-    assert len(passes.times) == 1
 
 
 async def test_what_passes_is_said_once_tried_again_sooner_and_said_when_it_is_over(

@@ -50,9 +50,15 @@ async def until_gone(pools: Pools, pid: int) -> None:
     await until(gone, "the holder is gone")
 
 
-async def test_a_held_snapshot_is_told_and_goes_away(pools: Pools, visitor: Session) -> None:
+async def test_what_is_held_is_told_and_goes_away(pools: Pools, visitor: Session) -> None:
     pid = visitor.get_server_pid()
     assert holder_of(await health.read_horizon(pools.rest), pid) is None
+    await visitor.execute("BEGIN; SELECT pg_current_xact_id()")
+    assert await pools.rest.fetchval("SELECT backend_xmin IS NULL FROM pg_stat_activity WHERE pid = $1", pid)
+    assert holder_of(await health.read_horizon(pools.rest), pid) is not None, "a writer without a snapshot"
+    await visitor.execute("ROLLBACK")
+    await until_gone(pools, pid)
+
     before = time.time()
     await visitor.execute(SNAPSHOT)
     for _ in range(3):
@@ -66,10 +72,8 @@ async def test_a_held_snapshot_is_told_and_goes_away(pools: Pools, visitor: Sess
     assert holder.database == await visitor.fetchval("SELECT current_database()")
     assert holder.user == await visitor.fetchval("SELECT current_user::text")
     assert holder.xmin_age >= 3
-    assert holder.since is not None
-    assert abs(holder.since - before * 1000) < 10_000
-    assert holder.age_s is not None
-    assert 0 <= holder.age_s < 60
+    assert abs((holder.since or 0) - before * 1000) < 30_000
+    assert 0 <= (-1 if holder.age_s is None else holder.age_s) < 60
     assert holder.command == f"SELECT pg_terminate_backend({pid});"
     assert found.position is not None
     assert found.position.xmin_age >= holder.xmin_age
@@ -77,15 +81,6 @@ async def test_a_held_snapshot_is_told_and_goes_away(pools: Pools, visitor: Sess
 
     await pools.rest.execute(holder.command)
     await until_gone(pools, pid)
-
-
-async def test_a_transaction_that_has_written_holds_it_without_a_snapshot(pools: Pools, visitor: Session) -> None:
-    await visitor.execute("BEGIN; SELECT pg_current_xact_id()")
-    snapshots = "SELECT backend_xmin IS NULL FROM pg_stat_activity WHERE pid = $1"
-    assert await pools.rest.fetchval(snapshots, visitor.get_server_pid())
-    assert holder_of(await health.read_horizon(pools.rest), visitor.get_server_pid()) is not None
-    await visitor.execute("ROLLBACK")
-    await until_gone(pools, visitor.get_server_pid())
 
 
 async def test_a_long_statement_is_cut_and_its_wait_is_told(pools: Pools, visitor: Session) -> None:
@@ -102,23 +97,19 @@ async def test_a_long_statement_is_cut_and_its_wait_is_told(pools: Pools, visito
         await asleep
 
 
-async def test_a_session_of_the_service_is_told_apart(pools: Pools) -> None:
-    async with pools.hot.acquire() as connection, connection.transaction():
-        await connection.execute("SELECT pg_current_xact_id()")
-        holder = holder_of(await health.read_horizon(pools.rest), connection.get_server_pid())
-        assert holder is not None
-        assert (holder.own, holder.command) == (True, None)
-
-
-async def test_another_database_holds_nothing_back_here(
+async def test_a_session_of_the_service_is_told_apart_and_another_database_holds_nothing_back_here(
     pools: Pools, new_database: Callable[[], Awaitable[str]]
 ) -> None:
     elsewhere = await asyncpg.connect(await new_database())
-    try:
-        await elsewhere.execute(SNAPSHOT)
-        assert holder_of(await health.read_horizon(pools.rest), elsewhere.get_server_pid()) is None
-    finally:
-        await elsewhere.close()
+    await elsewhere.execute(SNAPSHOT)
+    async with pools.hot.acquire() as connection, connection.transaction():
+        await connection.execute("SELECT pg_current_xact_id()")
+        found = await health.read_horizon(pools.rest)
+        holder = holder_of(found, connection.get_server_pid())
+        assert holder is not None
+        assert (holder.own, holder.command) == (True, None)
+        assert holder_of(found, elsewhere.get_server_pid()) is None
+    elsewhere.terminate()
 
 
 async def test_a_running_vacuum_is_no_holder(pools: Pools, visitor: Session) -> None:
@@ -155,7 +146,11 @@ async def test_rows_that_a_vacuum_had_to_leave_are_counted(
     await consumer.ack(pools.rest, policy.topic, [held(job) for job in sorted(jobs, key=lambda job: job.seq)])
 
     async def jobs_table() -> Table:
-        return next(table for table in (await health.read_horizon(pools.rest)).tables if table.name == "jobs")
+        tables = {table.name: table for table in (await health.read_horizon(pools.rest)).tables}
+        assert {"jobs", "lease_events", "lanes", "topics"} <= set(tables)
+        assert tables["lease_events"].partitions >= 4
+        assert not any(name.startswith("lease_events_") for name in tables)
+        return tables["jobs"]
 
     await pools.rest.execute("VACUUM holdfast.jobs")
     table = await jobs_table()
@@ -163,17 +158,12 @@ async def test_rows_that_a_vacuum_had_to_leave_are_counted(
     assert table.last_vacuum is not None
     await visitor.execute("ROLLBACK")
     await until_gone(pools, visitor.get_server_pid())
-    give_up = time.monotonic() + 10
-    while (await jobs_table()).dead_rows >= 600:  # another test's snapshot may hold them for a moment
-        assert time.monotonic() < give_up
+
+    async def vacuumed() -> bool:  # another test's snapshot may hold them for a moment
         await pools.rest.execute("VACUUM holdfast.jobs")
+        return (await jobs_table()).dead_rows < 600
 
-
-async def test_the_ledgers_partitions_are_one_table(pools: Pools) -> None:
-    tables = {table.name: table for table in (await health.read_horizon(pools.rest)).tables}
-    assert {"jobs", "lease_events", "lanes", "topics"} <= set(tables)
-    assert tables["lease_events"].partitions >= 4
-    assert not any(name.startswith("lease_events_") for name in tables)
+    await until(vacuumed, "they are gone")
 
 
 async def test_a_role_without_the_grant_is_told_what_it_does_not_see(
@@ -211,37 +201,21 @@ SLOT = msgspec.structs.replace(HOLDER, kind=HolderKind.SLOT, name="it's", pid=No
 JOBS = Table("jobs", 0, live_rows=10, dead_rows=1_203_000, last_vacuum=500, last_autovacuum=2_000)
 
 
+OLD = msgspec.structs.replace(SLOT, xmin_age=OLD_TRANSACTIONS)
+BAD, WATCH, OK = HorizonLevel.BAD, HorizonLevel.WATCH, HorizonLevel.OK
+
+
 @pytest.mark.parametrize(
     ("holder", "table", "level", "verdict"),
     [
-        (
-            HOLDER,
-            {},
-            HorizonLevel.BAD,
-            "PID 4711 (psql, analyst) has held the horizon for 12 min: 1,203,000 dead rows can't",
-        ),
-        (HOLDER, {"last_autovacuum": 900}, HorizonLevel.BAD, "12 min: up to 1,203,000 dead rows can't be removed."),
-        (HOLDER, {"dead_rows": DEAD_ROWS + 1}, HorizonLevel.BAD, "50,001 dead rows can't be removed."),
-        (HOLDER, {"dead_rows": DEAD_ROWS}, HorizonLevel.WATCH, "12 min: 50,000 dead rows so far."),
-        (
-            msgspec.structs.replace(HOLDER, age_s=OLD_SECONDS - 0.1),
-            {},
-            HorizonLevel.OK,
-            "Nothing holds the horizon back.",
-        ),
-        (
-            msgspec.structs.replace(SLOT, xmin_age=OLD_TRANSACTIONS),
-            {},
-            HorizonLevel.BAD,
-            "slot it's has held the horizon for",
-        ),
-        (
-            msgspec.structs.replace(SLOT, xmin_age=OLD_TRANSACTIONS - 1),
-            {},
-            HorizonLevel.WATCH,
-            "how long is not known: 1,203,000",
-        ),
-        (SLOT, {"dead_rows": DEAD_ROWS}, HorizonLevel.OK, "for long, as far as can be seen."),
+        (HOLDER, {}, BAD, "PID 4711 (psql, analyst) has held the horizon for 12 min: 1,203,000 dead rows can't"),
+        (HOLDER, {"last_autovacuum": 900}, BAD, "12 min: up to 1,203,000 dead rows can't be removed."),
+        (HOLDER, {"dead_rows": DEAD_ROWS + 1}, BAD, "50,001 dead rows can't be removed."),
+        (HOLDER, {"dead_rows": DEAD_ROWS}, WATCH, "12 min: 50,000 dead rows so far."),
+        (msgspec.structs.replace(HOLDER, age_s=OLD_SECONDS - 0.1), {}, OK, "Nothing holds the horizon back."),
+        (OLD, {}, BAD, "slot it's has held the horizon for"),
+        (msgspec.structs.replace(OLD, xmin_age=OLD_TRANSACTIONS - 1), {}, WATCH, "how long is not known: 1,203,000"),
+        (SLOT, {"dead_rows": DEAD_ROWS}, OK, "for long, as far as can be seen."),
     ],
 )
 def test_what_the_facts_mean(holder: HorizonHolder, table: dict[str, int], level: HorizonLevel, verdict: str) -> None:

@@ -113,11 +113,9 @@ async def test_a_prepared_transaction_is_told_until_it_is_rolled_back(primary: E
 
 async def test_a_logical_slot_keeps_no_rows_of_ours(db: Session) -> None:
     await db.execute("SELECT pg_create_logical_replication_slot('changes', 'pgoutput')")
-    try:
-        assert await db.fetchval("SELECT catalog_xmin IS NOT NULL FROM pg_replication_slots")
-        assert await holders(db, HolderKind.SLOT) == []
-    finally:
-        await db.execute("SELECT pg_drop_replication_slot('changes')")
+    assert await db.fetchval("SELECT catalog_xmin IS NOT NULL FROM pg_replication_slots")
+    assert await holders(db, HolderKind.SLOT) == []
+    await db.execute("SELECT pg_drop_replication_slot('changes')")
 
 
 async def test_a_scrape_shows_the_standby_and_its_slot(standby: EmbeddedPostgres, db: Session) -> None:
