@@ -1,4 +1,7 @@
-"""A Chromium for the tests of pages: where it is, and what a test of a page has of it."""
+"""A Chromium for the tests of pages: where it is, and what a test of a page has of it.
+
+What a page shows comes when it comes: by a navigation, a stream or a tick. So a test waits for what should stand there,
+with patience, and reads nothing at once that may be on its way."""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from tests.conftest import Running
 
 ROOT: Final = Path(__file__).parents[2]
 SHOTS: Final = ROOT / "var/screens"
-PATIENCE_MS: Final = 25_000
+PATIENCE_MS: Final = 30_000
 PHONE, WALL = 375, 2560
 WCAG: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 LOOKS: Final[dict[tuple[int, Literal["light", "dark"]], list[str]]] = {  # and what axe looks for there
@@ -35,6 +38,11 @@ _OVER: Final = """() => new Promise((told) => {
     const { documentElement: root } = document;
     requestAnimationFrame(() => requestAnimationFrame(() => told(root.scrollWidth - root.clientWidth)));
 })"""
+# Keys that belong together come in one turn: between two that are pressed by themselves the machine may stand still for
+# longer than the page waits for the second one.
+_TYPED: Final = """(keys) => {
+    for (const key of keys) document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+}"""
 expect.set_options(timeout=PATIENCE_MS)
 _addresses = itertools.count(1)
 
@@ -51,6 +59,8 @@ class Tab:
 
     def __init__(self, page: Page, base: str) -> None:
         self.page = page
+        self.main = page.locator("main")
+        self.clicks = 0  # with fields that were filled in, which are clicks too
         self._base = base
         self.complaints: list[str] = []
         page.set_default_timeout(PATIENCE_MS)
@@ -63,32 +73,47 @@ class Tab:
         if message.type in {"error", "warning"} and not refusal:
             self.complaints.append(f"{self.page.url}: {message.text}")
 
-    async def open(self, path: str) -> int:
-        """Go there, and wait for the scripts: the answer's status."""
-        answer = await self.page.goto(self._base + path)
-        await self.ready()
-        return 0 if answer is None else answer.status
-
-    async def ready(self) -> None:
-        """Wait until the page's scripts have run."""
+    async def open(self, path: str) -> None:
+        """Go there, and wait for the scripts."""
+        await self.page.goto(self._base + path)
         await self.page.wait_for_selector("html[data-ready]", state="attached")
 
-    async def text(self) -> str:
-        """What stands on the page."""
-        return await self.page.inner_text("body")
+    async def at(self, path: str) -> None:
+        """Wait until this is the page, with its scripts."""
+        await self.page.wait_for_url(self._base + path, wait_until="commit")
+        await self.page.wait_for_selector("html[data-ready]", state="attached")
 
-    async def wait_for(self, text: str) -> None:
-        """Wait until this stands there."""
-        await self.page.get_by_text(text).first.wait_for()
+    async def says(self, *texts: str) -> None:
+        """Wait until each of these stands on the page."""
+        for text in texts:
+            await expect(self.main).to_contain_text(text)
 
-    async def press(self, *keys: str) -> None:
-        """One after the other."""
-        for key in keys:
-            await self.page.keyboard.press(key)
+    def button(self, name: str) -> Locator:
+        return self.main.get_by_role("button", name=name, exact=True)
 
-    async def focused(self) -> str:
-        """The text of what has the focus."""
-        return str(await self.page.evaluate("document.activeElement.textContent"))
+    def link(self, name: str) -> Locator:
+        return self.main.get_by_role("link", name=name).first
+
+    async def click(self, what: Locator) -> None:
+        """Click on what leads nowhere."""
+        self.clicks += 1
+        await what.click()
+
+    async def fill(self, field: str, text: str) -> None:
+        self.clicks += 1
+        await self.page.fill(field, text)
+
+    async def go(self, where: Locator, *, confirm: bool = False) -> None:
+        """Click on what leads to another page; `confirm`: once a dialog has been answered with yes."""
+        async with self.page.expect_navigation():
+            await self.click(where)
+            if confirm:
+                await self.page.locator("#confirm[open] [value=yes]").click()
+        await self.page.wait_for_selector("html[data-ready]", state="attached")
+
+    async def press(self, keys: str) -> None:
+        """Keys without a modifier, in one turn."""
+        await self.page.evaluate(_TYPED, keys)
 
     async def looked_at(self, axe: Axe, name: str) -> list[str]:
         """Its faults at each width and in each theme; how it looks is kept. axe takes half a second a time: it looks
@@ -118,36 +143,6 @@ class Tab:
         await self.page.screenshot(path=SHOTS / f"{name}.png")
 
 
-class Hand:
-    """Whoever clicks, and fills in fields, which are clicks too: so many of a task's may there be."""
-
-    MOST_CLICKS: Final = 6
-
-    def __init__(self, one: Tab) -> None:
-        self._tab = one
-        self._clicks = 0
-
-    async def clicks(self, what: Locator) -> None:
-        """On what leads nowhere."""
-        self._clicks += 1
-        await what.click()
-
-    async def goes(self, where: Locator) -> None:
-        """Click on what leads to another page."""
-        async with self._tab.page.expect_navigation():
-            await self.clicks(where)
-        await self._tab.ready()
-
-    async def fills(self, field: str, text: str) -> None:
-        """Type into a field."""
-        self._clicks += 1
-        await self._tab.page.fill(field, text)
-
-    def was_quick(self) -> bool:
-        """Whether it took as few clicks as a task may."""
-        return self._clicks <= self.MOST_CLICKS
-
-
 @asynccontextmanager
 async def visitor(browser: Browser, *, proxied: bool = True) -> AsyncIterator[BrowserContext]:
     """A viewer in Tokyo with cookies of their own; `proxied`: and with an address of their own, by a proxy's word."""
@@ -166,8 +161,8 @@ async def visitor(browser: Browser, *, proxied: bool = True) -> AsyncIterator[Br
 
 
 @asynccontextmanager
-async def signed_in(browser: Browser, service: Running, name: str) -> AsyncIterator[BrowserContext]:
-    """A viewer who has signed in as a user."""
+async def signed_in(browser: Browser, service: Running, name: str) -> AsyncIterator[Tab]:
+    """A page of a viewer who has signed in as a user."""
     async with visitor(browser) as context:
         answer = await context.request.post(
             f"{service.url}/admin/sign-in",
@@ -176,7 +171,8 @@ async def signed_in(browser: Browser, service: Running, name: str) -> AsyncItera
             max_redirects=0,
         )
         assert answer.status == 303
-        yield context
+        async with tab(context, service.url) as one:
+            yield one
 
 
 @asynccontextmanager

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import httpx
 import pytest
 
 from holdfast import AsyncClient
+from tests.admin.operator import Operator
+from tests.api.conftest import Serve
 from tests.api.dialect import Topic, accepted, eventually
 from tests.api.keyring import Services
 from tests.conftest import Running
 from tests.sdk.cli import Cli
 
-COUNT = r'<span class="count[^"]*" title="([^"]*)"'
-Serve = Callable[..., Awaitable[Running]]
+SENTENCE = "Dead letters of other topics are listed here too."
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def alone(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> Running:
     """A service on a database of its own, which wants no key."""
     return await (await Services.make(serve, new_database)).start()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def http(alone: Running) -> AsyncIterator[httpx.AsyncClient]:
     async with httpx.AsyncClient(base_url=alone.url) as http:
         yield http
@@ -38,7 +38,7 @@ async def fail(topic: Topic, count: int, **fields: object) -> list[int]:
     return seqs
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def orders(http: httpx.AsyncClient) -> Topic:
     """A topic with 6 failed jobs: 4 failed in place, 3 became dead letters, and one of these was requeued.
 
@@ -60,13 +60,6 @@ async def orders(http: httpx.AsyncClient) -> Topic:
     return orders
 
 
-def counted(page: httpx.Response, before: str) -> str:
-    """The count behind a text of the page."""
-    found = re.search(re.escape(before) + r"(?:(?!</t?[rd]>).)*?" + COUNT, page.text, re.DOTALL)
-    assert found is not None, f"no count behind {before}"
-    return found[1]
-
-
 async def test_it_is_the_same_wherever_it_is_shown(orders: Topic, http: httpx.AsyncClient, alone: Running) -> None:
     stats = accepted(await http.get(f"{orders.path}/stats?by=tenant"))
     assert (stats["total"]["dead"], stats["total"]["dead_exact"]) == (6, True)
@@ -79,32 +72,25 @@ async def test_it_is_the_same_wherever_it_is_shown(orders: Topic, http: httpx.As
     metrics = (await http.get("/metrics")).text
     assert 'holdfast_topic_dead{topic="orders"} 6' in metrics
     assert 'holdfast_topic_dead{topic="mail"} 2' in metrics
-    listed = await http.get("/admin/topics")
-    row = listed.text.partition('href="/admin/topics/orders"')[2].partition("</tr>")[0]
-    assert re.search('data-label="Failed">' + r"\s*" + COUNT, row)[1] == "6"  # type: ignore[index]
+    pages = Operator(http)
+    (listed,) = [row for row in (await pages.open("topics")).table if row[0] == "orders"]
+    assert listed[6] == "6"
     for path in ("", "/dead", "/jobs"):
-        assert counted(await http.get(f"/admin/topics/orders{path}"), ">Failed ") == "6"
-    assert counted(await http.get("/admin/topics/orders"), ">Failed</dt>") == "6"
+        assert "Failed 6" in (await pages.open(f"topics/orders{path}")).all(".//nav")[0]
+    assert "Failed 6" in (await pages.open("topics/orders")).all(".//dl/div")
     said = (await Cli(alone.url)("stats", "orders", "--json")).object
     assert (said["dead"], said["dead_exact"]) == (6, True)
     async with AsyncClient(alone.url) as client:
         assert (await client.topic("orders").totals()).dead == 6
 
 
-async def test_a_page_says_whose_dead_letters_it_lists(orders: Topic, http: httpx.AsyncClient) -> None:
-    sentence = "Dead letters of other topics are listed here too."
-    await http.get("/v0/overview")  # which topics take dead letters was looked at
-    for path in ("", "/dead"):
-        assert sentence in (await http.get(f"/admin/topics/dead{path}")).text
-        assert sentence not in (await http.get(f"/admin/topics/orders{path}")).text
-
-
-async def test_the_pages_of_a_dead_letter_topic_have_no_count_beside_a_list_of_others_letters(
+async def test_a_dead_letter_topic_says_whose_its_letters_are_and_counts_none_as_its_own(
     orders: Topic, http: httpx.AsyncClient
 ) -> None:
     await http.get("/v0/overview")  # which topics take dead letters was looked at
     for path in ("", "/dead"):
-        page = (await http.get(f"/admin/topics/dead{path}")).text
-        tabs = page.partition('aria-label="Pages of the topic"')[2].partition("</nav>")[0]
-        assert re.search(r">Failed\s*</a>", tabs), tabs
-        assert ">Failed</dt>" not in page
+        page = await Operator(http).open(f"topics/dead{path}")
+        assert SENTENCE in page.text
+        assert "FailedConfig" in page.all(".//nav")[0], "the tab has no count"
+        assert not [one for one in page.all(".//dl/div") if one.startswith("Failed")]
+        assert SENTENCE not in (await Operator(http).open(f"topics/orders{path}")).text

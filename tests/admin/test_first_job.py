@@ -1,83 +1,131 @@
-"""The command of the pages of a service that holds nothing: it makes a queue there, with and without sign-in."""
+"""The commands that pages show are run as they stand, whichever scheme and key the service wants."""
 
 from __future__ import annotations
 
 import asyncio
-import html
+import json
 import os
-import re
+import subprocess
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
+import httpx
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from app.features.jobs import job_parts
+from app.kernel import jobs as shown
+from app.kernel.jobs import JobPlace
+from app.kernel.model import Seq
+from tests.admin.operator import Operator, Page
 from tests.api.conftest import Serve
-from tests.api.dialect import accepted
+from tests.api.dialect import Body, Topic, accepted
 from tests.api.keyring import Services, client
 from tests.conftest import Running
 
-COMMAND = re.compile(r'<pre id="command"[^>]*>(.*?)</pre>', re.DOTALL)
+HOSTILE = "'; touch hacked; echo '\"$(touch hacked)`touch hacked`!!\\ \n\t\r\x1b[2J\u202e\u00a0é"
+RECORDS: list[Body] = [
+    {"data": {"say": HOSTILE, "n": 12345678901234567890123}, "tag": HOSTILE.replace("\n", ""), "priority": 7},
+    {"data": [1, "a"], "meta": {"trace": "x'y", "n": 1}, "tenant": "o'brien", "group": "g\ttab", "max_deliveries": 3},
+    {"data": HOSTILE, "content_type": "text/plain"},
+    {"data": {"$base64": "AP8nIg=="}, "content_type": "image/png"},
+    {"data": {"$base64": "eyIkYmFzZTY0IjoiQVA4PSJ9"}, "content_type": "application/json"},  # JSON that looks like bytes
+]
 
 
-@pytest.mark.parametrize("path", ["/admin/", "/admin/topics"])
-@pytest.mark.parametrize("key", ["", "root"])
-async def test_it_makes_a_queue_with_a_job(
-    serve: Serve, new_database: Callable[[], Awaitable[str]], path: str, key: str
+def command_on(page: Page) -> str:
+    (found,) = page.main.findall(".//pre[@id='command']")
+    return "".join(found.itertext())
+
+
+async def run(command: str, folder: Path) -> bytes:
+    ran = await asyncio.create_subprocess_exec(
+        "bash",
+        "-c",
+        command,
+        cwd=folder,
+        env={**os.environ, "HOLDFAST_API_KEY": "root"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    said, _ = await ran.communicate()
+    assert list(folder.iterdir()) == []
+    return said
+
+
+async def test_the_first_command_makes_a_queue_with_a_job_and_takes_a_key_where_one_is_wanted(
+    serve: Serve, new_database: Callable[[], Awaitable[str]], tmp_path: Path
 ) -> None:
-    service = await (await Services.make(serve, new_database)).start(api_keys=key)
-    async with client(service, key) as http:
-        found = COMMAND.search((await http.get(path)).text)
-        assert found is not None
-        environment = {**os.environ, "HOLDFAST_API_KEY": key} if key else os.environ
-        ran = await asyncio.create_subprocess_exec(
-            "bash",
-            "-c",
-            html.unescape(found[1]),
-            env=environment,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        said, _ = await ran.communicate()
-        assert b'"created":true' in said
+    service = await (await Services.make(serve, new_database)).start(api_keys="root")
+    async with client(service, "root") as http:
+        commands = {command_on(await Operator(http).open(path)) for path in ("", "topics")}
+        assert len(commands) == 1
+        assert b'"created":true' in await run(commands.pop(), tmp_path)
         made = accepted(await http.get("/v0/topics/orders"))
     assert (made["type"], made["count"]) == ("queue", 1)
     config = made["config"]
-    assert (config["max_deliveries"], config["dead_letter"], config["backoff"]["kind"]) == (
-        20,
-        "orders.dlq",
-        "exponential",
-    )
+    chosen = (config["max_deliveries"], config["dead_letter"], config["backoff"]["kind"])
+    assert chosen == (20, "orders.dlq", "exponential")
 
 
-@pytest.mark.parametrize(
-    ("proxies", "told", "scheme"),
-    [
-        ("127.0.0.1", "https", "https"),
-        ("127.0.0.0/8, 10.0.0.1", "HTTPS", "https"),
-        ("127.0.0.1", "http", "http"),
-        ("127.0.0.1", "javascript", "http"),
-        ("10.0.0.1", "https", "http"),
-        ("", "https", "http"),
-    ],
-)
-async def test_a_trusted_proxy_says_whether_there_is_tls(
-    serve: Serve, new_database: Callable[[], Awaitable[str]], proxies: str, told: str, scheme: str
+async def test_a_trusted_proxy_or_the_page_before_says_whether_there_is_tls(
+    service: Running, empty: Running, http: httpx.AsyncClient, queue: Topic
 ) -> None:
-    service = await (await Services.make(serve, new_database)).start(trusted_proxies=proxies)
-    async with client(service) as http:
-        found = COMMAND.search((await http.get("/admin/", headers={"x-forwarded-proto": told})).text)
-    assert found is not None
-    host = service.url.removeprefix("http://")
-    assert f"curl {scheme}://{host}/v0/topics/orders" in html.unescape(found[1])
-
-
-async def test_behind_tls_the_command_is_for_tls(empty: Running) -> None:
+    await queue.add(1)
+    for told, scheme in (("https", "https"), ("HTTPS", "https"), ("http", "http"), ("javascript", "http")):
+        answer = await http.get(f"/admin/topics/{queue.name}/jobs/1", headers={"x-forwarded-proto": told})
+        assert f"curl {service.url.replace('http', scheme)}/v0/topics" in command_on(Page(answer)), told
     host = empty.url.removeprefix("http://")
-    async with client(empty) as http:
-        for referer, scheme in (
-            (f"https://{host}/admin/sign-in", "https"),
-            (f"http://{host}/admin/sign-in", "http"),
-            (f"https://{host}.elsewhere.example/", "http"),
-        ):
-            found = COMMAND.search((await http.get("/admin/topics", headers={"referer": referer})).text)
-            assert found is not None
-            assert f"curl {scheme}://{host}/v0/topics/orders" in html.unescape(found[1])
+    for headers, scheme in (
+        ({"x-forwarded-proto": "https"}, "http"),  # of nobody whom it trusts
+        ({"referer": f"https://{host}/admin/sign-in"}, "https"),
+        ({"referer": f"http://{host}/admin/sign-in"}, "http"),
+        ({"referer": f"https://{host}.elsewhere.example/"}, "http"),
+    ):
+        async with client(empty) as nobody:
+            answer = await nobody.get("/admin/topics", headers=headers)
+        assert f"curl {scheme}://{host}/v0/topics/orders" in command_on(Page(answer)), headers
+
+
+@pytest.mark.parametrize("place", range(len(RECORDS)))
+async def test_a_jobs_command_makes_its_twin(
+    boss: Operator, queue: Topic, service: Running, tmp_path: Path, place: int
+) -> None:
+    (seq,) = (await queue.append(RECORDS[place]))["seqs"]
+    command = command_on(await boss.open(f"topics/{queue.name}/jobs/{seq}"))
+    (twin,) = json.loads(await run(command, tmp_path))["seqs"]
+    first, second = [accepted(await queue.http.get(f"{queue.path}/jobs/{one}")) for one in (seq, twin)]
+    assert twin != seq
+    for field in ("seq", "state", "created_at", "updated_at", "performance"):
+        first.pop(field)
+        second.pop(field)
+    assert second == first
+    policy = await service.context.policies.queue(queue.name)
+    places = [JobPlace(queue.name, policy.topic.id, Seq(one)) for one in (seq, twin)]
+    job, copy = [(await shown.show(service.context.pools.rest, [one]))[0] for one in places]
+    assert (copy.payload, copy.content_type, copy.metadata) == (job.payload, job.content_type, job.metadata)
+
+
+async def test_what_can_be_no_command_is_none(boss: Operator, queue: Topic, service: Running) -> None:
+    await queue.append({"data": "x" * 100_000})
+    page = await boss.open(f"topics/{queue.name}/jobs/1")
+    assert "It is too large for a command, or its payload is not what its type says." in page.text
+    policy = await service.context.policies.queue(queue.name)
+    (job,) = await shown.show(service.context.pools.rest, [JobPlace(queue.name, policy.topic.id, Seq(1))])
+    not_text = replace(job, payload=b'"\xff"')
+    assert job_parts.clone_command(service.url, queue.name, not_text, guarded=False) is None
+
+
+@given(st.text(max_size=60).filter(lambda text: "\0" not in text))
+@example(HOSTILE)
+@settings(max_examples=15)
+def test_a_word_for_bash_is_what_it_says(text: str) -> None:
+    command = ["bash", "-c", f"printf %s {job_parts.quote(text)}"]
+    assert subprocess.run(command, capture_output=True, check=True, timeout=60).stdout == text.encode()
+
+
+def test_plain_words_stay_plain() -> None:
+    assert job_parts.quote("a b") == "'a b'"
+    assert job_parts.quote("a\nb'") == "$'a\\x0ab\\''"

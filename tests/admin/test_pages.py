@@ -13,7 +13,10 @@ from app.features.explain.reasons import Reason, ReasonCode
 from app.features.stats.rows import DepthStep, Durations, StatsStep
 from app.features.topics.page import curves, depth
 from app.pages import render
+from tests.admin.operator import Operator
+from tests.api.dialect import Topic, eventually
 from tests.api.test_health import Link
+from tests.conftest import Running
 
 if TYPE_CHECKING:
     from tests.api.conftest import Serve
@@ -34,8 +37,10 @@ def is_page(answer: httpx.Response, status: int) -> None:
     assert re.search(r"<script(?! src=)|<style|\sstyle=|\son\w+=|javascript:", answer.text) is None
 
 
-async def test_the_horizon_shows_who_holds_it_and_escapes_names(http: httpx.AsyncClient, database_url: str) -> None:
-    visitor = await asyncpg.connect(database_url, server_settings={"application_name": HOSTILE})
+async def test_the_horizon_shows_who_holds_it_and_escapes_names(http: httpx.AsyncClient, service: Running) -> None:
+    url = service.context.settings.database_url
+    assert url is not None
+    visitor = await asyncpg.connect(url.get_secret_value(), server_settings={"application_name": HOSTILE})
     try:
         await visitor.execute(f"BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT '{HOSTILE}<i>\"&'")
         answer = await http.get("/admin/horizon")
@@ -81,6 +86,23 @@ async def test_assets_are_small_and_kept(http: httpx.AsyncClient) -> None:
     assert (before.status_code, before.headers["cache-control"]) == (200, "no-store")
     for path in ("admin.py", "../pages.py", "%2e%2e/pages.py", "vendor"):
         assert (await http.get(f"/admin/static/{render.ASSETS_VERSION}/{path}")).status_code == 404
+
+
+async def test_the_list_of_topics_has_pages_and_orders_by_its_address(boss: Operator, queue: Topic) -> None:
+    page = await boss.open("topics?q=many")
+    assert len(page.rows) == 50
+    page = await boss.follow(page, "Next")
+    assert page.path.startswith("/admin/topics?q=many&")
+    assert page.rows[0] == "many.50"
+    worse = Topic(queue.http, f"{queue.name}.worse")
+    await worse.put(max_deliveries=1, on_exhausted="fail")
+    await worse.add(1)
+    await worse.fail("n", [(await worse.take())["$seq"]])
+
+    async def worst_first() -> bool:
+        return (await boss.open(f"topics?q={queue.name}&sort=dead")).rows == [worse.name, queue.name]
+
+    await eventually(worst_first, 30)
 
 
 async def test_errors_are_pages(http: httpx.AsyncClient, caplog: pytest.LogCaptureFixture) -> None:

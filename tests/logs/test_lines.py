@@ -114,24 +114,17 @@ def test_what_asyncio_says_is_told_without_arguments_and_results() -> None:
     assert as_json(record(message, name="asyncio"))["message"] == "Exception in callback settle"
 
 
-@pytest.mark.parametrize("given", [b"a", b"x" * 128, b"0f-B_9.z", TRACE.encode()])
-def test_a_callers_id_is_taken(given: bytes) -> None:
-    assert log.request_id([(b"accept", b"*/*"), (b"x-request-id", given)]) == given
+def test_a_callers_id_is_taken_and_another_one_made_where_it_is_none() -> None:
+    for given in (b"a", b"x" * 128, b"0f-B_9.z", TRACE.encode()):
+        assert log.request_id([(b"accept", b"*/*"), (b"x-request-id", given)]) == given
+    for given in (b"", b"x" * 129, b"a b", b"a\nb", b"a\n", b'"', b"\xc3\xa4", b"a,b"):
+        made = log.request_id([(b"x-request-id", given)])
+        assert re.fullmatch(rb"[0-9a-f]{32}", made)
+        assert made != log.request_id([])
 
 
-@pytest.mark.parametrize("given", [b"", b"x" * 129, b"a b", b"a\nb", b"a\n", b'"', b"\xc3\xa4", b"a,b", None])
-def test_another_id_is_made(given: bytes | None) -> None:
-    headers = [] if given is None else [(b"x-request-id", given)]
-    first, second = log.request_id(headers), log.request_id(headers)
-    assert first != second
-    assert re.fullmatch(rb"[0-9a-f]{32}", first)
-
-
-def test_what_a_topic_is_called_here_is_what_it_is_called_elsewhere() -> None:
+def test_topics_and_keys_are_called_as_they_are_elsewhere() -> None:
     assert f"^{log.TOPIC_PATTERN}$" == PATTERN
-
-
-def test_the_page_has_the_keys_of_a_line() -> None:
     assert tuple(re.findall(r"^\| `([a-z_]+)` \|", PAGE.read_text(), re.M)) == log.FIELDS
 
 

@@ -44,7 +44,7 @@ class Prometheus:
         async def found() -> bool:
             return bool(await self.ask(query))
 
-        await eventually(found, 30)
+        await eventually(found, 120)
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ from typing import Any, Final
 from ruamel.yaml import YAML
 
 from app.base.metrics.catalogue import FAMILIES, MetricType
+from tests.programs import program
 
 ROOT: Final = Path(__file__).parents[2]
 PROMETHEUS: Final = ROOT / "deploy/prometheus"
@@ -75,6 +76,12 @@ def unknown(query: str) -> list[str]:
         wrong += [f"{name}: {label}" for label in _LABEL.findall(selectors) if label not in own | _OF_SCRAPES]
     grouped = {label.strip() for group in _GROUPED.findall(query) for label in group.split(",")} - {""}
     return wrong + sorted(grouped - labels)
+
+
+def promtool(*words: str | Path) -> None:
+    """It must take what it is given."""
+    ran = subprocess.run([program("promtool"), *map(str, words)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 def metrics(query: str) -> set[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from tests.monitoring.sources import GRAFANA, ROOT, Parsed
 ALERTS = sources.alerts()
 BOARDS = sources.boards()
 CORE = {"row", "stat", "timeseries", "table"}
+VARIABLES = {"$__rate_interval": "30s"}
 BUILT_IN = {"__rate_interval", "__url_time_range", "__value.text", "datasource"}
 
 
@@ -49,9 +52,13 @@ def test_a_panel_says_what_it_shows(board: Parsed) -> None:
 
 
 @pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
-def test_what_queries_name_there_is(board: Parsed) -> None:
+def test_prometheus_understands_the_queries_and_has_what_they_name(board: Parsed, tmp_path: Path) -> None:
     queries = [target["expr"] for panel in sources.panels(board) for target in panel["targets"]]
     assert len(queries) > 20
+    filled = [re.sub(r"\$\w+", lambda name: VARIABLES.get(name[0], "x"), query) for query in queries]
+    rules = [{"record": f"panel:{n}", "expr": query} for n, query in enumerate(filled)]
+    (tmp_path / "panels.yml").write_text(json.dumps({"groups": [{"name": "panels", "rules": rules}]}))
+    sources.promtool("check", "rules", "--lint=none", tmp_path / "panels.yml")
     assert {query: wrong for query in queries if (wrong := sources.unknown(query))} == {}
     mine = [query for query in queries if sources.metrics(query)]
     assert [query for query in mine if query.count('job="$job"') < len(sources.metrics(query))] == []

@@ -19,6 +19,8 @@ from tests.conftest import Running
 from tests.monitoring import sources
 from tests.monitoring.prometheus import Prometheus, prometheus
 
+pytestmark = pytest.mark.slow
+
 # What has no sample here, by a part of the query, and why.
 EMPTY = {
     "holdfast_redis_": "no Redis is set",

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.monitoring import sources
-from tests.monitoring.sources import PROMETHEUS, ROOT, RULES, UNIT_TESTS
-from tests.programs import program
+from tests.monitoring.sources import PROMETHEUS, ROOT, RULES, UNIT_TESTS, promtool
 
 ALERTS = sources.alerts()
-
-
-def promtool(*words: str | Path) -> None:
-    ran = subprocess.run([program("promtool"), *map(str, words)], capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 def test_promtool_takes_the_rules() -> None:

@@ -105,12 +105,9 @@ def test_a_whole_name_grants_no_start_of_names() -> None:
     assert not key.may_grant(R, ["mail."])
 
 
-@pytest.mark.parametrize("pattern", ["*", "a", "a.*", "mail.in.*", "a" * 255, f"{'a' * 253}.*"])
-def test_a_pattern_is_everything_a_start_or_a_name(pattern: str) -> None:
-    assert check_pattern(pattern) == pattern
-
-
-@pytest.mark.parametrize("pattern", ["", "**", ".*", "a*", "*.a", "a.*.b", "a b", "a\n", "a$", "a" * 256])
-def test_nothing_else_is_one(pattern: str) -> None:
-    with pytest.raises(InvalidRequest):
-        check_pattern(pattern)
+def test_a_pattern_is_everything_a_start_or_a_name() -> None:
+    for pattern in ("*", "a", "a.*", "mail.in.*", "a" * 255, f"{'a' * 253}.*"):
+        assert check_pattern(pattern) == pattern
+    for pattern in ("", "**", ".*", "a*", "*.a", "a.*.b", "a b", "a\n", "a$", "a" * 256):
+        with pytest.raises(InvalidRequest):
+            check_pattern(pattern)

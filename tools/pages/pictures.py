@@ -12,7 +12,7 @@ import httpx
 from playwright.async_api import async_playwright
 
 from app.base.db.pool import Pools
-from tests.admin.browser import ROOT, Hand, Tab, chromium, visitor
+from tests.admin.browser import ROOT, Tab, chromium, visitor
 from tests.api import minutes
 from tests.api.dialect import Topic
 from tools.pages.depth import service_of_its_own
@@ -118,7 +118,7 @@ async def main() -> int:
                     one = Tab(page, service.url)
                     await one.open(path)
                     if link:
-                        await Hand(one).goes(page.get_by_role("link", name=link).first)
+                        await one.go(page.get_by_role("link", name=link).first)
                     await page.screenshot(path=FOLDER / f"admin-{name}.png")
             await browser.close()
     return 0
