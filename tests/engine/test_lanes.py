@@ -9,7 +9,7 @@ import pytest
 from app.kernel.model import Batch
 from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine, Make, Start, parked
-from tests.engine.test_fairness import until_claimed
+from tests.engine.test_fairness import FOUND, until_claimed
 
 LANES = [{"priorities": [9]}, {"priorities": [-3]}, {"tenants": ["another"]}]
 
@@ -20,9 +20,10 @@ async def busy(machine: Machine, queue: Policy) -> None:
     assert len(await machine.claim(queue)) == 1
 
 
+@FOUND
 @pytest.mark.parametrize("lane", LANES, ids=["high", "low", "tenant"])
 async def test_a_new_lane_is_found(
-    lane: dict[str, list[object]], start: Start, machine: Machine, queue: Policy
+    lane: dict[str, list[object]], seconds: float, start: Start, machine: Machine, queue: Policy
 ) -> None:
     """One's own at once, and another process's by who asks again and again and by who waits."""
     job = Batch(payloads=[b"1"], **lane)  # type: ignore[arg-type]
@@ -34,9 +35,9 @@ async def test_a_new_lane_is_found(
     waiting = asyncio.create_task(waits.claim(queue, wait=30))
     await parked(waits, queue, 1)
     await there.enqueue(queue, job)
-    assert len(await waiting) == 1
+    assert len(await asyncio.wait_for(waiting, seconds)) == 1
     await there.enqueue(queue, job)
-    assert len(await until_claimed(asks, queue)) == 1
+    assert len(await until_claimed(asks, queue, seconds=seconds)) == 1
 
 
 async def test_a_lane_that_appears_while_lanes_are_read_is_known_at_once(machine: Machine, queue: Policy) -> None:

@@ -14,6 +14,7 @@ from app.kernel.claim.marks import IDLE_SECONDS, TICK_SECONDS
 from app.kernel.model import Job
 from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine, Make, Start, parked
+from tests.engine.test_fairness import FOUND
 from tests.queue.calls import PATIENCE, batch, until
 
 Park = Callable[..., Awaitable[list[asyncio.Task[list[Job]]]]]
@@ -135,20 +136,21 @@ async def test_a_job_that_comes_between_the_claim_and_the_sleep_is_found(
     assert machine.log.count("probe") == probes, "it was found by a look, not by the hint"
 
 
+@FOUND
 async def test_what_another_process_makes_or_returns_is_found(
-    start: Start, machine: Machine, queue: Policy, park: Park
+    seconds: float, start: Start, machine: Machine, queue: Policy, park: Park
 ) -> None:
     """A look wakes one, and who got something wakes the next."""
     there = start()
     tasks = await park(20)
     looks = machine.log.count("probe")
     await there.enqueue(queue, 20)
-    jobs = await asyncio.gather(*tasks)
+    jobs = await asyncio.wait_for(asyncio.gather(*tasks), seconds)
     assert sorted(job.seq for (job,) in jobs) == list(range(1, 21))
     assert machine.log.count("probe") - looks <= 3, "one look was enough, and one may have been under way"
     (waiting,) = await park(1)
     await there.nack(queue, jobs[0])
-    assert [again.deliveries for again in await waiting] == [2]
+    assert [again.deliveries for again in await asyncio.wait_for(waiting, seconds)] == [2]
 
 
 @pytest.mark.usefixtures("no_poll")

@@ -10,43 +10,33 @@ from typing import Any
 import pytest
 
 from app.errors import InvalidSchema
-from app.kernel.schemas import schemas
+from app.kernel.schemas import avro, schemas
 from app.kernel.schemas.schemas import Format, Schema, compile_schema, text_of
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
-ORDER = {
-    "type": "record",
-    "name": "Order",
-    "namespace": "shop",
-    "fields": [
-        {"name": "id", "type": "long"},
-        {"name": "size", "type": "int"},
-        {"name": "price", "type": "double"},
-        {"name": "paid", "type": "boolean"},
-        {"name": "note", "type": ["null", "string"], "default": None},
-        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["NEW", "OLD"]}},
-        {"name": "mark", "type": {"type": "fixed", "name": "Mark", "size": 2}},
-        {"name": "raw", "type": "bytes"},
-        {"name": "items", "type": {"type": "array", "items": {"type": "record", "name": "Item", "fields": [
-            {"name": "sku", "type": "string"},
-        ]}}},
-        {"name": "tags", "type": {"type": "map", "values": "int"}},
-        {"name": "next", "type": ["null", "Order", {"type": "array", "items": "Kind"}], "default": None},
-    ],
-}  # fmt: skip
-FITS: dict[str, Any] = {
-    "id": 2**62,
-    "size": -(2**31),
-    "price": 1,
-    "paid": True,
-    "note": {"string": "n"},
-    "kind": "OLD",
-    "mark": "\u00ffa",
-    "raw": "\u0000\u00ff",
-    "items": [{"sku": "s"}, {"sku": ""}],
-    "tags": {"a/b": 1},
-    "next": None,
+ITEM = {"type": "record", "name": "Item", "fields": [{"name": "sku", "type": "string"}]}
+KIND = {"type": "enum", "name": "Kind", "symbols": ["NEW", "OLD"]}
+OPTIONAL = {
+    "note": ["null", "string"],
+    "next": ["null", "Order", {"type": "array", "items": "Kind"}],
 }
+TYPES = {
+    "id": "long",
+    "size": "int",
+    "price": "double",
+    "paid": "boolean",
+    "kind": KIND,
+    "mark": {"type": "fixed", "name": "Mark", "size": 2},
+    "raw": "bytes",
+    "items": {"type": "array", "items": ITEM},
+    "tags": {"type": "map", "values": "int"},
+}
+FIELDS: list[dict[str, Any]] = [{"name": name, "type": type_} for name, type_ in TYPES.items()]
+FIELDS += [{"name": name, "type": type_, "default": None} for name, type_ in OPTIONAL.items()]
+ORDER = {"type": "record", "name": "Order", "namespace": "shop", "fields": FIELDS}
+FITS: dict[str, Any] = {"id": 2**62, "size": -(2**31), "price": 1, "paid": True, "note": {"string": "n"}}
+FITS |= {"kind": "OLD", "mark": "\u00ffa", "raw": "\u0000\u00ff", "items": [{"sku": "s"}, {"sku": ""}]}
+FITS |= {"tags": {"a/b": 1}, "next": None}
 JSON_ORDER = {
     "type": "object",
     "properties": {
@@ -183,44 +173,37 @@ def test_binary_that_does_not_fit_is_told_where(schema: Any, payload: bytes, pat
     assert fault.path == path
 
 
-def test_binary_that_says_it_goes_on_for_ever_ends() -> None:
-    began = time.monotonic()
+def test_binary_that_says_it_goes_on_for_ever_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(avro, "MOST_VALUES", 50_000)
     for items in ("null", {"type": "record", "name": "R", "fields": []}):
         many = schema_of({"type": "array", "items": items})
         fault = many.fault(b"\x80\x80\x80\x80\x80\x40\x00", "avro/binary")
         assert fault is not None
-        assert "more than 1100000 values" in fault.text
+        assert "more than 50000 values" in fault.text
     chain = {"type": "record", "name": "R", "fields": [{"name": "next", "type": ["null", "R"]}]}
-    fault = schema_of(chain).fault(b"\x02" * 1_000_000 + b"\0", "avro/binary")
+    fault = schema_of(chain).fault(b"\x02" * 100_000 + b"\0", "avro/binary")
     assert fault is not None
     assert "128 levels" in fault.text
     endless = {"type": "record", "name": "R", "fields": [{"name": "next", "type": "R"}]}
-    fault = schema_of(endless).fault(b"", "avro/binary")
-    assert fault is not None
-    assert time.monotonic() - began < 30
+    assert schema_of(endless).fault(b"", "avro/binary") is not None
 
 
-@pytest.mark.parametrize(
-    ("schema", "form"),
-    [
-        (True, "json_schema"),
-        ({}, "json_schema"),
-        ({"type": "object"}, "json_schema"),
-        ({"type": ["string", "null"]}, "json_schema"),
-        ({"type": "array", "items": {"type": "string"}}, "json_schema"),
-        ("string", "avro"),
-        (["null", "string"], "avro"),
-        ({"$schema": DRAFT_7, "type": "array", "items": [{"type": "string"}]}, "json_schema"),
-        ({"type": "array", "items": "string"}, "avro"),
-        ({"type": "array", "items": ["null", {"type": "string"}]}, "avro"),
-        ({"type": "array", "items": {"type": "map", "values": "string"}}, "avro"),
-        ({"type": "map", "values": "string"}, "avro"),
-        ({"type": "long"}, "avro"),
-        (ORDER, "avro"),
-    ],
-)
-def test_the_shape_says_what_a_schema_is(schema: Any, form: str) -> None:
-    assert text_of(json.dumps(schema)).format is Format(form)
+OF_JSON: list[Any] = [
+    *(True, {}, {"type": "object"}, {"type": ["string", "null"]}),
+    {"type": "array", "items": {"type": "string"}},
+    {"$schema": DRAFT_7, "type": "array", "items": [{"type": "string"}]},
+]
+OF_AVRO: list[Any] = [
+    *("string", ["null", "string"], {"type": "long"}, {"type": "map", "values": "string"}, ORDER),
+    {"type": "array", "items": "string"},
+    {"type": "array", "items": ["null", {"type": "string"}]},
+    {"type": "array", "items": {"type": "map", "values": "string"}},
+]
+
+
+def test_the_shape_says_what_a_schema_is() -> None:
+    assert [text_of(json.dumps(one)).format for one in OF_JSON] == [Format.JSON_SCHEMA] * len(OF_JSON)
+    assert [text_of(json.dumps(one)).format for one in OF_AVRO] == [Format.AVRO] * len(OF_AVRO)
 
 
 def test_what_it_is_can_be_said() -> None:
@@ -310,9 +293,7 @@ def test_nothing_is_fetched(keyword: str, tmp_path: Any) -> None:
 def test_a_reference_inside_is_followed() -> None:
     tree = schema_of({"$id": "https://a.example/t", "properties": {"n": {"$ref": "#"}, "v": {"type": "integer"}}})
     assert fault_of(tree, {"n": {"n": {"v": 1}}}) is None
-    fault = fault_of(tree, {"n": {"n": {"v": "x"}}})
-    assert fault is not None
-    assert fault[0] == "/n/n/v"
+    assert str((fault_of(tree, {"n": {"n": {"v": "x"}}}) or ("",))[0]) == "/n/n/v"
 
 
 def test_a_pattern_takes_time_in_proportion() -> None:
