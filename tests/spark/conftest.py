@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -14,9 +15,11 @@ import pytest
 from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
+from app.kernel.topics.policy import Policy
 from app.settings import Settings
 from spark.session import driver_jar, session
 from tests.conftest import Running
+from tests.queue.calls import Session
 from tests.spark.past import World
 from tools.bench.mixed_load import MixedLoad
 
@@ -48,35 +51,54 @@ class Lived:
 
     dsn: str
     events: int  # rows of holdfast.lease_events
+    kinds: set[str]  # of them
     began: datetime
     ended: datetime
 
 
 @pytest.fixture(scope="session")
 async def lived(new_database: Callable[[], Awaitable[str]]) -> Lived:
-    """Some thousand events of a mixed load (mixed_load.py), in a database of their own. For reading only."""
+    """Some thousand events of a mixed load, in a database of their own. For reading only."""
     dsn = await new_database()
     database = await asyncpg.connect(dsn)
     began = await database.fetchval("SELECT clock_timestamp()")
+    async with serving(dsn) as world:
+        await MixedLoad(str(world.http.base_url), batch=12).run(LIVED_EVENTS)
+    [found] = await database.fetch(
+        "SELECT count(*) AS events, array_agg(DISTINCT event::text) AS kinds, clock_timestamp() AS ended"
+        " FROM holdfast.lease_events"
+    )
+    await database.close()
+    return Lived(dsn, found["events"], set(found["kinds"]), began, found["ended"])
+
+
+@pytest.fixture
+async def db(connect: Callable[[], Awaitable[Session]]) -> Session:
+    return await connect()
+
+
+@pytest.fixture
+async def queue(topic: str, make_queue: Callable[..., Awaitable[Policy]]) -> Policy:
+    return await make_queue(topic)
+
+
+@contextlib.asynccontextmanager
+async def serving(dsn: str) -> AsyncIterator[World]:
+    """A service on a database."""
     service = Running(Settings.model_validate({"database_url": SecretStr(dsn)}))
     await service.start()
-    await MixedLoad(service.url, batch=12).run(LIVED_EVENTS)
-    await service.stop()
-    row = await database.fetchrow("SELECT count(*) AS events, clock_timestamp() AS ended FROM holdfast.lease_events")
-    await database.close()
-    assert row is not None
-    return Lived(dsn, row["events"], began, row["ended"])
+    try:
+        async with httpx.AsyncClient(base_url=service.url, timeout=35) as http:
+            yield World(dsn, service.context.pools, http)
+    finally:
+        await service.stop()
 
 
 @pytest.fixture(scope="module")
 async def world(new_database: Callable[[], Awaitable[str]]) -> AsyncIterator[World]:
     """A service on a database that no other module's tests look at."""
-    dsn = await new_database()
-    service = Running(Settings.model_validate({"database_url": SecretStr(dsn)}))
-    await service.start()
-    async with httpx.AsyncClient(base_url=service.url, timeout=35) as http:
-        yield World(dsn, service.context.pools, http)
-    await service.stop()
+    async with serving(await new_database()) as world:
+        yield world
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

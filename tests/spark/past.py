@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from argparse import ArgumentParser
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -13,7 +14,9 @@ import psycopg
 from pyspark.sql import SparkSession
 
 from app.base.db.pool import Pools
+from app.features.stats import sweeps as stats
 from tests.api.dialect import Body, Topic
+from tests.engine.machines import new_machine
 from tests.reapers.days import days_ago
 
 TIMES = {"lease_events": "at", "results": "completed_at", "archive": "finished_at"}
@@ -65,8 +68,25 @@ class World:
     async def rows(self, statement: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in await self.pools.rest.fetch(statement)]
 
+    async def payloads(self, topic: str) -> list[str]:
+        """Of a topic's jobs, in their order."""
+        jobs = f"SELECT convert_from(payload, 'UTF8') FROM holdfast.jobs WHERE topic = '{topic}' ORDER BY seq"
+        return [text for (text,) in await self.rows(jobs)]
+
     async def marks(self) -> list[tuple[Any, ...]]:
         return await self.rows("SELECT of_table, day, rows FROM holdfast.archived_days ORDER BY of_table, day")
+
+
+async def tell(pools: Pools, since: str = "5 min") -> None:
+    """The service's sweep has told of all minutes from so long ago up to now, as if two had gone by meanwhile."""
+    await pools.rest.execute(
+        "UPDATE holdfast.topic_stats_progress SET filled_to = date_trunc('minute', now()) - $1::text::interval, "
+        "guessed_to = '-infinity', marked_at = now() + interval '2 min', "
+        "mark = pg_snapshot_xmax(pg_current_snapshot())",
+        since,
+    )
+    machine = new_machine(pools)
+    await stats.fill_minutes(machine.pools, machine.engine)
 
 
 async def shift(database: asyncpg.Pool[asyncpg.Record] | asyncpg.Connection[asyncpg.Record]) -> date:
@@ -77,6 +97,14 @@ async def shift(database: asyncpg.Pool[asyncpg.Record] | asyncpg.Connection[asyn
         await database.execute(statement)
     first: date = await database.fetchval("SELECT min(at AT TIME ZONE 'UTC')::date FROM holdfast.lease_events")
     return first
+
+
+async def run(pipeline: Any, spark: SparkSession, dsn: str, *words: str) -> int:
+    """A pipeline by its words, as the command line takes them: its exit code."""
+    parser = ArgumentParser()
+    pipeline.arguments(parser)
+    code: int = await aside(pipeline.main, spark, dsn, parser.parse_args(words))
+    return code
 
 
 async def aside(call: Any, *args: Any, **named: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from argparse import ArgumentParser
@@ -121,6 +122,7 @@ async def test_a_closed_day_is_in_files_as_it_is_in_the_database(
     assert whole(folder) == before
 
 
+@pytest.mark.slow
 async def test_what_is_damaged_is_found_and_written_anew(
     spark: SparkSession, world: World, day: date, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -278,21 +280,21 @@ async def test_who_may_still_write_is_waited_for(world: World) -> None:
         assert day_partitions.settled(looks) == []
         with writes.transaction():
             writes.execute("INSERT INTO holdfast.inbox (topic, payload_text) VALUES ('letters', '1')")
-            [writer] = await aside(day_partitions.settled, looks, 0.1)
+            [writer] = await asyncio.to_thread(day_partitions.settled, looks, 0.1)
             now = datetime.now(UTC)
             assert writer.may_write_before(now + timedelta(seconds=1))
             assert not writer.may_write_before(now - timedelta(hours=1)), "it began later"
             assert f"pid {writes.info.backend_pid}" in writer.name
-        assert await aside(day_partitions.settled, looks) == []
+        assert await asyncio.to_thread(day_partitions.settled, looks) == []
 
 
 async def test_a_prepared_transaction_is_waited_for(world: World, day: date, left: None) -> None:
     with connected(world.dsn) as looks:
-        [writer] = await aside(day_partitions.settled, looks, 0.1)
+        [writer] = await asyncio.to_thread(day_partitions.settled, looks, 0.1)
         assert writer.name == "prepared transaction left"
         assert writer.may_write_before(datetime.now(UTC) - timedelta(days=9)), "nobody knows when it began"
         looks.execute("ROLLBACK PREPARED 'left'")
-        assert await aside(day_partitions.settled, looks) == []
+        assert await asyncio.to_thread(day_partitions.settled, looks) == []
 
 
 async def test_a_day_is_not_closed_while_somebody_may_write_into_it(

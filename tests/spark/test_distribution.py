@@ -101,6 +101,7 @@ async def world(lived: Lived, empty_database: Callable[..., Awaitable[str]]) -> 
     await service.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 60)
 async def test_every_pipeline_on_a_cluster(tmp_path: Path, world: World, lived: Lived) -> None:
     """Over a ledger that lacks one row: an ack's."""

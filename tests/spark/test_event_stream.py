@@ -8,13 +8,13 @@ import random
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-import asyncpg
 import pytest
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from spark.errors import Mistake
 from spark.source.event_stream import whole
 from tests.queue.calls import Session
+from tests.spark.past import connected
 from tests.spark.queries import Query
 from tests.spark.test_pages import everything, reader
 
@@ -34,55 +34,41 @@ async def seqs(connection: Session, topic: str) -> list[int]:
     return [row["seq"] for row in await connection.fetch(LEDGER, topic)]
 
 
-async def passed(db: Session) -> None:
-    """Until the horizon has passed all that is committed by now: others work on this server, too."""
-    last = await db.fetchval("SELECT pg_current_xact_id()::text::bigint")
-    xmin = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
-    async with asyncio.timeout(30):
-        while await db.fetchval(xmin) <= last:
-            await asyncio.sleep(0.01)
+async def drained(query: Query, after: Session | None = None) -> list[int]:
+    """Of which jobs the events are that were read: all that are committed by now, once the horizon has passed them,
+    if there is a session to ask; others work on this server, too."""
+    if after is not None:
+        last = await after.fetchval("SELECT pg_current_xact_id()::text::bigint")
+        xmin = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+        async with asyncio.timeout(30):
+            while await after.fetchval(xmin) <= last:
+                await asyncio.sleep(0.01)
+    await asyncio.to_thread(query.drain)
+    return query.seqs()
 
 
-async def test_a_transaction_that_commits_late_is_read_late_and_once(
-    database_url: str, connect: Connect, queue: str
-) -> None:
-    """M4: the later transaction commits first; the earlier one has the lower seq, the lower id and the lower time."""
-    early, late = await connect(), await connect()
+async def test_what_commits_late_is_read_late_and_once(database_url: str, connect: Connect, queue: str) -> None:
+    """M4: the later transaction commits first; the earlier one has the lower seq, the lower id and the lower time. And
+    one that began before it, which has drawn a seq, gets its id last."""
+    early, late, drawer = await connect(), await connect(), await connect()
     query = Query(database_url, topic=queue)
-    await asyncio.to_thread(query.drain)
-    slow = early.transaction()
+    await drained(query)
+    slow, slower = early.transaction(), drawer.transaction()
     await slow.start()
-    await early.execute(ENQUEUE, queue, 1)
-    await late.execute(ENQUEUE, queue, 1)
-    await asyncio.to_thread(query.drain)
-    assert query.seqs() == [], "what an older transaction may still precede is not read"
-    await slow.commit()
-    await passed(late)
-    await asyncio.to_thread(query.drain)
-    assert query.seqs() == [1, 2]
-    assert {row["topic"] for row in query.rows} == {queue}
-
-
-async def test_a_transaction_that_begins_first_and_gets_its_id_last(
-    database_url: str, connect: Connect, queue: str
-) -> None:
-    """Its seqs were drawn before those that are read meanwhile."""
-    early, late = await connect(), await connect()
-    query = Query(database_url, topic=queue)
-    await asyncio.to_thread(query.drain)
-    slow = early.transaction()
-    await slow.start()
-    drawn = await early.fetchval(
+    await slower.start()
+    drawn = await drawer.fetchval(
         "SELECT nextval(format('holdfast.seq_%s', id)::regclass) FROM holdfast.topics WHERE name = $1", queue
     )
-    await late.execute(ENQUEUE, queue, 3)
-    await asyncio.to_thread(query.drain)
-    await early.execute(ENQUEUE, queue, 2)
+    await early.execute(ENQUEUE, queue, 1)
+    await late.execute(ENQUEUE, queue, 1)
+    assert await drained(query) == [], "what an older transaction may still precede is not read"
     await slow.commit()
-    await passed(late)
-    await asyncio.to_thread(query.drain)
-    assert drawn not in query.seqs()
-    assert query.seqs() == await seqs(late, queue)
+    await drained(query)
+    await drawer.execute(ENQUEUE, queue, 2)
+    await slower.commit()
+    assert await drained(query, late) == await seqs(late, queue) == [2, 3, 4, 5]
+    assert drawn == 1
+    assert {row["topic"] for row in query.rows} == {queue}
 
 
 async def test_twelve_writers_rollbacks_and_restarts(
@@ -91,7 +77,7 @@ async def test_twelve_writers_rollbacks_and_restarts(
     """M3, M5: transactions of all lengths, some rolled back, savepoints too; restarts in a batch."""
     monkeypatch.setattr("spark.source.event_stream.SLACK", timedelta(0))  # what is for clocks must not hide a fault
     query = Query(database_url, topic=queue, rows_per_batch="1000")
-    await asyncio.to_thread(query.drain)
+    await drained(query)
     chance = random.Random(5)
     done = asyncio.Event()
 
@@ -117,25 +103,28 @@ async def test_twelve_writers_rollbacks_and_restarts(
     await asyncio.gather(*writers)
     query.restart()
     db = await connect()
-    await passed(db)
-    await asyncio.to_thread(query.drain)
     written = await seqs(db, queue)
-    assert query.seqs() == written
+    assert await drained(query, db) == written
     assert len(written) > 2000
     assert len([rows for rows in query.batches if rows]) > 10
     assert max(query.batches) <= 1000
 
 
-async def test_batches_are_cut_within_a_transaction(database_url: str, connect: Connect, queue: str) -> None:
+async def test_batches_are_cut_within_a_transaction_and_what_concerns_others_is_none(
+    database_url: str, connect: Connect, queue: str
+) -> None:
     db = await connect()
     query = Query(database_url, topic=queue, rows_per_batch="100", partitions="3", page="30")
-    await asyncio.to_thread(query.drain)
+    others = Query(database_url, topic="another")
+    await drained(query)
+    await drained(others)
+    before = others.checkpoint
     await db.execute(ENQUEUE, queue, 1000)
-    await passed(db)
+    await drained(others)
+    assert others.checkpoint == before, "no batch for each trigger"
     await asyncio.to_thread(query.batch)
     query.restart()
-    await asyncio.to_thread(query.drain)
-    assert query.seqs() == list(range(1, 1001))
+    assert await drained(query, db) == list(range(1, 1001))
     assert max(query.batches) <= 100
     assert len(query.batches) <= 25
 
@@ -145,18 +134,12 @@ async def test_it_starts_at_a_time_at_the_beginning_or_now(database_url: str, co
     await db.execute(ENQUEUE, queue, 1)
     between = await db.fetchval("SELECT clock_timestamp()")
     await db.execute(ENQUEUE, queue, 1)
-    queries = {
-        starting: Query(database_url, topic=queue, starting=starting)
-        for starting in ("earliest", between.isoformat(), "latest")
-    }
-    await passed(db)
-    for query in queries.values():
-        await asyncio.to_thread(query.drain)
+    starts = "earliest", between.isoformat(), "latest"
+    queries = [Query(database_url, topic=queue, starting=starting) for starting in starts]
+    for query in queries:
+        await drained(query, db)
     await db.execute(ENQUEUE, queue, 1)
-    await passed(db)
-    for query in queries.values():
-        await asyncio.to_thread(query.drain)
-    assert [query.seqs() for query in queries.values()] == [[1, 2, 3], [2, 3], [3]]
+    assert [await drained(query, db) for query in queries] == [[1, 2, 3], [2, 3], [3]]
 
 
 async def test_what_is_under_way_when_it_starts_is_before_it_and_not_in_part(
@@ -167,83 +150,54 @@ async def test_what_is_under_way_when_it_starts_is_before_it_and_not_in_part(
     await slow.start()
     await early.execute(ENQUEUE, queue, 2)
     query = Query(database_url, topic=queue)
-    await asyncio.to_thread(query.drain)
+    await drained(query)
     await early.execute(ENQUEUE, queue, 2)
     await late.execute(ENQUEUE, queue, 1)
     await slow.commit()
-    await passed(late)
     query.restart()
-    await asyncio.to_thread(query.drain)
-    assert query.seqs() == [5]
+    assert await drained(query, late) == [5]
 
 
 async def test_available_now_ends_although_more_comes(database_url: str, connect: Connect, queue: str) -> None:
     db = await connect()
     await db.execute(ENQUEUE, queue, 50)
-    await passed(db)
     query = Query(database_url, topic=queue, starting="earliest", rows_per_batch="20")
     assert isinstance(query.reader, SupportsTriggerAvailableNow)
-    query.reader.prepareForTriggerAvailableNow()
+    await asyncio.to_thread(query.reader.prepareForTriggerAvailableNow)
     await db.execute(ENQUEUE, queue, 50)
-    await asyncio.to_thread(query.drain)
-    assert query.seqs() == list(range(1, 51))
+    assert await drained(query, db) == list(range(1, 51))
 
 
-async def test_what_does_not_concern_it_costs_no_batch_for_each_trigger(
-    database_url: str, connect: Connect, queue: str
+async def test_another_database_or_an_earlier_state_is_an_error_and_not_silence(
+    database_url: str, new_database: Callable[[], Awaitable[str]], queue: str
 ) -> None:
-    db = await connect()
-    query = Query(database_url, topic="another")
-    await asyncio.to_thread(query.drain)
-    before = query.checkpoint
-    await db.execute(ENQUEUE, queue, 10)
-    await asyncio.to_thread(query.drain)
-    assert query.checkpoint == before
-
-
-async def test_another_database_is_an_error_and_not_silence(
-    database_url: str, new_database: Callable[[], Awaitable[str]], connect: Connect, queue: str
-) -> None:
-    """RELIABILITY F8c: ids of transactions begin anew; an old offset lies above all new rows."""
+    """RELIABILITY F8c: ids of transactions begin anew; an old offset lies above all new rows. And a copy of the volume
+    from before is of the same cluster and timeline, with fewer transactions."""
     query = Query(database_url, topic=queue)
-    await asyncio.to_thread(query.drain)
-    query.options["dsn"] = other = await new_database()
+    query.drain()
+    query.options["dsn"] = await new_database()
     query.restart()
     with pytest.raises(Mistake, match="checkpoint is of another database") as caught:
         query.batch()
     query.options["epoch"] = str(caught.value).rpartition("epoch=")[2].partition(",")[0]
     query.restart()
     query.batch()  # accepted by whom the error told
-    db = await asyncpg.connect(other)
-    await db.execute("SELECT pg_current_xact_id()")
-    await db.close()
-    assert query.checkpoint is not None
-
-
-async def test_a_database_that_was_set_back_is_an_error(database_url: str, queue: str) -> None:
-    """As a copy of its volume from before: of the same cluster and timeline, with fewer transactions."""
-    query = Query(database_url, topic=queue)
-    query.batch()
     assert query.checkpoint is not None
     for name in "tx", "xmin":
-        query.checkpoint[name] += 1_000_000
+        query.checkpoint[name] = query.checkpoint.get(name, 0) + 1_000_000
     with pytest.raises(Mistake, match="set back to an earlier state"):
         query.batch()
 
 
-async def test_what_retention_took_is_an_error_unless_it_may_lack(
-    new_database: Callable[[], Awaitable[str]],
-) -> None:
+async def test_what_retention_took_is_an_error_unless_it_may_lack(new_database: Callable[[], Awaitable[str]]) -> None:
     dsn = await new_database()
     query, careless = Query(dsn, starting="earliest"), Query(dsn, starting="earliest", lost="skip")
     query.batch(commits=False)
     careless.batch(commits=False)
-    db = await asyncpg.connect(dsn)
-    first = await db.fetchval(
-        "SELECT min(inhrelid::regclass::text) FROM pg_inherits WHERE inhparent = 'holdfast.lease_events'::regclass"
-    )
-    await db.execute(f"DROP TABLE {first}")
-    await db.close()
+    days = "SELECT min(inhrelid::regclass::text) FROM pg_inherits WHERE inhparent = 'holdfast.lease_events'::regclass"
+    with connected(dsn) as db:
+        [(first,)] = db.execute(days)
+        db.execute(f"DROP TABLE {first}")
     with pytest.raises(Mistake, match="dropped by retention before they were read"):
         query.batch()
     careless.batch()
@@ -254,12 +208,11 @@ async def test_a_ledger_of_another_cluster_is_read_as_a_frame_and_not_out_of_ord
 ) -> None:
     """As pg_dump restores it: with ids of transactions that are yet to come here."""
     dsn = await new_database()
-    db = await asyncpg.connect(dsn)
-    await db.execute(
-        "INSERT INTO holdfast.lease_events (tx, seq, topic_id, deliveries, event, topic)"
-        " SELECT '4000000000', n, 1, 0, 'enqueued', 'old' FROM generate_series(1, 3) n"
-    )
-    await db.close()
+    with connected(dsn) as db:
+        db.execute(
+            "INSERT INTO holdfast.lease_events (tx, seq, topic_id, deliveries, event, topic)"
+            " SELECT '4000000000', n, 1, 0, 'enqueued', 'old' FROM generate_series(1, 3) n"
+        )
     assert len(everything(reader(dsn, "lease_events"))) == 3
     with pytest.raises(Mistake, match="restored from another cluster"):
         Query(dsn, starting="earliest").batch()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import UTC, date, datetime, timedelta
 
-import asyncpg
 import pytest
 
 from spark.archive.kept_days import Kept, days_of, kept
 from spark.errors import Mistake
 from spark.windows import Window, midnight
+from tests.spark.past import connected
 
 DAYS = [date(2026, 1, day) for day in range(1, 7)]
 
@@ -39,14 +39,9 @@ async def test_what_the_database_has(new_database: Callable[[], Awaitable[str]])
     dsn = await new_database()
     today = datetime.now(UTC).date()
     there, gone = today + timedelta(days=1), today + timedelta(days=2)
-    database = await asyncpg.connect(dsn)
-    await database.execute(f"DROP TABLE holdfast.lease_events_{gone:%Y%m%d}")
-    await database.execute(
-        "INSERT INTO holdfast.archived_days (of_table, day, rows, checksum, location) "
-        "VALUES ('lease_events', $1, 0, 0, '/a')",
-        gone,
-    )
-    await database.close()
+    with connected(dsn) as db:
+        db.execute(f"DROP TABLE holdfast.lease_events_{gone:%Y%m%d}")
+        db.execute("INSERT INTO holdfast.archived_days VALUES ('lease_events', %s, 0, 0, '/a')", [gone])
     found = kept(dsn, "lease_events", Window(midnight(there), midnight(gone) + timedelta(days=1)))
     assert (found.database, found.nowhere, found.marks) == ([there], [gone], {gone: "/a"})
     assert found.oldest is not None

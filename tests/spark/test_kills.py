@@ -98,6 +98,7 @@ def stream(world: World, died: Died) -> list[str]:
     return [str(died.lines), str(died.checkpoint), world.dsn, "lines"]
 
 
+@pytest.mark.slow
 async def test_an_archive_that_is_killed_before_it_marks(
     spark: SparkSession, world: World, day: date, died: Died
 ) -> None:
@@ -116,6 +117,7 @@ async def test_an_archive_that_is_killed_before_it_marks(
     assert sorted(int(row["result"]) for row in results) == list(range(JOBS))
 
 
+@pytest.mark.slow
 async def test_a_replay_that_is_killed_at_its_commit_brings_each_job_once(
     spark: SparkSession, world: World, day: date, died: Died
 ) -> None:
@@ -127,6 +129,7 @@ async def test_a_replay_that_is_killed_at_its_commit_brings_each_job_once(
     assert sorted(await payloads(world, "target")) == list(range(JOBS))
 
 
+@pytest.mark.slow
 async def test_a_stream_that_is_killed_between_staging_and_commit(
     spark: SparkSession, world: World, died: Died
 ) -> None:

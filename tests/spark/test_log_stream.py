@@ -94,7 +94,7 @@ async def test_it_starts_where_it_is_told(
     assert [query.seqs() for query in queries] == [[1, 2, 3, 4, 5, 6], [2, 3, 4, 5, 6], [4, 5, 6], [6]]
 
 
-async def test_records_that_caps_took_are_an_error_unless_they_may_lack(
+async def test_records_that_caps_took_are_an_error_unless_they_may_lack_and_a_log_that_was_made_anew_is_another(
     http: httpx.AsyncClient, database_url: str, log: str
 ) -> None:
     await append(http, log, 1)
@@ -108,11 +108,6 @@ async def test_records_that_caps_took_are_an_error_unless_they_may_lack(
     careless.drain()
     assert careless.seqs() == [9, 10, 11]
 
-
-async def test_a_log_that_was_made_anew_is_another_one(http: httpx.AsyncClient, database_url: str, log: str) -> None:
-    await append(http, log, 1)
-    query = stream(database_url, log)
-    query.drain()
     (await http.delete(f"/v0/topics/{log}")).raise_for_status()
     (await http.put(f"/v0/topics/{log}", json={"type": "log"})).raise_for_status()
     await append(http, log, 1, 2)

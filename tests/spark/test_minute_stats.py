@@ -102,6 +102,7 @@ async def test_one_topic_leaves_the_others_alone(
     assert [row for row in await all_stats(world) if row[2] == "mail"] == []
 
 
+@pytest.mark.slow
 async def test_days_in_files_backfill_what_is_missing(
     spark: SparkSession, world: World, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,12 +26,14 @@ from spark.source.plans import Span, cut
 from spark.source.reader import Reader
 from spark.source.tables import TABLES, Table
 from tests.queue.calls import Session
+from tests.spark.past import connected
 
 Connect = Callable[[], Awaitable[Session]]
 Row = dict[str, Any]
 FILL = """
     INSERT INTO holdfast.inbox (topic, payload_text)
     SELECT $1, to_json(repeat('1', $3))::text FROM generate_series(1, $2)"""
+SYNC_FILL = "INSERT INTO holdfast.inbox (topic, payload_text) SELECT %s, '1' FROM generate_series(1, %s::integer)"
 
 
 def reader(dsn: str, table: str, **options: str) -> Reader:
@@ -57,10 +58,7 @@ async def queue(topic: str, make_queue: Callable[..., Awaitable[object]]) -> str
     return topic
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 50), st.integers(1, 100)), max_size=8),
-    st.integers(1, 12),
-)
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 100)), max_size=8), st.integers(1, 12))
 def test_a_cut_neither_overlaps_nor_leaves_a_gap(lengths: list[tuple[int, int]], most: int) -> None:
     spans = [Span(f"t{n}", low, low + length) for n, (low, length) in enumerate(lengths)]
     lists = cut(spans, most)
@@ -71,22 +69,20 @@ def test_a_cut_neither_overlaps_nor_leaves_a_gap(lengths: list[tuple[int, int]],
     assert all(a == b for a, b in pairwise(sizes[:-1]))
 
 
-@pytest.mark.spark  # reads all there is, which is little beside these tests
-@pytest.mark.parametrize("pages_of", [("jobs", "1"), ("jobs", "7"), ("lease_events", "1"), ("lease_events", "7")])
-async def test_every_row_once_whatever_the_pages(
-    http: httpx.AsyncClient, pages_of: tuple[str, str], database_url: str, connect: Connect, topic: str
-) -> None:
-    db = await connect()
-    table, partitions = pages_of
-    for n in range(4):
-        await http.put(f"/v0/topics/{topic}.{n}", json={"type": "queue"})
-        await db.execute(FILL, f"{topic}.{n}", 10**n, 1)
-    await db.execute("DELETE FROM holdfast.jobs WHERE topic LIKE $1 AND seq % 3 = 0", f"{topic}.%")
-    rows = everything(reader(database_url, table, page="13", partitions=partitions))
-    source = TABLES[table].source
-    wanted = await db.fetch(f"SELECT topic, seq FROM holdfast.{source}")
-    found = [(row["topic"], row["seq"]) for row in rows]
-    assert sorted(found) == sorted((row["topic"], row["seq"]) for row in wanted)
+async def test_every_row_once_whatever_the_pages(new_database: Callable[[], Awaitable[str]]) -> None:
+    dsn = await new_database()
+    with connected(dsn) as db:
+        for n in range(4):
+            db.execute("INSERT INTO holdfast.topics (name, type) VALUES (%s, 'queue')", [f"t{n}"])
+        db.execute("SELECT holdfast.create_topic_sequence(id) FROM holdfast.topics")
+        for n in range(4):
+            db.execute(SYNC_FILL, [f"t{n}", 10**n])
+        db.execute("DELETE FROM holdfast.jobs WHERE seq % 3 = 0")
+        for table in "jobs", "lease_events":
+            wanted = sorted(db.execute(f"SELECT topic, seq FROM holdfast.{table}"))
+            for partitions in "1", "7":
+                rows = everything(reader(dsn, table, page="13", partitions=partitions))
+                assert sorted((row["topic"], row["seq"]) for row in rows) == wanted
 
 
 async def test_no_snapshot_outlives_its_page(database_url: str, connect: Connect, queue: str) -> None:
@@ -158,14 +154,11 @@ async def test_a_window_of_the_ledger_however_it_is_read(database_url: str, conn
     for _ in range(4):
         marks.append(await db.fetchval("SELECT clock_timestamp()"))
         await db.execute(FILL, queue, 400, 1)
-    for low, high in ((0, 4), (1, 2), (1, 3), (3, 4)):
-        options = {"from": marks[low].isoformat()}
-        if high < 4:
-            options["to"] = marks[high].isoformat()
-        for partitions in "1", "3":
-            read = reader(database_url, "lease_events", topic=queue, page="37", partitions=partitions, **options)
-            found = sorted(row["seq"] for row in everything(read))
-            assert found == list(range(low * 400 + 1, high * 400 + 1))
+    for low, high, partitions in (0, 4, "1"), (1, 2, "1"), (1, 3, "3"), (3, 4, "3"):
+        options = {"from": marks[low].isoformat()} | ({"to": marks[high].isoformat()} if high < 4 else {})
+        read = reader(database_url, "lease_events", topic=queue, page="37", partitions=partitions, **options)
+        found = sorted(row["seq"] for row in everything(read))
+        assert found == list(range(low * 400 + 1, high * 400 + 1))
 
 
 async def test_a_page_is_bounded_by_its_bytes_too(
@@ -187,10 +180,10 @@ async def test_a_day_that_was_dropped_or_rewritten_meanwhile_is_an_error(
     new_database: Callable[[], Awaitable[str]],
 ) -> None:
     dsn = await new_database()
-    with psycopg.connect(dsn, autocommit=True) as db:
-        db.execute("INSERT INTO holdfast.topics (name, id, type) OVERRIDING SYSTEM VALUE VALUES ('q', 77, 'queue')")
-        db.execute("SELECT holdfast.create_topic_sequence(77)")
-        db.execute("INSERT INTO holdfast.inbox (topic, payload_text) VALUES ('q', '1')")
+    with connected(dsn) as db:
+        db.execute("INSERT INTO holdfast.topics (name, type) VALUES ('q', 'queue')")
+        db.execute("SELECT holdfast.create_topic_sequence(id) FROM holdfast.topics")
+        db.execute(SYNC_FILL, ["q", 1])
         for change in (
             "VACUUM FULL holdfast.lease_events",
             "SELECT holdfast.drop_day_partitions('lease_events', -1, false)",
@@ -256,39 +249,32 @@ def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(child)
 
 
-SHAPES = [
-    ("jobs", "(topic, seq) > (%s::text, %s::bigint) AND (topic, seq) <= (%s::text, %s::bigint)", ("a", 1, "z", 10**9)),
-    (
-        "records",
-        "(topic, seq) > (%s::text, %s::bigint) AND (topic, seq) <= (%s::text, %s::bigint)",
-        ("a", 1, "z", 10**9),
-    ),
-    ("dead_letters", "(topic, dlq_moved_at) > (%s::text, %s::timestamptz)", ("a", "2026-01-01")),
-]
+KEYED = "(topic, seq) > (%s::text, %s::bigint) AND (topic, seq) <= (%s::text, %s::bigint)", ("a", 1, "z", 10**9)
+DEAD = "(topic, dlq_moved_at) > (%s::text, %s::timestamptz)", ("a", "2026-01-01")
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=[shape[0] for shape in SHAPES])
+@pytest.mark.parametrize(
+    ("name", "bounds", "place", "index"),
+    [
+        ("jobs", KEYED, (500,), "jobs_pkey"),
+        ("records", KEYED, (500,), "records_pkey"),
+        ("dead_letters", DEAD, ("2026-01-02", 5), "jobs_dead"),
+    ],
+)
 async def test_a_page_goes_along_its_index_whatever_the_statistics_say(
-    database_url: str, connect: Connect, queue: str, shape: tuple[str, str, tuple[Any, ...]]
-) -> None:
-    name, bounds, values = shape
+    database_url: str, connect: Connect, queue: str, *,
+    name: str, bounds: tuple[str, tuple[Any, ...]], place: tuple[Any, ...], index: str,
+) -> None:  # fmt: skip
     db, table = await connect(), TABLES[name]
-    after = {"jobs": (queue, 500), "records": (queue, 500), "dead_letters": (queue, "2026-01-02", 5)}[name]
-    index = {"jobs": "jobs_pkey", "records": "records_pkey", "dead_letters": "jobs_dead"}[name]
     await db.execute("ANALYZE holdfast.jobs")
     for filled in False, True:
         if filled:
             await db.execute(FILL, queue, 20_000, 1)
-        for mark in None, after:
-            found = list(nodes(plan(database_url, table, (Condition(bounds, values),), mark)))
+        for after in None, (queue, *place):
+            found = list(nodes(plan(database_url, table, (Condition(*bounds),), after)))
             assert {node["Index Name"] for node in found if "Index Name" in node} == {index}
-            assert {node["Node Type"] for node in found} <= {
-                "Index Scan",
-                "Limit",
-                "WindowAgg",
-                "Subquery Scan",
-                "Sort",
-            }
+            kinds = {node["Node Type"] for node in found}
+            assert kinds <= {"Index Scan", "Limit", "WindowAgg", "Subquery Scan", "Sort"}
             assert max(node["Actual Rows"] for node in found) <= 100, "a page reads no more than it shows"
 
 
@@ -303,23 +289,7 @@ async def test_a_page_looks_at_no_more_rows_however_few_are_wanted(
     [scan] = [node for node in found if node["Node Type"] == "Index Scan"]
     assert scan["Shared Hit Blocks"] + scan["Shared Read Blocks"] <= 120
 
-
-async def test_few_rows_among_many_that_are_not_wanted(database_url: str, connect: Connect, queue: str) -> None:
-    db = await connect()
-    await db.execute(FILL, queue, 1000, 1)
-    await db.execute("UPDATE holdfast.jobs SET tag = 'few' WHERE topic = $1 AND seq IN (1, 499, 500, 501, 1000)", queue)
-    for column, value, wanted in ("tag", "few", [1, 499, 500, 501, 1000]), ("tag", "none", []):
-        of = reader(
-            database_url, "jobs", topic=queue, page="50", partitions="3", filters=json.dumps([[column, "=", value]])
-        )
-        assert [row["seq"] for row in everything(of)] == wanted
-
-
-async def test_a_page_of_a_day_looks_at_its_blocks_and_a_slice_of_time_at_the_index(
-    database_url: str, connect: Connect, queue: str
-) -> None:
-    db = await connect()
-    await db.execute(FILL, queue, 20_000, 1)
+    # And of a day no more than the blocks of its stretch.
     midnight = await db.fetchval("SELECT date_trunc('day', now(), 'UTC')")
     day = Condition("at >= %s AND at < %s::timestamptz + interval '1 day'", (midnight, midnight))
     few = Condition("ctid > %s::tid AND ctid < %s::tid", ("(10,0)", "(20,0)"))
@@ -327,6 +297,15 @@ async def test_a_page_of_a_day_looks_at_its_blocks_and_a_slice_of_time_at_the_in
     [scan] = [node for node in found if "Scan" in node["Node Type"] and "Relation Name" in node]
     assert scan["Node Type"] == "Tid Range Scan"
     assert scan["Shared Hit Blocks"] + scan["Shared Read Blocks"] <= 12
+
+
+async def test_few_rows_among_many_that_are_not_wanted(database_url: str, connect: Connect, queue: str) -> None:
+    db = await connect()
+    await db.execute(FILL, queue, 1000, 1)
+    await db.execute("UPDATE holdfast.jobs SET tag = 'few' WHERE topic = $1 AND seq IN (1, 499, 500, 501, 1000)", queue)
+    for value, wanted in ("few", [1, 499, 500, 501, 1000]), ("none", []):
+        asked = {"page": "50", "partitions": "3", "filters": json.dumps([["tag", "=", value]])}
+        assert [row["seq"] for row in everything(reader(database_url, "jobs", topic=queue, **asked))] == wanted
 
 
 async def test_a_table_has_the_columns_that_it_has_in_sql(connect: Connect) -> None:

@@ -26,16 +26,6 @@ LATER = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=2)
 
 
 @pytest.fixture
-async def db(connect: Callable[[], Awaitable[Session]]) -> Session:
-    return await connect()
-
-
-@pytest.fixture
-async def queue(topic: str, make_queue: MakeQueue) -> Policy:
-    return await make_queue(topic)
-
-
-@pytest.fixture
 def write(database_url: str, topic: str) -> Write:
     """Writes a frame into the test's topic."""
 
@@ -134,8 +124,8 @@ async def test_groups_keys_and_ids_are_those_of_the_queue(
     fifo = await make_queue(topic + ".fifo")
     plain = await make_queue(topic)
     rows: list[tuple[str | None, ...]] = [(f'{{"n":{n}}}', fifo.topic.name, f"g{n % 2}", None, None) for n in range(6)]
-    rows += [("1", plain.topic.name, None, "k", None), ("2", plain.topic.name, None, "k", None)]
-    rows += [("3", plain.topic.name, None, None, "once"), ("4", plain.topic.name, None, None, "once")]
+    rows += [(payload, plain.topic.name, None, "k", None) for payload in "12"]
+    rows += [(payload, plain.topic.name, None, None, "once") for payload in "34"]
     schema = "payload string, topic string, `group` string, key string, dedupe_id string"
     frame = spark.createDataFrame(rows, schema).coalesce(1)
     for _ in range(2):  # a .fifo topic knows the payloads by their hashes
@@ -187,23 +177,17 @@ async def test_what_a_queue_does_not_take_fails_with_its_reason_and_leaves_nothi
     assert await left(db) == [0, 0]
 
 
-async def test_a_topic_that_takes_nothing(
+async def test_a_topic_that_takes_nothing_and_a_task_that_fails_leave_nothing(
     spark: SparkSession, db: Session, queue: Policy, http: httpx.AsyncClient, write: Write
-) -> None:
-    (await http.post(f"/v0/topics/{queue.topic.name}/drain", json={})).raise_for_status()
-    with pytest.raises(PySparkException, match="is drained"):
-        write(numbers(spark, 1, 1))
-    with pytest.raises(PySparkException, match=r'there is no topic "nowhere"\. Make it first'):
-        write(numbers(spark, 1, 1).selectExpr("payload", "'nowhere' AS topic"))
-    assert await left(db) == [0, 0]
-
-
-async def test_a_task_that_fails_takes_the_others_with_it(
-    spark: SparkSession, db: Session, queue: Policy, write: Write
 ) -> None:
     fails = "if(payload = '{\"n\":24999}', raise_error('on the way'), payload) AS payload"
     with pytest.raises(PySparkException, match="on the way"):
         write(numbers(spark, 25_000).selectExpr(fails))
+    with pytest.raises(PySparkException, match=r'there is no topic "nowhere"\. Make it first'):
+        write(numbers(spark, 1, 1).selectExpr("payload", "'nowhere' AS topic"))
+    (await http.post(f"/v0/topics/{queue.topic.name}/drain", json={})).raise_for_status()
+    with pytest.raises(PySparkException, match="is drained"):
+        write(numbers(spark, 1, 1))
     assert await payloads(db, queue.topic.name) == []
     assert await left(db) == [0, 0]
 
@@ -216,23 +200,18 @@ async def test_a_task_that_fails_takes_the_others_with_it(
         ("payload AS key", {}, "column payload is needed"),
         ("payload", {"topic": ""}, "which topic"),
         ("payload", {"batchsize": "3"}, "option batchsize: there is none of that name"),
+        ("payload", {"mode": "overwrite"}, "mode append|overwrite"),
     ],
 )
 def test_what_can_not_work_is_said_before_anything_is_written(
     spark: SparkSession, *, columns: str, options: dict[str, str], said: str
 ) -> None:
     source.register(spark)
-    given = {"dsn": "postgresql://nobody@127.0.0.1:1/none", "topic": "t", **options}
+    given = {"dsn": "postgresql://nobody@127.0.0.1:1/none", "topic": "t", "mode": "append", **options}
     given = {name: value for name, value in given.items() if value}
     frame = numbers(spark, 1).selectExpr(*columns.split(", "))
     with pytest.raises(PySparkException, match=said):
-        frame.write.format("holdfast").mode("append").options(**given).save()
-
-
-def test_jobs_are_never_overwritten(spark: SparkSession) -> None:
-    source.register(spark)
-    with pytest.raises(PySparkException, match=r"mode append|overwrite"):
-        numbers(spark, 1).write.format("holdfast").mode("overwrite").option("dsn", "x").option("topic", "t").save()
+        frame.write.format("holdfast").mode(given.pop("mode")).options(**given).save()
 
 
 def test_plans_do_not_show_the_password(spark: SparkSession, queue: Policy, write: Write, database_url: str) -> None:
