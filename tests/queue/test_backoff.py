@@ -139,6 +139,7 @@ async def crash(db: Session, queue: Policy) -> int:
 
 
 async def test_a_lease_that_ends_in_silence_is_a_crash_and_a_nack_is_none(db: Session, queue: Policy) -> None:
+    """And who gives a job up has not crashed; it goes, though deliveries are left."""
     await put(db, queue, batch())
     assert [await crash(db, queue), await crash(db, queue)] == [0, 1]
     (job,) = await take(db, queue)
@@ -146,6 +147,12 @@ async def test_a_lease_that_ends_in_silence_is_a_crash_and_a_nack_is_none(db: Se
     await consumer.nack(db, queue.topic, queue.budget, [held(job)], [Return()])
     (job,) = await take(db, queue)
     assert (job.crashes, job.deliveries) == (2, 4)
+    seen = ExitCounts()
+    gives_up = [Spent(1, held(job).lease, "no")]
+    assert await exits.fail(db, queue.topic, Budget(ends=False, max_deliveries=0), gives_up, seen=seen) == {0}
+    found = await row(db, queue, 1)
+    assert found is not None
+    assert (found["state"], found["crashes"], found["last_error"], seen.suspects) == ("failed", 2, "no", 0)
 
 
 async def test_each_claim_that_meets_an_ended_lease_counts_it_once(db: Session, queue: Policy) -> None:
@@ -167,7 +174,7 @@ async def test_the_last_crash_counts_though_nobody_claims_after_it(
     db: Session, queue: Policy, make_queue: Callable[..., Awaitable[Policy]], way: str
 ) -> None:
     dead = await make_queue(f"{queue.topic.name}.dead")
-    await put(db, queue, batch(ttls_ms=[400] if way == "expire" else []))
+    await put(db, queue, batch(ttls_ms=[1_500] if way == "expire" else []))
     await crash(db, queue)
     await crash(db, queue)
     seen = ExitCounts()
@@ -186,19 +193,6 @@ async def test_the_last_crash_counts_though_nobody_claims_after_it(
         assert found is not None
         assert (found["state"], found["crashes"]) == ("failed" if way == "fail" else "expired", 2)
     assert seen.suspects == 1
-
-
-async def test_who_gives_a_job_up_has_not_crashed(db: Session, queue: Policy) -> None:
-    """And it goes, though deliveries are left."""
-    await put(db, queue, batch())
-    await crash(db, queue)
-    (job,) = await take(db, queue)
-    seen = ExitCounts()
-    gives_up = [Spent(1, held(job).lease, "no")]
-    assert await exits.fail(db, queue.topic, Budget(ends=False, max_deliveries=0), gives_up, seen=seen) == {0}
-    found = await row(db, queue, 1)
-    assert found is not None
-    assert (found["state"], found["crashes"], found["last_error"], seen.suspects) == ("failed", 1, "no", 0)
 
 
 async def test_a_payload_that_is_written_under_an_ended_lease_counts_the_crash(db: Session, queue: Policy) -> None:

@@ -98,7 +98,9 @@ async def test_a_group_is_worked_through_in_its_order_and_forgotten(db: Session,
 
 
 async def test_a_delayed_head_blocks_and_a_delayed_follower_waits_from_its_enqueue(db: Session, queue: Policy) -> None:
-    placed = await write(db, queue, ("a", "1"), ("a", "2"), ("b", "3"), ("b", "4"), delays_ms=[300, None, None, 60_000])
+    placed = await write(
+        db, queue, ("a", "1"), ("a", "2"), ("b", "3"), ("b", "4"), delays_ms=[1_500, None, None, 60_000]
+    )
     assert placed.ready == 1
     assert await states(db, queue) == {"1": "scheduled", "2": "blocked", "3": "ready", "4": "blocked"}
     assert await work_through(db, queue) == ["3"]

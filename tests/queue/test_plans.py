@@ -230,14 +230,14 @@ async def test_with_statistics_of_an_empty_table(new_database: NewDatabase) -> N
     async with new_world(new_database) as world:
         await world.db.execute("ANALYZE holdfast.jobs")
         await world.prepare()
-        await world.fill(50_000)
+        await world.fill(30_000)
         # With such statistics a claim by tags may walk all that is ready, where most jobs have a tag.
         assert (await world.broken()).keys() <= {"claim_tagged"}
 
 
 async def test_with_many_rows_and_good_statistics(new_database: NewDatabase) -> None:
     async with new_world(new_database) as world:
-        await world.fill(100_000)
+        await world.fill(60_000)
         await world.db.execute("ANALYZE holdfast.jobs")
         await world.prepare()
         assert await world.broken() == {}
@@ -252,7 +252,7 @@ async def test_prepared_on_an_empty_table_that_was_never_analyzed(new_database: 
         async with held_snapshot(world.url):
             await world.fill(20_000)
             passed = await _consume(world, 2_000)
-            await world.fill(30_000)
+            await world.fill(10_000)
             assert await world.broken(after=passed, dead=2_000) == {}
 
 

@@ -132,7 +132,7 @@ async def test_a_day_that_is_being_read_goes_another_time(machine: Machine, make
     await too_old(own, short)
     async with own.rest.acquire() as reader, reader.transaction():
         await reader.fetchval("SELECT count(*) FROM holdfast.archive")
-        assert await asyncio.wait_for(archive.sweep(machine.pools, machine.engine), 5) == 3
+        assert await asyncio.wait_for(archive.sweep(machine.pools, machine.engine), 20) == 3
     assert await archive.sweep(machine.pools, machine.engine) == 7
 
 

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-import asyncpg
 import pytest
 
 from app.base.db.pool import Pools
@@ -172,10 +171,3 @@ async def test_old_rows_go_and_the_last_from_before_stays(machine: Machine, make
     await store.delete(own.rest, "q", if_empty=False)
     assert await forget(machine.pools, machine.engine) == 1
     assert await rows(own, queue) == []
-
-
-async def test_no_row_says_less_than_nothing(own: Pools) -> None:
-    for part in ("ready", "in_flight", "scheduled", "blocked"):
-        values = ", ".join("-1" if one == part else "0" for one in ("ready", "in_flight", "scheduled", "blocked"))
-        with pytest.raises(asyncpg.CheckViolationError):
-            await own.rest.execute(f"INSERT INTO holdfast.depths VALUES (1, now(), {values})")

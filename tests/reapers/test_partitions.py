@@ -92,8 +92,8 @@ async def test_dropping_gives_way_to_a_long_reader(fresh: Pools) -> None:
     async with fresh.rest.acquire() as reader, reader.transaction():
         await reader.fetchval("SELECT count(*) FROM holdfast.lease_events")
         with pytest.raises(asyncpg.LockNotAvailableError):
-            await asyncio.wait_for(fresh.rest.fetchval(purges._DROP, "lease_events", -1, False), 2)
-        await asyncio.wait_for(reader.fetchval("SELECT count(*) FROM holdfast.lease_events"), 1)
+            await asyncio.wait_for(fresh.rest.fetchval(purges._DROP, "lease_events", -1, False), 10)
+        await asyncio.wait_for(reader.fetchval("SELECT count(*) FROM holdfast.lease_events"), 10)
     assert await days(fresh) == [0, 1, 2, 3]
     assert await fresh.rest.fetchval(purges._DROP, "lease_events", -1, False) == 1
 

@@ -42,6 +42,7 @@ async def test_a_day_goes_with_its_longest(own: Pools, machine: Machine, make: M
     assert -3 in await days(own, "results"), "hidden before it is dropped"
     await sweeps.retention(machine.pools, machine.engine)
     assert -3 not in await days(own, "results")
+    assert 0 in await days(own, "results"), "of the last days none goes"
 
     ever = await make("e", result_ttl_ms=0)
     seq = await _hand_in(machine, ever, '"for ever"')
@@ -53,9 +54,3 @@ async def test_a_day_goes_with_its_longest(own: Pools, machine: Machine, make: M
     await store.delete(machine.pools.rest, "e", if_empty=False)
     await sweeps.retention(machine.pools, machine.engine)
     assert -3 not in await days(own, "results"), "nobody can ask for it any more"
-
-
-async def test_of_the_last_days_none_goes(own: Pools, machine: Machine, make: Make) -> None:
-    await _hand_in(machine, await make("q", result_ttl_ms=1), "1")
-    await sweeps.retention(machine.pools, machine.engine)
-    assert 0 in await days(own, "results")

@@ -18,12 +18,12 @@ from app.errors import InvalidSchedule
 from app.features.feature import Sweep
 from app.features.upkeep import runs
 from app.features.upkeep.reapers import CronSchedule
-from app.features.upkeep.runner import Runner
+from app.features.upkeep.runner import Runner, RunTimes
 from app.kernel.audit.trail import OPEN, Actor
 from app.kernel.engine import Engine
 from tests.engine.machines import Hook, new_machine
 from tests.queue.calls import until
-from tests.reapers.test_runs import DEAD, QUICK
+from tests.reapers.test_runs import DEAD, PATIENT, QUICK
 
 BY = Actor(OPEN)
 ALWAYS = "* * * * *"
@@ -42,11 +42,13 @@ class Counted:
         self.runs += 1
         return 0
 
-    def process(self, default: str = "", before_it_begins: Hook | None = None) -> CronSchedule:
+    def process(
+        self, default: str = "", before_it_begins: Hook | None = None, times: RunTimes = PATIENT
+    ) -> CronSchedule:
         machine = new_machine(self._own)
         if before_it_begins is not None:
             machine.log.before["begin_run"] = before_it_begins
-        self._runners.append(Runner(machine.pools, machine.engine, QUICK))
+        self._runners.append(Runner(machine.pools, machine.engine, times))
         made = CronSchedule(machine.pools, self._runners[-1], Sweep(self.name, self.run, None))
         made.default = default
         return made
@@ -119,7 +121,7 @@ async def test_it_waits_for_a_run_that_is_under_way(counted: Counted, own: Pools
 
 
 async def test_a_run_whose_process_died_is_gone_on_with(counted: Counted, own: Pools) -> None:
-    process = counted.process()
+    process = counted.process(times=QUICK)
     await process.look()
     assert await runs.begin(own.rest, counted.name, uuid4(), dead=DEAD) is not None
 

@@ -60,8 +60,8 @@ async def test_expiry_marks_what_has_outlived_its_time(machine: Machine, make: M
 
 async def test_a_good_lease_shields_its_job_from_expiry(machine: Machine, make: Make, own: Pools) -> None:
     queue = await make("q")
-    (seq,) = await machine.enqueue(queue, Batch(payloads=[b"1"], ttls_ms=[100]))
-    (job,) = await machine.claim(queue, lease_ms=300)
+    (seq,) = await machine.enqueue(queue, Batch(payloads=[b"1"], ttls_ms=[1_000]))
+    (job,) = await machine.claim(queue)
     await outlived(own.rest, queue)
     assert await sweeps.expiry(machine.pools, machine.engine) == 0
     assert list(await machine.engine.settlements.extend(queue, [held(job)], 100)) == [0]

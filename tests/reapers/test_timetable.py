@@ -140,8 +140,8 @@ async def test_two_processes_at_one_time_make_one_job(
     # And between the other's lock and its commit: what is locked is left alone.
     before_settling(hold)
     slow = asyncio.create_task(clock.look(MINUTE, second))
-    await asyncio.wait_for(inside.wait(), 10)
-    assert await asyncio.wait_for(clock.look(machine=third), 5) == 0
+    await asyncio.wait_for(inside.wait(), 30)
+    assert await asyncio.wait_for(clock.look(machine=third), 30) == 0
     go_on.set()
     assert await slow == 1
     assert await clock.look(machine=third) == 0

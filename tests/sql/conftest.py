@@ -16,6 +16,12 @@ from tests.queue.calls import Session, batch, put, take
 Db: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 
+async def blocked(db: Db, by: Db) -> bool:
+    """Whether a connection waits for a lock."""
+    query = "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $1"
+    return bool(await db.fetchval(query, by.get_server_pid()))
+
+
 @pytest.fixture(scope="module")
 async def role(database_url: str) -> AsyncIterator[str]:
     """With the rights that docs/sql.md gives, and no others."""

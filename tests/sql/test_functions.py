@@ -18,8 +18,7 @@ from app.kernel.settle.results import Keep
 from app.kernel.topics.policy import Policy
 from tests.queue.calls import Session, batch, events, held, lease_ended, put, row, take, until
 from tests.queue.tallies import tallied
-from tests.sql.conftest import Db
-from tests.sql.test_inbox import blocked
+from tests.sql.conftest import Db, blocked
 
 MakeQueue = Callable[..., Awaitable[Policy]]
 ENDED = asyncpg.ObjectNotInPrerequisiteStateError
@@ -167,10 +166,11 @@ async def test_what_is_no_token(sql: Db, function: str) -> None:
 async def test_an_asserted_lease_holds_until_the_end(sql: Db, db: Session, queue: Policy) -> None:
     """It runs out, and nobody else gets the job before the transaction ends."""
     await put(db, queue, batch(1))
-    [job] = await take(db, queue, lease_ms=300)
+    [job] = await take(db, queue)
     transaction = sql.transaction()
     await transaction.start()
     await sql.execute("SELECT holdfast.assert_lease($1)", token(queue, job))
+    await consumer.extend(db, queue.topic, [held(job)], [1])
     await lease_ended(db, queue, job)
     assert await take(db, queue) == []
     await transaction.commit()

@@ -59,7 +59,7 @@ async def test_states_are_by_the_clock(sql: Db, db: Session, topic: str, make_qu
         rows = await sql.fetch("SELECT * FROM holdfast.messages WHERE topic = $1 ORDER BY id", topic)
         return [(r["status"], r["retry_count"], r["visibility_timeout"] is not None) for r in rows]
 
-    await put(db, queue, batch(2, ttls_ms=[None, 200]))
+    await put(db, queue, batch(2, ttls_ms=[None, 1_500]))
     assert await states() == [("pending", 0, False), ("pending", 0, False)]
     [job] = await take(db, queue, 1, lease_ms=100)
     assert (await states())[0] in (("processing", 0, True), ("pending", 1, False))

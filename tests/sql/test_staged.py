@@ -20,10 +20,9 @@ from app.kernel.topics import store
 from app.kernel.topics.policy import AskedSettings, Policy, resolve
 from tests.queue.calls import Session, take, until
 from tests.queue.tallies import tallied
-from tests.sql.conftest import Db
+from tests.sql.conftest import Db, blocked
 
 MakeQueue = Callable[..., Awaitable[Policy]]
-WAITS = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock')"
 
 
 @pytest.fixture
@@ -104,7 +103,7 @@ async def test_of_two_commits_at_once_one_counts(
     await transaction.start()
     assert await commit(first, f"{run} 0", [one], 1, write=run)
     other = asyncio.create_task(commit(second, f"{run} 1", [two], 1, write=run))
-    await until(lambda: db.fetchval(WAITS, second.get_server_pid()), "the second one waits")
+    await until(lambda: blocked(db, second), "the second one waits")
     await (transaction.rollback() if rolls_back else transaction.commit())
     assert await other is rolls_back
     assert [payload for _, payload in await seqs(db, queue)] == [b"1" if rolls_back else b"0"]
@@ -211,7 +210,7 @@ async def test_others_who_add_to_a_bounded_queue_wait_for_the_end_alone(
     async with adds.transaction():
         await adds.execute("INSERT INTO holdfast.inbox (topic, payload_text) VALUES ($1, '0')", topic)
         going = asyncio.create_task(commit(sql, run, [one], 2))
-        await until(lambda: db.fetchval(WAITS, sql.get_server_pid()), "it waits")
+        await until(lambda: blocked(db, sql), "it waits")
         assert await db.fetchval(f"SELECT last_value FROM holdfast.seq_{queue.topic.id}") == 3
     assert await going
     two = await stage(sql, run, topic, "4")
