@@ -129,6 +129,20 @@ async def test_four_exhaustion_sweeps_at_once_bury_each_job_once(machine: Machin
     assert await own.rest.fetchval(counted, queue.topic.id) == 1_500
 
 
+async def test_an_older_job_of_a_key_ends_with_its_lease_and_lets_the_newer_one_through(
+    machine: Machine, make: Make, own: Pools
+) -> None:
+    queue = await make("q")
+    await machine.enqueue(queue, batch(keys=["k"], groups=["g"]))
+    [older] = await machine.claim(queue)
+    await machine.enqueue(queue, batch(keys=["k"], groups=["g"]))
+    await machine.engine.settlements.extend(queue, [held(older)], 1)
+    await lease_ended(own.rest, queue, older)
+    assert await sweeps.supersede(machine.pools, machine.engine) == 1
+    assert [job.seq for job in await machine.claim(queue)] == [older.seq + 1]
+    assert await tallied(own.rest, queue)
+
+
 async def test_what_ended_long_enough_ago_goes(machine: Machine, make: Make, own: Pools) -> None:
     failing, expiring = await make("f", max_deliveries=1, on_exhausted="fail"), await make("e", ttl_ms=1)
     await machine.enqueue(failing, 3)
