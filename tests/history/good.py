@@ -1,4 +1,4 @@
-"""What may happen: no rule finds fault with these."""
+"""What may happen, and does not in every storm: no rule finds fault with these."""
 
 from __future__ import annotations
 
@@ -21,12 +21,9 @@ from tests.history.stories import (
     enqueue,
     event,
     extend,
-    extended,
     fail,
-    heirs_end,
     lived,
     nack,
-    nacked,
     out,
     row,
     served,
@@ -38,11 +35,6 @@ from tools.history.history import Burial, End, Event, Outage, Row
 from tools.history.ledger import MARKED
 
 GOOD: Final[dict[str, tuple[Entry | float, ...]]] = {
-    "nothing": (),
-    "a job comes and goes": (enqueue(1), out(1, 10), ack(1, 20)),
-    "a lease ends and the job is done by another": (
-        enqueue(1), out(1, 10), out(1, 1010, 2), ack(1, 1020, was=REFUSED), ack(1, 1030, 2)
-    ),
     "an enqueue in doubt was not done": (enqueue(1, 2, was=DOUBT),),
     "an enqueue in doubt was done": (enqueue(1, was=DOUBT), out(1, 10), ack(1, 20)),
     "an enqueue in doubt was done, and done again": (
@@ -54,10 +46,8 @@ GOOD: Final[dict[str, tuple[Entry | float, ...]]] = {
     "an ack in doubt was done, and is refused the second time": (
         enqueue(1), out(1, 10), ack(1, 20, was=DOUBT), ack(1, 30, was=REFUSED)
     ),
-    "a nack gives the job back at once": (enqueue(1), out(1, 10), nack(1, 20), out(1, 22, 2), ack(1, 30, 2)),
     "a nack in doubt gave the job back": (enqueue(1), out(1, 10), nack(1, 20, was=DOUBT), out(1, 22, 2), ack(1, 30, 2)),
     "a nack in doubt did not": (enqueue(1), out(1, 10), nack(1, 20, was=DOUBT), out(1, 1900, 2), ack(1, 1910, 2)),
-    "an extension holds the job": (enqueue(1), out(1, 10), extend(1, 500, 1502), ack(1, 1400)),
     "an extension in doubt held the job": (
         enqueue(1), out(1, 10), extend(1, 900, was=DOUBT), out(1, 2800, 2), ack(1, 2810, 2)
     ),
@@ -72,17 +62,11 @@ GOOD: Final[dict[str, tuple[Entry | float, ...]]] = {
         enqueue(1, topic="a"), enqueue(2, topic="b", seqs=(10,)), *lived(1, 10, topic="a"),
         out(2, 10, seq=10, topic="b"), ack(1, 20, topic="b")
     ),
-    "a job comes back after its delay": (
-        enqueue(1), out(1, 10), nack(1, 20, delay_ms=3000), out(1, 3030, 2), ack(1, 3040, 2)
-    ),
     "a nack in doubt, with a delay, was done": (
         enqueue(1), out(1, 10), nack(1, 20, delay_ms=300, was=DOUBT), out(1, 330, 2), ack(1, 340, 2)
     ),
     "a nack in doubt, with a delay, was done late": (
         enqueue(1), out(1, 10), nack(1, 20, delay_ms=3000, ended=500, was=DOUBT), out(1, 4400, 2), ack(1, 4410, 2)
-    ),
-    "a job comes back after its lease was extended": (
-        enqueue(1), out(1, 10), extend(1, 500, 3502, lease_ms=3000), out(1, 3600, 2), ack(1, 3610, 2)
     ),
     "an extension in doubt was done, and its ack too": (
         enqueue(1), out(1, 10), extend(1, 900, was=DOUBT), ack(1, 1500)
@@ -121,7 +105,6 @@ GOOD: Final[dict[str, tuple[Entry | float, ...]]] = {
         enqueue(1, 2, groups=("g", "g")), enqueue(3, at=6, groups=("g",)), out(1, 10), nack(1, 20, delay_ms=100),
         out(1, 130, 2), ack(1, 140, 2), *lived(2, 150), *lived(3, 170)
     ),
-    "groups come out beside each other": (enqueue(1, 2, groups=("g", "h")), *lived(2, 10), *lived(1, 11)),
     "a group goes on after an ack in doubt": (
         enqueue(1, 2, groups=("g", "g")), out(1, 10), ack(1, 20, was=DOUBT), *lived(2, 22)
     ),
@@ -135,9 +118,6 @@ GOOD: Final[dict[str, tuple[Entry | float, ...]]] = {
     "an enqueue to a group, tried again behind another, answers the same": (
         enqueue(1, unique=True, groups=("g",)), enqueue(2, at=10, groups=("g",)),
         enqueue(1, at=20, unique=True, groups=("g",)), *lived(1, 30), *lived(2, 50)
-    ),
-    "a log is told in parts": (
-        LOG, append(1, 2), append(3), told("r", 1), told("r", 2, 3, at=200), told("s", 1, 2, 3), told("", 1, 2, 3)
     ),
     "an append in doubt was not done": (LOG, append(1), append(2, was=DOUBT), told("r", 1), told("", 1)),
     "an append in doubt, tried again without a key, is there twice": (
@@ -153,43 +133,15 @@ GOOD: Final[dict[str, tuple[Entry | float, ...]]] = {
     ),
     "nothing is left": (End(0, {"groups": 0}),),
     # With a ledger.
-    "a job waits": (*born(), row("ready")),
-    "the ledger has a job come and go": (*born(), *taken(10), *acked(20)),
-    "a lease ends, and its holder comes back": (
-        *born(), *taken(10), *taken(1015, 2), ack(1, 1030, was=REFUSED), *acked(1020, 2)
-    ),
-    "a job returns at once, and is not its holder's any more": (
-        *born(), *taken(10), *nacked(20), ack(1, 30, was=REFUSED), *taken(40, 2), *acked(50, 2)
-    ),
-    "a job returns after a delay": (*born(), *taken(10), *nacked(20, delay=50), *taken(75, 2), *acked(80, 2)),
-    "a caller had gone": (
-        *born(), event("claimed", 10, 1, 1010), event("released", 12, 0, 12, "lease_1"), *taken(20, 1, "lease_2"),
-        event("acked", 32, 1, None, "lease_2"), ack(1, 30, 2)
-    ),
-    "a heartbeat keeps a job": (*born(), *taken(10), *extended(900), *acked(1800)),
-    "a lease is made shorter, and ends": (
-        *born(), *taken(10), *extended(20, by=100), ack(1, 200, was=REFUSED), *taken(250, 2), *acked(260, 2)
-    ),
     "an ack met a heartbeat that was committed too late for it": (
         *born(), *taken(10), event("extended", 1009, until=2009), ack(1, 1014, was=REFUSED),
         extend(1, 1008, 2009, ended=1028), row("leased")
     ),
-    "an ack was sent in time, and came too late": (
-        *born(), *taken(10), ack(1, 950, was=REFUSED, ended=1020), *taken(1015, 2), *acked(1020, 2)
-    ),
-    "the last delivery is given up": (
-        ONCE, *born(), *taken(10), event("dead_lettered", 52), nack(1, 50), HEIR, *heirs_end(1)
-    ),
-    "the last delivery ends in silence": (ONCE, *born(), *taken(10), event("failed", 1015), row("failed")),
     "a dead letter comes back": (
         ONCE, *born(), *taken(10), event("dead_lettered", 52), nack(1, 50), HEIR,
         Event("dead", 7, 60, "requeued", 0, detail="to  10"), Event("", 10, 61, "requeued", 0, detail="from dead 7"),
         *taken(70, 1, "lease_3"), event("acked", 82, 1, None, "lease_3"), ack(1, 80, 3)
     ),
-    "a job outlives its time": (
-        *born(ttl=5), event("expired", 10, 0, None, None), event("deleted", 1010, 0, None, None)
-    ),
-    "a good lease shields its job": (*born(ttl=15), *taken(10), *acked(90)),
     "a group goes on behind a job that is to be cancelled": (
         *born(group="g"), *taken(10), *SECOND, Event("", 10, 20, "updated", 1, "lease_1", detail=MARKED),
         Event("", 20, 30, "claimed", 1, "x", until=1030), Row("", 20, "leased", 2), *acked(40)

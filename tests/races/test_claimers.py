@@ -12,7 +12,6 @@ from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
 from app.kernel.model import Job
 from app.kernel.settle import exit_rows as exits
-from app.kernel.topics import store
 from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine
 from tests.queue.calls import batch, events, held, lease_ended, outlived, put, row, take, until
@@ -146,18 +145,6 @@ async def test_what_was_held_elsewhere_is_claimed(how: str, machine: Machine, qu
         await lease_ended(rivals.one, queue, job)
     again = await found(machine, queue)
     assert (again.seq, again.deliveries) == (job.seq, 2)
-
-
-async def test_a_topic_made_anew_is_claimed_from_its_first_job(
-    machine: Machine, topic: str, make_queue: MakeQueue, rivals: Rivals
-) -> None:
-    old = await make_queue(topic)
-    await passed(machine, old)
-    await store.delete(machine.pools.rest, topic, if_empty=False)
-    new = await make_queue(topic)
-    await put(rivals.one, new, batch())
-    job = await found(machine, new)
-    assert (job.seq, job.deliveries) == (1, 1)
 
 
 async def test_a_claim_under_way_is_not_expired(queue: Policy, rivals: Rivals) -> None:

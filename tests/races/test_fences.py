@@ -98,7 +98,7 @@ async def test_a_stranger_can_do_nothing(by: str, topic: str, make_queue: MakeQu
 async def test_one_whose_clock_stood_still_is_late_all_the_same(queue: Policy, rivals: Rivals) -> None:
     """now() is the start of the transaction: to it the lease is good, and it waits for whoever claims meanwhile."""
     await put(rivals.one, queue, batch())
-    (job,) = await take(rivals.one, queue, node="first", lease_ms=100)
+    (job,) = await take(rivals.one, queue, node="first", lease_ms=1_500)
     asleep = rivals.other.transaction()
     await asleep.start()
     assert await rivals.other.fetchval("SELECT now()") is not None

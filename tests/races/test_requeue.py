@@ -1,4 +1,5 @@
-"""A requeue and somebody else who has the same job in hand: it is in one place, whoever comes first."""
+"""A requeue that meets a producer of its key, the end of its topic, or its own: the job is in one place. Other verbs on
+the dead letter: test_serial.py."""
 
 from __future__ import annotations
 
@@ -10,20 +11,16 @@ from app.base.db.pool import Pools
 from app.base.outages import UNREACHABLE
 from app.features.jobs import requeues
 from app.features.jobs.requeues import RequeueOutcome, RequeueResult
-from app.kernel import jobs as shown
 from app.kernel.enqueue import producer
-from app.kernel.jobs import Status
-from app.kernel.logs.log import TagMatch
 from app.kernel.model import Lane
 from app.kernel.settle import exit_rows as exits
 from app.kernel.topics import store
 from app.kernel.topics.policy import Policy
-from tests.queue.calls import Session, batch, events, held, take
+from tests.queue.calls import Session, batch, held, take
 from tests.queue.tallies import tallied
 from tests.races.rivals import Rivals
 
 MakeQueue = Callable[..., Awaitable[Policy]]
-RIVALS = ["claim", "purge", "delete", "requeue"]
 
 
 @pytest.fixture
@@ -54,38 +51,6 @@ async def places(db: Session, *topics: Policy) -> list[tuple[str, int]]:
         "SELECT topic, seq FROM holdfast.jobs WHERE topic = ANY ($1) ORDER BY 1, 2", [one.topic.name for one in topics]
     )
     return [(row["topic"], row["seq"]) for row in rows]
-
-
-async def act(what: str, db: Session, dead: Policy) -> int:
-    """What the rival does to the dead letter: to how many."""
-    if what == "claim":
-        return len(await take(db, dead))
-    if what == "purge":
-        return (await shown.purge(db, dead.topic, [Status.PENDING], after=0, upto=9, limit=9)).count
-    if what == "delete":
-        return (await exits.delete(db, dead.topic, TagMatch(), after=0, upto=9, limit=9)).count
-    return len(await requeue(db, dead, 1))
-
-
-@pytest.mark.parametrize("rival", RIVALS)
-@pytest.mark.parametrize("requeue_first", [False, True])
-async def test_of_a_requeue_and_a_rival_the_first_has_the_job(
-    requeue_first: bool, rival: str, queue: Policy, dead: Policy, rivals: Rivals
-) -> None:
-    seq = await killed(rivals.one, queue, dead)
-    first, second = ("requeue", rival) if requeue_first else (rival, "requeue")
-    async with rivals.first():
-        assert await act(first, rivals.one, dead) == 1
-        if second == "claim":
-            assert await act(second, rivals.other, dead) == 0, "it passes what is locked"
-        else:
-            late = await rivals.behind(act(second, rivals.other, dead))
-    assert second == "claim" or await late == 0
-    left = {"claim": [(dead.topic.name, 1)], "requeue": [(queue.topic.name, seq)]}
-    assert await places(rivals.one, queue, dead) == left.get(first, [])
-    assert (await events(rivals.one, queue, seq)).count("requeued") == (first == "requeue")
-    assert await tallied(rivals.one, queue)
-    assert await tallied(rivals.one, dead)
 
 
 @pytest.mark.parametrize("first_commits", [True, False])

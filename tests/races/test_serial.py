@@ -173,6 +173,14 @@ async def failed(db: Session, queue: Policy, dead: Policy) -> Stage:
     return at
 
 
+async def buried(db: Session, queue: Policy, dead: Policy) -> Stage:
+    """It is a dead letter: the stage is its topic, and what comes of it is in the other one."""
+    at = await leased(db, queue, dead)
+    assert await exits.bury(db, queue.topic, queue.budget, [Spent(at.seq, at.lease)], dead.topic) == {0}
+    letter = await db.fetchval("SELECT seq FROM holdfast.jobs WHERE topic = $1", dead.topic.name)
+    return Stage(dead, queue, letter)
+
+
 STARTS: Final[Mapping[Callable[[Session, Policy, Policy], Awaitable[Stage]], Sequence[Act]]] = {
     fresh: (claim, cancel, retag, delay, delete, purge),
     over: (claim, expire, cancel, delete, purge),
@@ -180,12 +188,16 @@ STARTS: Final[Mapping[Callable[[Session, Policy, Policy], Awaitable[Stage]], Seq
     ended: (claim, ack, nack, extend, cancel, retag, delete),
     spent: (claim, ack, bury, cancel, purge),
     failed: (requeue, purge, claim),
+    buried: (requeue, purge, delete, claim),
 }
 # These pass over what is locked, and have nothing to answer then. What a requeue has moved, a purge waits for in vain.
 PASSES: Final = {claim, expire}
-NOTHING: Final[Mapping[Act, object]] = {claim: [], expire: 0, purge: 0, requeue: []}
+NOTHING: Final[Mapping[Act, object]] = {claim: [], expire: 0, purge: 0, delete: (0, 0), requeue: []}
 # These do not ask for the time here, or are functions each of whose statements has a snapshot of its own.
-PAST_THE_GATE: Final = {(fresh, cancel), (fresh, delete), (over, delete), (failed, purge), (failed, requeue)}
+PAST_THE_GATE: Final = {
+    (fresh, cancel), (fresh, delete), (over, delete), (failed, purge), (failed, requeue), (buried, purge),
+    (buried, delete), (buried, requeue),
+}  # fmt: skip
 
 
 @pytest.fixture
