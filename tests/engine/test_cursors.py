@@ -22,10 +22,8 @@ from app.kernel.claim.walk import Claimer
 from app.kernel.engine import Engine
 from app.kernel.enqueue import producer
 from app.kernel.model import Batch, Job, Lane, Reach, Topic
-from app.kernel.topics import store
 from app.kernel.topics.cache import Policies
 from app.kernel.topics.policy import Policy
-from tests.engine.machines import Make
 from tests.queue.calls import PATIENCE, Session, held, put
 
 Connect = Callable[[], Awaitable[Session]]
@@ -206,15 +204,6 @@ async def test_a_gap_of_twenty_thousand_positions(flow: Flow, connect: Connect) 
     await transaction.rollback()
     await flow.engine.enqueues.enqueue(flow.policy, Batch([b'"behind"']), 10)
     await flow.gives(b'"behind"')
-
-
-async def test_a_topic_that_is_deleted_and_made_again(flow: Flow, pools: Pools, make: Make) -> None:
-    await flow.stop()
-    assert await store.delete(pools.rest, flow.policy.topic.name, if_empty=False)
-    again = await make()
-    await flow.engine.enqueues.enqueue(again, Batch([b'"new"']), 10)
-    jobs = await flow.engine.claims.claim(Claimer(again, "n", 1, 1000), 1)
-    assert [(job.seq, job.payload) for job in jobs] == [(1, b'"new"')]
 
 
 async def test_a_backup_that_is_restored(flow: Flow, connect: Connect) -> None:

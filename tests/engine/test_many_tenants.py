@@ -16,7 +16,7 @@ from app.kernel.claim.marks import CHEAP_SHARE
 from app.kernel.model import Batch, Lane
 from app.kernel.topics.policy import Policy
 from tests.engine.machines import Machine, Make, Start, parked
-from tests.engine.test_fairness import by_tenant, jobs_of, late_job, until_claimed
+from tests.engine.test_fairness import FOUND, by_tenant, jobs_of, late_job, until_claimed
 from tests.queue.calls import until
 
 
@@ -80,7 +80,10 @@ async def test_lanes_are_gone_through_again_only_where_something_changed(machine
     assert len(lanes.running(queue, await lanes.of(machine.pools.hot, queue.topic))) == 1_000
 
 
-async def test_one_of_many_that_gets_a_job_is_found(machine: Machine, start: Start, queue: Policy) -> None:
+@FOUND
+async def test_one_of_many_that_gets_a_job_is_found(
+    seconds: float, machine: Machine, start: Start, queue: Policy
+) -> None:
     """Its own process's at once; another's soon, for who asks again and again and for who waits."""
     await ever_seen(machine, queue, 5_000)
     assert await machine.claim(queue, 1) == []
@@ -89,11 +92,11 @@ async def test_one_of_many_that_gets_a_job_is_found(machine: Machine, start: Sta
     other = start()
     for tenant in ("t4000", "quite new"):
         await other.enqueue(queue, jobs_of(tenant, 1))
-        assert by_tenant(await until_claimed(machine, queue)) == {tenant: 1}
+        assert by_tenant(await until_claimed(machine, queue, seconds=seconds)) == {tenant: 1}
     waiting = asyncio.create_task(machine.claim(queue, 5, wait=30))
     await parked(machine, queue, 1)
     await other.enqueue(queue, jobs_of("t4001", 1))
-    assert by_tenant(await waiting) == {"t4001": 1}
+    assert by_tenant(await asyncio.wait_for(waiting, seconds)) == {"t4001": 1}
     # While others are busy.
     await machine.enqueue(queue, jobs_of("t1", 5_000))
     assert by_tenant(await machine.claim(queue, 5)) == {"t1": 5}

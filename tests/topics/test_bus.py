@@ -16,7 +16,10 @@ import httpx
 import pytest
 
 from app.base.keys import digest_of
+from app.base.metrics import catalogue
+from app.kernel.claim import waiters
 from app.kernel.topics.bus import Bus, announce_keys
+from app.kernel.topics.cache import TTL_SECONDS
 from app.kernel.topics.hints import Hints
 from app.kernel.user_events import users
 from tests.api.dialect import Topic
@@ -147,40 +150,70 @@ async def test_a_lost_subscription_is_said_and_hints_come_again(buses: Ends, red
     assert "meanwhile" in heard, "a change that Redis did not take is told when it does"
 
 
-async def test_nothing_waits_for_a_redis_that_is_away(
-    serve: Callable[..., Awaitable[Running]], topic: str, redis: Redis
+def subscribed(service: Running) -> bool:
+    """Whether hints come."""
+    levels = service.context.engine.metrics.levels
+    return any(family is catalogue.REDIS and value for level in levels for family, _, value in level())
+
+
+@pytest.fixture
+async def two_services(
+    serve: Callable[..., Awaitable[Running]], redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Running, Running]:
+    """Neither comes by to look for jobs that the other has made: what is found is found by a hint."""
+    monkeypatch.setattr(waiters, "POLL_SECONDS", 600.0)
+    services = await serve(redis_url=redis.url), await serve(redis_url=redis.url)
+    monkeypatch.undo()
+    await until(lambda: all(subscribed(service) for service in services))
+    return services
+
+
+async def test_what_one_process_does_another_knows_at_once_and_neither_waits_for_a_redis_that_is_away(
+    two_services: tuple[Running, Running], topic: str, redis: Redis
 ) -> None:
-    """A change is effective on another process at once with Redis; without it, requests go on as before."""
-    one, two = await serve(redis_url=redis.url), await serve(redis_url=redis.url)
-    async with httpx.AsyncClient(base_url=one.url) as first, httpx.AsyncClient(base_url=two.url) as second:
+    one, two = two_services
+    async with client(one) as first, client(two) as second:
         path = f"/v0/topics/{topic}"
         await first.put(path, json={"type": "queue", "lease_ms": 1000})
         assert (await second.get(path)).json()["config"]["lease_ms"] == 1000
-
-        async def effective(lease_ms: int) -> bool:
-            return bool((await second.get(path)).json()["config"]["lease_ms"] == lease_ms)
-
         await first.put(path, json={"type": "queue", "lease_ms": 2000})
-        await until(lambda: effective(2000))
-        waiting = asyncio.ensure_future(second.post(f"{path}/claim", json={"node": "n", "wait_ms": 20_000}, timeout=30))
+
+        async def effective() -> bool:
+            return bool((await second.get(path)).json()["config"]["lease_ms"] == 2000)
+
+        await until(effective, TTL_SECONDS / 2)
+        claim = {"node": "n", "wait_ms": 30_000}
+        waiting = asyncio.ensure_future(second.post(f"{path}/claim", json=claim, timeout=40))
         await until(lambda: two.waiting(topic))
-        began = time.monotonic()
         await first.post(path, json={"records": [{"data": 1}]})
         assert (await waiting).json()["count"] == 1
-        assert time.monotonic() - began < 0.4  # the poll alone looks twice a second
+
+        assert await redis_is_shown(first, "1.0")
         redis.kill()
-        began = time.monotonic()
-        for _ in range(20):
+        for _ in range(5):
             assert (await first.post(path, json={"records": [{"data": 1}]})).status_code == 200
-            assert (await second.post(f"{path}/claim", json={"node": "n", "wait_ms": 5000})).json()["count"] == 1
-        assert time.monotonic() - began < 15
+            assert (await second.post(f"{path}/claim", json=claim | {"wait_ms": 0})).json()["count"] == 1
+        assert await redis_is_shown(first, "0.0")
         redis.start()
+        assert await redis_is_shown(first, "1.0")
 
 
-async def test_a_watch_is_told_of_another_processs_records_at_once(
-    serve: Callable[..., Awaitable[Running]], topic: str, redis: Redis
+async def redis_is_shown(http: httpx.AsyncClient, value: str) -> bool:
+    """Wait until the metrics say whether Redis is heard."""
+
+    async def shown() -> bool:
+        return f"\nholdfast_redis_connected {value}\n" in (await http.get("/metrics")).text
+
+    await until(shown)
+    return True
+
+
+@pytest.mark.parametrize("seconds", [30, pytest.param(0.1, marks=pytest.mark.slow)])
+async def test_a_watch_is_told_of_another_processs_records(
+    seconds: float, two_services: tuple[Running, Running], topic: str
 ) -> None:
-    one, two = await serve(redis_url=redis.url), await serve(redis_url=redis.url)
+    """At once, as a rule: the poll alone looks twice a second."""
+    one, two = two_services
     async with client(one) as here, client(two) as there:
         log = Topic(here, topic)
         await log.put(type="log")
@@ -193,31 +226,15 @@ async def test_a_watch_is_told_of_another_processs_records_at_once(
                 await log.append({"data": i})
                 assert await stream.records(1) == [i]
                 took.append(time.monotonic() - began)
-            assert min(took) < 0.1  # the poll alone looks twice a second
+            assert min(took) < seconds
             await log.drop()
             await stream.event("topic-deleted")
-
-
-async def test_whether_redis_is_heard_is_shown(serve: Callable[..., Awaitable[Running]], redis: Redis) -> None:
-    one = await serve(redis_url=redis.url)
-    async with client(one) as http:
-
-        async def shown(value: str) -> bool:
-            return f"\nholdfast_redis_connected {value}\n" in (await http.get("/metrics")).text
-
-        for value, change in (("1.0", redis.kill), ("0.0", redis.start), ("1.0", None)):
-            end = time.monotonic() + 15
-            while not await shown(value):
-                assert time.monotonic() < end
-                await asyncio.sleep(0.02)
-            if change is not None:
-                change()
 
 
 async def test_keys_are_known_and_forgotten_elsewhere_at_once(
     serve: Callable[..., Awaitable[Running]], new_database: Callable[[], Awaitable[str]], topic: str, redis: Redis
 ) -> None:
-    """With Redis: what one process does to a key, another knows within a second, its open streams too."""
+    """With Redis: what one process does to a key, another knows at once, its open streams too."""
     services = await Services.make(serve, new_database)
     one, two = [await services.start(redis_url=redis.url, api_keys="root") for _ in range(2)]
     known = two.context.access.directory
@@ -225,11 +242,11 @@ async def test_keys_are_known_and_forgotten_elsewhere_at_once(
     async with client(one, "root") as here:
         await Topic(here, topic).put()
         made = await make(here)
-        await until(lambda: known.find(digest_of(made["secret"].encode())), 1)
+        await until(lambda: known.find(digest_of(made["secret"].encode())), 5)
         async with client(two, made["secret"]) as there, working(Topic(there, topic)) as stream:
             assert (await there.get("/v0/topics")).status_code == 200
             began = time.monotonic()
             await here.delete(f"/v0/keys/{made['id']}")
             assert (await stream.error())["code"] == 401
             assert (await there.get("/v0/topics")).status_code == 401
-            assert time.monotonic() - began < 1
+            assert time.monotonic() - began < 5
