@@ -6,36 +6,15 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tests.manual import Call, Ran
+from tests.routes import document
 from tests.settings import newer, without
 
 FILE = Path(__file__).parents[1] / "app/http/examples.json"
-_PARTS = (
-    (r"^/v0/topics/[^/]+", "/v0/topics/{topic}"),
-    (r"^(/v0/topics/[^/]+/failures)/[^/]+", r"\1/{cluster}"),
-    (r"^(/v0/topics/[^/]+/jobs)/[^/]+", r"\1/{seq}"),
-    (r"^/v0/keys/[^/]+", "/v0/keys/{id}"),
-    (r"^/(v0|api)/operations/[^/]+", r"/\1/operations/{id}"),
-    (r"^/v0/admin/reapers/[^/]+", "/v0/admin/reapers/{name}"),
-    (r"^/v0/watch/[^/]+", "/v0/watch/{wid}"),
-    (r"^/api/messages/(?!(?:batch|dequeue|ack)$)[^/]+", "/api/messages/{id}"),
-    (r"^/api/topic-configs/[^/]+", "/api/topic-configs/{topic}"),
-    (r"^/api/topic-schemas/[^/]+", "/api/topic-schemas/{topic}"),
-    (r"^/api/topics/[^/]+", "/api/topics/{topic}"),
-    (r"^/(v0|api)/schedules/[^/]+", r"/\1/schedules/{name}"),
-    (r"^/api/users/[^/]+", "/api/users/{id}"),
-    (r"^/v0/users/[^/]+", "/v0/users/{id}"),
-    (r"^/v0/views/[^/]+", "/v0/views/{name}"),
-    (r"^/in/[^/]+", "/in/{topic}"),
-    (r"^(/in/{topic})/[^/]+", r"\1/{group}"),
-    (r"^(/in/{topic}/{group})/[^/]+", r"\1/{dedupe}"),
-    (r"^(/api/users/{id}/grants)/[^/]+", r"\1/{grant_id}"),
-    (r"/messages/by-key/.+", "/messages/by-key/{key}"),
-)
-
 # Which page has a route's example, by the start of its path; the first that fits.
 _PAGES = (
     ("/api/topic-configs", "docs/topic-configs.md"),
@@ -107,10 +86,14 @@ def page_of(name: str) -> str:
 
 
 def route(path: str) -> str:
-    """The path as the description has it."""
-    for pattern, name in _PARTS:
-        path = re.sub(pattern, name, path)
-    return path
+    """The path as the description has it: of those that fit, the one with the most words of its own."""
+    fit = [name for name in document()["paths"] if _pattern(name).fullmatch(path)]
+    return min(fit, key=lambda name: name.count("{"), default=path)
+
+
+@cache
+def _pattern(name: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"\\{[^/]+\\}", "[^/]+", re.escape(name)).replace("by\\-key/[^/]+", "by\\-key/.+"))
 
 
 def _of(ran: Iterable[Ran]) -> dict[str, Any]:
