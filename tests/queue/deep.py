@@ -71,7 +71,7 @@ INSERT INTO holdfast.tallies (topic_id, ready) SELECT n % 3000, 1 FROM generate_
 INSERT INTO holdfast.dedupe (topic_id, tenant, grp, dedupe_id, seq, expires_at)
 SELECT t.id, '', '', to_char(n, '0000000'), n,
        now() + CASE WHEN n % 10 = 0 THEN -interval '1 s' ELSE interval '1 day' END
-FROM holdfast.topics t, generate_series(1, 100000) n WHERE t.name = 'deep';
+FROM holdfast.topics t, generate_series(1, 50000) n WHERE t.name = 'deep';
 -- Each has changed every minute of five days, and was looked at each time.
 INSERT INTO holdfast.depths (topic_id, minute, ready, in_flight, scheduled, blocked)
 SELECT t.id, date_trunc('minute', now()) - m * interval '1 min', m, 0, 0, 0
@@ -84,7 +84,7 @@ INSERT INTO holdfast.results (completed_at, topic, topic_id, seq, first_topic_id
                               result)
 SELECT now() + n % 3 * interval '1 day', 'some', 1, n, CASE WHEN n % 10 = 0 THEN 2 END, CASE WHEN n % 10 = 0 THEN n END,
        gen_random_uuid(), 1, to_json(repeat('x', 100))
-FROM generate_series(1, 50000) n;
+FROM generate_series(1, 20000) n;
 -- One is due of so many, whose next times are an hour apart.
 INSERT INTO holdfast.schedules (name, topic, cron, time_zone, missed, paused, next_fire, due_at, payload, fields)
 SELECT 's' || n, 't', '0 * * * *', 'UTC', 'once', false, at, at, repeat('x', 2000)::bytea, '{{}}'

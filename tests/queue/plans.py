@@ -88,11 +88,6 @@ async def prepare(db: Session, statement: Statement) -> None:
     await db.execute(f"PREPARE {_name(statement)} AS {statement.text}")
 
 
-async def run(db: Session, statement: Statement, *arguments: object) -> None:
-    """Run what was prepared."""
-    await db.execute(call(statement, arguments))
-
-
 async def rows(db: Session, statement: Statement, *arguments: object) -> int:
     """Run what was prepared: how many rows it answers."""
     return len(await db.fetch(call(statement, arguments)))

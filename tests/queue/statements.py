@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,7 @@ class Statement:
         return {int(number) for number in CALL.findall(self.body)}
 
 
+@functools.cache
 def every() -> list[Statement]:
     """All of them, by path."""
     alone = [

@@ -37,22 +37,8 @@ SET enable_hashjoin = off; SET enable_mergejoin = off
 # What an enqueue, a claim and the end of a delivery run: none of it may ever be on the list.
 HOT: Final = {
     *("enqueue", "enqueue_keyed", "enqueue_deduped", "add_lanes", "lanes", "depth", "take_tokens", "promote"),
-    *("claim", "ack", "ack_and_record", "nack", "nack_keyed", "extend"),
-    *(
-        "bury",
-        "fail",
-        "expire",
-        "inter",
-        "hook",
-        "held",
-        "leases",
-        "spent",
-        "exhausted",
-        "in_flight",
-        "turns",
-        "working",
-    ),
-    *("append_records", "read_records"),
+    *("claim", "ack", "ack_and_record", "nack", "nack_keyed", "extend", "bury", "fail", "expire", "inter", "hook"),
+    *("held", "leases", "spent", "exhausted", "in_flight", "turns", "working", "append_records", "read_records"),
 }
 
 

@@ -183,29 +183,20 @@ async def test_a_key_updates_a_job_that_its_topics_max_retries_still_delivers(
     assert await db.fetchval("SELECT count(*) FROM holdfast.jobs WHERE topic = $1", topic) == jobs
 
 
-async def test_what_is_refused(sql: Db, db: Session, queue: Policy) -> None:
-    await insert(sql, queue.topic.name, payload_text="1")
+async def test_what_is_refused_and_what_only_nearly(sql: Db, db: Session, queue: Policy) -> None:
     for columns, said in REFUSED:
         with pytest.raises(asyncpg.PostgresError, match=said):
             await insert(sql, queue.topic.name, **columns)
-    assert len(await take(db, queue, 9)) == 1
-
-
-async def test_what_is_refused_only_nearly(sql: Db, db: Session, queue: Policy) -> None:
+    with pytest.raises(asyncpg.PostgresError, match=f'row 3 for topic "{queue.topic.name}": the payload is no JSON'):
+        await sql.execute(
+            "INSERT INTO holdfast.inbox (topic, payload_text) VALUES ($1, '1'), ($1, '2'), ($1, '{')", queue.topic.name
+        )
     deep = b"[" * 128 + b"]" * 128
     wide = b"[" + b"[]," * 999 + b'"' + b"[" * 500 + b'"]'
     for payload in (deep, wide):
         await insert(sql, queue.topic.name, payload=payload)
     await insert(sql, queue.topic.name, payload=b"\xff\x00", content_type="application/octet-stream")
     assert [job.payload for job in await take(db, queue, 9)] == [deep, wide, b"\xff\x00"]
-
-
-async def test_a_faulty_row_is_named_and_none_goes_in(sql: Db, db: Session, queue: Policy) -> None:
-    with pytest.raises(asyncpg.PostgresError, match=f'row 3 for topic "{queue.topic.name}": the payload is no JSON'):
-        await sql.execute(
-            "INSERT INTO holdfast.inbox (topic, payload_text) VALUES ($1, '1'), ($1, '2'), ($1, '{')", queue.topic.name
-        )
-    assert await take(db, queue, 9) == []
     assert await db.fetchval("SELECT count(*) FROM holdfast.inbox") == 0
 
 
@@ -222,23 +213,16 @@ async def test_topics_that_take_none(sql: Db, pools: Pools, topic: str, make_que
         await insert(sql, topic + ".fifo")
 
 
-async def test_max_depth_holds(sql: Db, db: Session, topic: str, make_queue: MakeQueue) -> None:
-    queue = await make_queue(topic, max_depth=3)
-    await sql.execute("INSERT INTO holdfast.inbox (topic, payload_text) VALUES ($1, '1'), ($1, '2')", topic)
-    with pytest.raises(asyncpg.PostgresError, match="has no room"):
-        await sql.execute("INSERT INTO holdfast.inbox (topic, payload_text) VALUES ($1, '3'), ($1, '4')", topic)
-    await insert(sql, topic)
-    with pytest.raises(asyncpg.PostgresError, match="has no room"):
-        await insert(sql, topic)
-    await take(db, queue, 9)
-    assert await tallied(db, queue)
-
-
-async def test_two_who_add_to_a_full_queue_wait_for_each_other(
+async def test_max_depth_holds(
     user: Callable[[], Awaitable[Db]], db: Session, topic: str, make_queue: MakeQueue
 ) -> None:
-    await make_queue(topic, max_depth=1)
+    """Two who add to a full queue wait for each other."""
+    queue = await make_queue(topic, max_depth=3)
     first, second = await user(), await user()
+    two = "INSERT INTO holdfast.inbox (topic, payload_text) VALUES ($1, '1'), ($1, '2')"
+    await first.execute(two, topic)
+    with pytest.raises(asyncpg.PostgresError, match="has no room"):
+        await first.execute(two, topic)
     transaction = first.transaction()
     await transaction.start()
     await insert(first, topic)
@@ -247,6 +231,8 @@ async def test_two_who_add_to_a_full_queue_wait_for_each_other(
     await transaction.commit()
     with pytest.raises(asyncpg.PostgresError, match="has no room"):
         await waits
+    assert len(await take(db, queue, 9)) == 3
+    assert await tallied(db, queue)
 
 
 async def test_a_ttl_that_is_left_to_the_service(sql: Db, db: Session, pools: Pools, topic: str) -> None:

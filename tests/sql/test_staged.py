@@ -91,6 +91,8 @@ async def test_a_commit_that_is_repeated_changes_nothing(sql: Db, db: Session, q
         await sql.fetchval("SELECT holdfast.drop_stages($1, 100)", run)
     assert await seqs(db, queue) == [(1, b"3"), (2, b"4")]
     assert await staged(db, run) == []
+    assert await commit(sql, run, [], 0, write=f"{run} of nothing")
+    assert not await commit(sql, run, [], 0, write=f"{run} of nothing")
 
 
 @pytest.mark.parametrize("rolls_back", [False, True])
@@ -145,11 +147,6 @@ async def test_rows_that_queues_refuse_are_refused_as_they_are_staged(sql: Db, q
         await stage_more(sql, one, queue.topic.name, "1", "{")
     with pytest.raises(asyncpg.CheckViolationError, match="kept for dead letters"):
         await stage_more(sql, one, "a.dlq", "1")
-
-
-async def test_nothing_at_all_can_be_committed(sql: Db, run: str) -> None:
-    assert await commit(sql, run, [], 0)
-    assert not await commit(sql, run, [], 0)
 
 
 async def test_who_deletes_or_drops_can_not_make_jobs(sql: Db, db: Session, queue: Policy, run: str) -> None:
