@@ -25,8 +25,7 @@ from spark import pipelines
 from spark.session import PACKAGE, driver_jar, zipped
 from tests.conftest import Running
 from tests.spark.conftest import QUICK, UNCOMPILED, Lived
-from tests.spark.past import World, shift
-from tests.spark.told import tell
+from tests.spark.past import World, shift, tell
 
 HERE = Path(__file__).parent
 PINS = HERE.parents[1] / "deploy/requirements/spark.txt"

@@ -15,8 +15,7 @@ from spark.analysis import minute_stats
 from spark.archive.day_files import Files
 from spark.errors import Mistake
 from spark.pipelines import archive, latency, throughput
-from tests.spark.past import World, aside
-from tests.spark.told import tell
+from tests.spark.past import World, aside, tell
 
 PIPELINES = (throughput, latency)
 

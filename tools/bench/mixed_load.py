@@ -37,9 +37,7 @@ KINDS: Final = (
     Kind("mail", {"durable": True}, share=2),
     Kind("billing", {"durable": True}, lambda dice: {"priority": dice.randrange(10), "tag": f"v{dice.randrange(3)}"}),
     Kind(
-        "exports",
-        {"tenant_weights": {"ada": 3, "bob": 1}},
-        lambda dice: {"tenant": dice.choice(("ada", "bob", "eve"))},
+        "exports", {"tenant_weights": {"ada": 3, "bob": 1}}, lambda dice: {"tenant": dice.choice(("ada", "bob", "eve"))}
     ),
     Kind(
         "orders.fifo",

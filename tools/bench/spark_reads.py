@@ -32,8 +32,7 @@ from spark import jdbc, pipelines, source
 from spark.pipelines import audit
 from spark.session import session
 from spark.windows import Window, midnight
-from tests.spark.past import shift
-from tests.spark.told import tell
+from tests.spark.past import shift, tell
 from tools.bench.facts import facts_of
 from tools.bench.lived import live
 
