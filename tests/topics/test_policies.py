@@ -48,7 +48,7 @@ async def test_many_who_ask_at_once_ask_once(machine: Machine, topic: str, chang
 async def test_what_is_known_is_renewed_in_time(
     machine: Machine, topic: str, change: Change, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "TTL_SECONDS", 1.0)
+    monkeypatch.setattr(cache, "TTL_SECONDS", 2.0)
     await change(1_000)
     assert await lease(machine, topic) == 1_000
     await change(2_000)
