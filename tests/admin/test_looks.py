@@ -77,22 +77,22 @@ async def little(service: Running) -> None:
     await minutes.look(service.context.pools)
 
 
-async def test_each_page_of_an_empty_service(browser: Browser, axe: Axe, empty: Running) -> None:
-    faults: list[str] = []
+@pytest.mark.parametrize("path", OF_NOTHING)
+async def test_a_page_of_an_empty_service(browser: Browser, axe: Axe, empty: Running, path: str) -> None:
     async with visitor(browser, proxied=False) as nobody, tab(nobody, empty.url) as one:
-        for path in OF_NOTHING:
-            await one.open(f"/admin/{path}")
-            faults += await one.looked_at(axe, f"empty-{path}")
-    assert faults == [], "\n".join(faults)
-
-
-async def test_each_page_of_a_small_service(one: Tab, axe: Axe, little: None) -> None:
-    faults: list[str] = []
-    for path in OF_LITTLE:
         await one.open(f"/admin/{path}")
-        await one.page.evaluate("document.querySelectorAll('.more-of').forEach((one) => { one.open = true; })")
-        faults += await one.looked_at(axe, re.sub(r"\W", "-", f"small-{path}"))
-    # What can't be opened by an address.
+        assert await one.looked_at(axe, f"empty-{path}") == []
+
+
+@pytest.mark.parametrize("path", OF_LITTLE)
+async def test_a_page_of_a_small_service(one: Tab, axe: Axe, little: None, path: str) -> None:
+    await one.open(f"/admin/{path}")
+    await one.page.evaluate("document.querySelectorAll('.more-of').forEach((one) => { one.open = true; })")
+    assert await one.looked_at(axe, re.sub(r"\W", "-", f"small-{path}")) == []
+
+
+async def test_pages_that_come_of_a_form(one: Tab, axe: Axe, little: None) -> None:
+    faults: list[str] = []
     await one.open("/admin/topics/orders/dead")
     await one.go(one.link("ValueError"))
     faults += await one.looked_at(axe, "small-dead-cluster")
