@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from app.settings import Settings
 from tests.api.dialect import Topic
-from tests.api.keyring import Services
+from tests.api.keyring import Services, client
 from tests.api.process import Process
 from tests.conftest import Running
 
@@ -54,3 +54,10 @@ async def services(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> 
 async def guarded(services: Services) -> Running:
     """A service with one key of the environment, which may do everything."""
     return await services.start(api_keys="root")
+
+
+@pytest.fixture
+async def root(guarded: Running) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of it with that key."""
+    async with client(guarded, "root") as http:
+        yield http

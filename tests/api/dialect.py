@@ -95,6 +95,21 @@ def accepted(answer: httpx.Response) -> Body:
     return body
 
 
+async def every_page(http: httpx.AsyncClient, path: str, field: str, size: int = 2, **query: str) -> list[Body]:
+    """What a list has, page by page."""
+    found: list[Body] = []
+    while True:
+        answer = await http.get(path, params={"page_size": str(size), **query})
+        assert answer.status_code == 200, answer.text
+        page = answer.json()
+        found += page[field]
+        if "next_cursor" not in page:
+            assert len(page[field]) <= size
+            return found
+        assert len(page[field]) == size
+        query["cursor"] = page["next_cursor"]
+
+
 def refused(answer: httpx.Response, status: int, code: str) -> Body:
     """The error, if the answer is this refusal, in its dialect's envelope with nothing beside it; as v0 has it."""
     asked = f"{answer.request.method} {answer.request.url}"
@@ -114,7 +129,7 @@ def refused(answer: httpx.Response, status: int, code: str) -> Body:
     return error
 
 
-async def eventually(fact: Callable[[], Awaitable[T]], seconds: float = 15) -> T:
+async def eventually(fact: Callable[[], Awaitable[T]], seconds: float = 30) -> T:
     """The first true answer of `fact`; fails the test after `seconds`."""
     end = time.monotonic() + seconds
     while not (answer := await fact()):

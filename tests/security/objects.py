@@ -29,8 +29,17 @@ HOUR_MS = 3_600_000
 FAR = 987_654_321
 # What the service writes by itself while nobody asks: reapers' runs and figures, and counts that are put together.
 BOOKKEEPING = frozenset(
-    {"alembic_version", "buckets", "freed_groups", "lanes", "log_state", "new_lanes", "stages", "sweeps", "tallies"}
-    | {"depths", "depth_looks", "topic_reads", "topic_stats", "topic_stats_progress", "topic_stats_staged", "writes"}
+    {"alembic_version", "buckets", "freed_groups", "lanes", "log_state", "new_lanes", "stages", "sweep_runs", "sweeps"}
+    | {
+        "tallies",
+        "depths",
+        "depth_looks",
+        "topic_reads",
+        "topic_stats",
+        "topic_stats_progress",
+        "topic_stats_staged",
+        "writes",
+    }
 )
 NOBODY = "00000000-0000-4000-8000-00000000dead"
 
@@ -150,6 +159,10 @@ async def theirs(root: httpx.AsyncClient, services: Services) -> Objects:
         found = accepted(await root.get(f"/v0/topics/{TOPIC}/failures"))["failures"]
         return found[0] if found else None
 
+    async def over() -> bool:
+        return bool(accepted(await root.get(f"/v0/operations/{operation['id']}"))["state"] == "done")
+
+    await eventually(over)
     cluster = (await eventually(grouped))["cluster"]  # type: ignore[index]
     await Messages(root, TOPIC).put(CANARY)
     things = {
@@ -187,6 +200,7 @@ async def _cursors(root: httpx.AsyncClient) -> dict[Route, str]:
             cursor = answer.json().get("next_cursor")
             if cursor:
                 found["GET", path] = cursor
+    assert {path for _, path in found} >= {"/v0/topics", "/v0/schedules", "/v0/keys", "/v0/admin/audit"}
     return found
 
 

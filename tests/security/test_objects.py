@@ -6,7 +6,7 @@ tests/api/scopes.py fails, and so does one with a parameter that nothing of thei
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import asyncpg
@@ -21,7 +21,6 @@ from tests.api.test_tenant_keys import CONFINED
 from tests.security.objects import CANARY, TOPIC, Objects, Route, routes, state, theirs
 
 if TYPE_CHECKING:
-    from tests.api.conftest import Serve
     from tests.conftest import Running
 
 # Events for users are for anybody who may write: an id is the application's own, and no topic's. A view that somebody
@@ -31,11 +30,6 @@ THEIR_OWN = {("POST", "/v0/users/{id}/events"), ("PUT", "/v0/views/{name}")}
 WATCH = ("GET", "/v0/watch/{wid}")
 # By method: what PUT makes is not there yet for DELETE.
 MATRIX = sorted(route for route in routes() if route not in OPEN | SIGNED_IN | OF_TOKENS)
-
-
-@pytest.fixture(scope="module")
-async def services(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> Services:
-    return await Services.make(serve, new_database)
 
 
 @pytest.fixture(scope="module")
@@ -111,10 +105,6 @@ async def ask(http: httpx.AsyncClient, route: Route, url: str, body: object, hea
     return await http.request(route[0], url, headers=headers, **content)  # type: ignore[arg-type]
 
 
-def test_every_route_is_in_the_matrix() -> None:
-    assert set(MATRIX) == set(TABLE)
-
-
 @pytest.mark.parametrize("route", MATRIX, ids=" ".join)
 async def test_what_is_theirs_is_as_if_it_were_not(
     http: httpx.AsyncClient,
@@ -146,35 +136,18 @@ async def test_what_is_theirs_is_as_if_it_were_not(
         await kept.check()
 
 
-def test_lists_have_cursors_to_try(objects: Objects) -> None:
-    assert {path for _, path in objects.cursors} >= {"/v0/topics", "/v0/schedules", "/v0/keys", "/v0/admin/audit"}
-
-
-@pytest.mark.parametrize("route", [route for route in MATRIX if route not in CONFINED], ids=" ".join)
 async def test_a_tenants_key_is_refused_alike(
-    http: httpx.AsyncClient, objects: Objects, strangers: dict[str, dict[str, str]], route: Route
+    http: httpx.AsyncClient, kept: Unchanged, objects: Objects, strangers: dict[str, dict[str, str]]
 ) -> None:
-    answers = [
-        asked.told(await ask(http, route, asked.url, asked.body, strangers["a tenant's key"]))
-        for asked in objects.asked(route)
-    ]
-    assert {status for status, _ in answers} == {403}
-    assert len(set(answers)) == 1
-
-
-@pytest.mark.parametrize(
-    "route", [route for route in MATRIX if "/{id}" in route[1] and route in CONFINED], ids=" ".join
-)
-async def test_a_tenants_key_finds_no_message_of_another_tenant(
-    http: httpx.AsyncClient, kept: Unchanged, objects: Objects, strangers: dict[str, dict[str, str]], route: Route
-) -> None:
-    """In a topic that it may use."""
-    real, absent = [
-        asked.told(await ask(http, route, asked.url, asked.body, strangers["a tenant's key"]))
-        for asked in objects.asked(route)
-    ]
-    assert real == absent
-    assert real[0] == 404
+    """And in a topic that it may use, it finds no message of another tenant."""
+    for route in MATRIX:
+        answers = {
+            asked.told(await ask(http, route, asked.url, asked.body, strangers["a tenant's key"]))
+            for asked in (objects.asked(route) if route not in CONFINED or "/{id}" in route[1] else ())
+        }
+        if answers:
+            [(status, _)] = answers
+            assert status == (404 if route in CONFINED else 403), route
     await kept.check()
 
 
@@ -224,7 +197,6 @@ async def test_a_dead_letter_or_webhook_of_theirs_is_named_in_vain(mine: Topic, 
 async def test_a_prefix_is_no_other_names_beginning(
     http: httpx.AsyncClient, strangers: dict[str, dict[str, str]]
 ) -> None:
-    """A key for `theirs.canary.` is none for `theirs.canary`."""
     near = strangers["a key of a longer prefix"]
     refused(await http.get(f"/v0/topics/{TOPIC}", headers=near), 403, "forbidden")
     accepted(await http.get(f"/v0/topics/{TOPIC}.log", headers=near))
