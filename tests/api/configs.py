@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import httpx
 
 from app.features.topics.messages import REPLACED, RULED
 from tests.api.dialect import Body
 from tests.settings import defaults
 
-V0_ALONE = {
-    **{name: value for name, value in defaults(but={*REPLACED, *RULED}).items() if value not in (None, {})},
-    "claim_jitter_ms": 0,
-    "cap_records": 0,
-    "cap_bytes": 0,
-    "discard": "old",
-    "idempotency_window_ms": 120_000,
-    "result_ttl_ms": 86_400_000,
-    "event_ttl_ms": 604_800_000,
-    "dead_ttl_ms": 1_209_600_000,
-    "dedupe_window_ms": 300_000,
-    "auto_priority": True,
-    "priority_order": "highest_first",
-    "retry_order": "front",
-    "aging_ms": 0,
-    "wait_goal_ms": 60_000,
-    "accepts": ["application/json", "application/x-www-form-urlencoded", "multipart/form-data", "text/plain"],
-    "ingest": "key",
-    "user_events": False,
-    "auto_create": True,
-    "dedupe_node": True,
-    "leases_durable": True,
-}
+V0_ALONE: Body = json.loads(
+    json.dumps({n: value for n, value in defaults(but={*REPLACED, *RULED}).items() if value not in (None, {})})
+)
 OPEN = {"replayable": False, "durable": True, **V0_ALONE}  # what was left to the service is not shown
 
 

@@ -15,7 +15,7 @@ from app.kernel.audit import trail
 from app.kernel.audit.trail import Action
 from app.kernel.topics import store
 from app.kernel.topics.settings import Config, TopicType
-from tests.api.dialect import Body, Topic, accepted, eventually, refused
+from tests.api.dialect import Body, Topic, accepted, eventually, every_page, refused
 from tests.api.keyring import Services, bearer, client, make
 
 if TYPE_CHECKING:
@@ -145,51 +145,31 @@ async def test_a_change_that_can_not_be_recorded_is_not_made(
     refused(await http.get(f"/v0/topics/{topic}"), 404, "topic_not_found")
 
 
-@pytest.mark.parametrize(
-    "statement",
-    ["UPDATE holdfast.audit SET actor = 'x'", "DELETE FROM holdfast.audit", "TRUNCATE holdfast.audit"],
-)
-async def test_it_is_only_ever_added_to(services: Services, statement: str) -> None:
-    with pytest.raises(asyncpg.InsufficientPrivilegeError, match="append-only"):
-        await services.sql(statement)
+async def test_it_is_only_ever_added_to(services: Services) -> None:
+    for statement in ("UPDATE holdfast.audit SET actor = 'x'", "DELETE FROM holdfast.audit", "TRUNCATE holdfast.audit"):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="append-only"):
+            await services.sql(statement)
 
 
 async def test_it_is_paged_from_the_newest_and_filtered(http: httpx.AsyncClient, topic: str) -> None:
     made = await make(http, "filters")
     for lease_ms in range(1_000, 1_005):
-        accepted(
-            await http.put(
-                f"/v0/topics/{topic}", json={"type": "queue", "lease_ms": lease_ms}, headers=bearer(made["secret"])
-            )
-        )
+        body = {"type": "queue", "lease_ms": lease_ms}
+        accepted(await http.put(f"/v0/topics/{topic}", json=body, headers=bearer(made["secret"])))
     await Topic(http, topic).put(lease_ms=5_000)
-    seen: list[Body] = []
-    query: Body = {"actor": made["id"], "page_size": 2}
-    while True:
-        page = accepted(await http.get("/v0/admin/audit", params=query))
-        seen += page["entries"]
-        if "next_cursor" not in page:
-            break
-        assert len(page["entries"]) == 2
-        query["cursor"] = page["next_cursor"]
+    seen = await every_page(http, "/v0/admin/audit", "entries", actor=made["id"])
     assert [e["action"] for e in seen] == ["topic.changed"] * 4 + ["topic.created"]
     assert [e["id"] for e in seen] == sorted((e["id"] for e in seen), reverse=True)
     both = await entries(http, subject=topic, actor=ROOT)
     assert [e["detail"]["lease_ms"]["to"] for e in both] == [5_000]
     assert [e["subject"] for e in await entries(http, action="key.made", subject=made["id"])] == [made["id"]]
-    assert await entries(http, actor="nobody") == []
     third = datetime.fromtimestamp(seen[2]["at"] / 1000, UTC).isoformat()
     since = await entries(http, actor=made["id"], since=third)
     assert {e["id"] for e in since} >= {e["id"] for e in seen[:2]}
     assert all(e["at"] >= seen[2]["at"] for e in since)
-    assert await entries(http, since="2999-01-01T00:00:00Z") == []
-
-
-@pytest.mark.parametrize(
-    "query", ["actr=x", "action=fly", "page_size=x", "cursor=!", "cursor=e30=", "subject=%00", "since=now"]
-)
-async def test_nonsense_is_refused(http: httpx.AsyncClient, query: str) -> None:
-    refused(await http.get(f"/v0/admin/audit?{query}"), 400, "invalid_request")
+    assert await entries(http, since="2999-01-01T00:00:00Z") == await entries(http, actor="nobody") == []
+    for query in ("actr=x", "action=fly", "subject=%00", "since=now"):
+        refused(await http.get(f"/v0/admin/audit?{query}"), 400, "invalid_request")
 
 
 async def test_a_key_with_prefixes_sees_the_entries_of_its_topics(http: httpx.AsyncClient, topic: str) -> None:

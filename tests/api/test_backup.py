@@ -60,6 +60,7 @@ def data(answer: Body) -> list[object]:
     return [record["data"] for record in answer["records"]]
 
 
+@pytest.mark.slow
 async def test_a_restored_queue_and_those_who_knew_it_before(
     second: EmbeddedPostgres, serve: Serve, new_database: Callable[[], Awaitable[str]], tmp_path: Path
 ) -> None:

@@ -82,16 +82,11 @@ async def test_a_multipart_form_has_its_files_with_their_names(queue: Topic) -> 
 
 async def test_what_a_real_client_sends_is_understood(queue: Topic) -> None:
     files = {"f": ('we"ird\r\n.txt', b"--b0--\r\n", "text/plain")}
-    body = taken(await queue.http.post(f"/in/{queue.name}", data={"a": ["1", "2"]}, files=files))
+    taken(await queue.http.post(f"/in/{queue.name}", data={"a": ["1", "2"]}, files=files))
     data = (await queue.take())["data"]
-    assert data["a"] == ["1", "2"]
-    assert base64.b64decode(data["f"]["$base64"]) == b"--b0--\r\n"
-    assert body["seq"] == 1
-
-
-async def test_a_text_is_a_string(queue: Topic) -> None:
+    assert (data["a"], base64.b64decode(data["f"]["$base64"])) == (["1", "2"], b"--b0--\r\n")
     job = await sent(queue, "grüß dich".encode(), {"content-type": "Text/Plain; charset=UTF-8"})
-    assert job["data"] == "grüß dich"
+    assert job["data"] == "grüß dich", "a text is a string"
     refused(await queue.http.post(f"/in/{queue.name}", content=b"\xff", headers=TEXT), 400, "invalid_request")
 
 
@@ -162,55 +157,34 @@ async def test_a_topic_takes_what_it_accepts(queue: Topic) -> None:
     refused(await queue.http.post(path, content=b"\xe9", headers=latin), 415, "unsupported_media_type")
 
 
-BAD_FORMS: dict[str, tuple[bytes, str]] = {
-    "no boundary": (b"--b0--", "multipart/form-data"),
-    "an empty boundary": (b"----", 'multipart/form-data; boundary=""'),
-    "a long boundary": (b"", f"multipart/form-data; boundary={'b' * 71}"),
-    "another boundary": (
-        b'--c\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n--c--',
-        "multipart/form-data; boundary=b",
-    ),
-    "no end": (b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n1', "multipart/form-data; boundary=b"),
-    "nothing": (b"", "multipart/form-data; boundary=b"),
-    "no name": (b"--b\r\nContent-Disposition: form-data\r\n\r\n1\r\n--b--", "multipart/form-data; boundary=b"),
-    "no disposition": (b"--b\r\nX: y\r\n\r\n1\r\n--b--", "multipart/form-data; boundary=b"),
-    "an attachment": (
-        b'--b\r\nContent-Disposition: attachment; name="a"\r\n\r\n1\r\n--b--',
-        "multipart/form-data; boundary=b",
-    ),
-    "a header without end": (b"--b\r\n" + b"X" * 9_000, "multipart/form-data; boundary=b"),
-    "many headers": (b"--b\r\n" + b"X: y\r\n" * 100 + b"\r\n1\r\n--b--", "multipart/form-data; boundary=b"),
-    "a name that is no UTF-8": (
-        b'--b\r\nContent-Disposition: form-data; name="\xff"\r\n\r\n1\r\n--b--',
-        "multipart/form-data; boundary=b",
-    ),
-    "a value that is no UTF-8": (
-        b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n\xff\r\n--b--',
-        "multipart/form-data; boundary=b",
-    ),
-    "a NUL": (
-        b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n\0\r\n--b--',
-        "multipart/form-data; boundary=b",
-    ),
-    "a long name": (b"x" * 257 + b"=1", FORM["content-type"]),
-    "an escaped NUL": (b"a=%00", FORM["content-type"]),
-    "bytes that are no UTF-8": (b"a=%ff", FORM["content-type"]),
-    "bytes that are not escaped": (b"a=\xff", FORM["content-type"]),
-    "a broken escape": (b"a=%4", FORM["content-type"]),
-    "many fields": (b"&".join([b"a=1"] * (MAX_FIELDS + 1)), FORM["content-type"]),
-    "no JSON": (b"{", "application/json"),
-    "an empty body": (b"", "application/json"),
-    "JSON with a NUL": (b'"\\u0000"', "application/json"),
-    "deep JSON": (b"[" * 200 + b"]" * 200, "application/json"),
-    "JSON in another charset": (b'"\xff"', "application/json"),
-}
+PART = b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n'
+MULTIPART = "multipart/form-data; boundary=b"
+BAD_FORMS: list[tuple[bytes, str]] = [
+    (b"--b0--", "multipart/form-data"),
+    (b"----", 'multipart/form-data; boundary=""'),
+    (b"", f"multipart/form-data; boundary={'b' * 71}"),
+    (PART.replace(b"--b", b"--c") + b"1\r\n--c--", MULTIPART),  # another boundary
+    (PART + b"1", MULTIPART),  # no end
+    (b"", MULTIPART),
+    (b"--b\r\nContent-Disposition: form-data\r\n\r\n1\r\n--b--", MULTIPART),  # no name
+    (b"--b\r\nX: y\r\n\r\n1\r\n--b--", MULTIPART),
+    (PART.replace(b"form-data", b"attachment") + b"1\r\n--b--", MULTIPART),
+    (b"--b\r\n" + b"X" * 9_000, MULTIPART),  # a header without end
+    (b"--b\r\n" + b"X: y\r\n" * 100 + b"\r\n1\r\n--b--", MULTIPART),
+    (PART.replace(b'"a"', b'"\xff"') + b"1\r\n--b--", MULTIPART),
+    (PART + b"\xff\r\n--b--", MULTIPART),
+    (PART + b"\0\r\n--b--", MULTIPART),
+    *((text, FORM["content-type"]) for text in (b"x" * 257 + b"=1", b"a=%00", b"a=%ff", b"a=\xff", b"a=%4")),
+    (b"&".join([b"a=1"] * (MAX_FIELDS + 1)), FORM["content-type"]),
+    *((text, "application/json") for text in (b"{", b"", b'"\\u0000"', b"[" * 200 + b"]" * 200, b'"\xff"')),
+]
 
 
-@pytest.mark.parametrize("what", BAD_FORMS)
-async def test_a_body_that_is_not_what_it_says_is_refused(queue: Topic, what: str) -> None:
-    content, kind = BAD_FORMS[what]
-    answer = await queue.http.post(f"/in/{queue.name}", content=content, headers={"content-type": kind})
-    refused(answer, 400, "invalid_request")
+async def test_a_body_that_is_not_what_it_says_is_refused(queue: Topic) -> None:
+    for content, kind in BAD_FORMS:
+        answer = await queue.http.post(f"/in/{queue.name}", content=content, headers={"content-type": kind})
+        assert answer.status_code == 400, content[:80]
+        refused(answer, 400, "invalid_request")
     assert await queue.counts() == (0, 0)
 
 
@@ -238,9 +212,6 @@ async def test_a_record_says_which_user_it_is_for(queue: Topic) -> None:
         {"a": 1, "$user_id": "2"},
         {"b": "c", "$user_id": "3"},
     ]
-    for bad in ("", "x" * 129, 7):
-        record = {"data": 1, "user_id": bad}
-        refused(await queue.http.post(queue.path, json={"records": [record]}), 400, "invalid_request")
 
 
 async def test_pages_of_other_origins_read_what_a_public_topic_answers(services: Services) -> None:
@@ -313,8 +284,11 @@ async def token_for(root: httpx.AsyncClient, user_id: str, **fields: object) -> 
     return bearer(accepted(await root.post(f"/v0/users/{quote(user_id)}/token", json=fields))["token"])
 
 
-async def test_an_applications_user_sends_with_their_token(guarded: Running) -> None:
-    """To public topics alone; whether there is another topic is not told."""
+async def test_an_applications_user_sends_with_their_token(guarded: Running, queue: Topic) -> None:
+    """To public topics alone; whether there is another topic is not told. An open server takes it for the id alone."""
+    token = await token_for(queue.http, "ada")
+    assert (await sent(queue, b"1", JSON | token))["meta"] == {"$user_id": "ada"}
+    assert "meta" not in await sent(queue, b"1", JSON | bearer("not.a.token"))
     async with client(guarded, "root") as root, client(guarded) as nobody:
         queue, keyed = Topic(root, "of.customers"), Topic(root, "of.keys")
         await queue.put(ingest="public")
@@ -335,12 +309,6 @@ async def test_an_applications_user_sends_with_their_token(guarded: Running) -> 
         error = refused(await nobody.post("/in/of.customers", content=b"1", headers=JSON | brief), 401, "unauthorized")
         assert "expired" in error["message"]
         assert await queue.counts() == (0, 1)
-
-
-async def test_an_open_server_takes_a_token_for_the_users_id_alone(queue: Topic) -> None:
-    token = await token_for(queue.http, "ada")
-    assert (await sent(queue, b"1", JSON | token))["meta"] == {"$user_id": "ada"}
-    assert "meta" not in await sent(queue, b"1", JSON | bearer("not.a.token"))
 
 
 async def test_the_user_who_sends_is_the_jobs_user(guarded: Running) -> None:

@@ -14,7 +14,7 @@ from tests.api.test_metrics import http, looks_each_time, mine, scrape
 from tests.api.watches import made, watching
 
 if TYPE_CHECKING:
-    from tests.api.conftest import Serve
+    pass
 
 __all__ = ["http", "looks_each_time", "mine"]
 
@@ -110,31 +110,6 @@ async def test_watches_are_connections_and_sessions(log: Topic, http: httpx.Asyn
     async with watching(http, await made(http, log)):
         mirror = (await http.get("/v0/metrics", headers={"accept": "application/json"})).json()
         assert (mirror["watch_sessions"], mirror["sse_connections"]) == (1, 1)
-
-
-async def test_logs_are_under_the_cap_of_topics_too(serve: Serve, topic: str) -> None:
-    few = await serve(metrics_topics=1)
-    async with httpx.AsyncClient(base_url=few.url) as http:
-        for i in range(3):
-            await Topic(http, f"{topic}.{i}").append({"data": 1})
-        now = await scrape(http)
-    shown = {dict(labels)["topic"] for name, labels in now if name == "topics_topic_head_seq"}
-    counted = {dict(labels)["topic"] for name, labels in now if name == "holdfast_topic_appended_total"}
-    assert (len(shown), len(counted)) == (1, 1)
-    assert now.of("topic_metrics_truncated") == 1
-    await few.stop()
-
-
-@pytest.mark.usefixtures("looks_each_time")
-async def test_jobs_that_wait_for_their_group_are_shown(queue: Topic, http: httpx.AsyncClient) -> None:
-    async def shown() -> tuple[float, ...]:
-        now = await scrape(http)
-        return tuple(now.of(f"topic_{gauge}", topic=queue.name) for gauge in ("ready", "in_flight", "blocked"))
-
-    await queue.add(3, group="g")
-    assert await shown() == (1, 0, 2)
-    await queue.ack("n", [(await queue.take())["$seq"]])
-    assert await shown() == (1, 0, 1)
 
 
 @pytest.mark.usefixtures("looks_each_time")

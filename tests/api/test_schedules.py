@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 
-from tests.api.dialect import Body, Topic, accepted, eventually, refused
-from tests.api.keyring import Services, bearer, client, make
+from tests.api.dialect import Body, Topic, accepted, eventually, every_page, refused
+from tests.api.keyring import bearer, make
 
 if TYPE_CHECKING:
-    from tests.api.conftest import Serve
     from tests.conftest import Running
 
 RECORD = {
@@ -51,13 +50,6 @@ class Schedule:
 
 
 @pytest.fixture
-async def queue(http: httpx.AsyncClient, topic: str) -> Topic:
-    made = Topic(http, topic)
-    await made.put()
-    return made
-
-
-@pytest.fixture
 async def schedule(http: httpx.AsyncClient, queue: Topic) -> AsyncIterator[Schedule]:
     made = Schedule(http, queue.name)
     yield made
@@ -82,17 +74,14 @@ async def test_it_is_shown_as_it_was_given(schedule: Schedule) -> None:
     assert (await schedule.get())["created_at"] == shown["created_at"]
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
+async def test_any_payload_is_shown_as_it_was_given(schedule: Schedule) -> None:
+    for record in (
         {"data": "text", "content_type": "text/plain"},
         {"data": {"$base64": "AP8="}, "content_type": "image/png"},
         {"data": None},
-    ],
-)
-async def test_any_payload_is_shown_as_it_was_given(schedule: Schedule, record: Body) -> None:
-    assert (await schedule.put(record=record))["record"] == record
-    assert (await schedule.get())["record"] == record
+    ):
+        assert (await schedule.put(record=record))["record"] == record
+        assert (await schedule.get())["record"] == record
 
 
 async def test_run_now_makes_its_job(schedule: Schedule, queue: Topic) -> None:
@@ -136,18 +125,6 @@ async def test_pause_and_resume(schedule: Schedule) -> None:
     assert not (await schedule.put())["paused"]
 
 
-@pytest.mark.parametrize("absent", ["", ".log"])
-async def test_the_queue_must_be_there(schedule: Schedule, queue: Topic, absent: str) -> None:
-    name = f"{queue.name}{absent or '.none'}"
-    if absent:
-        await Topic(queue.http, name).put(type="log")
-    answer = await schedule.http.put(schedule.path, json=schedule.body(topic=name))
-    refused(answer, *((409, "not_a_queue") if absent else (404, "topic_not_found")))
-    refused(await schedule.http.get(schedule.path), 404, "not_found")
-    if not absent:
-        refused(await queue.http.get(f"/v0/topics/{name}"), 404, "topic_not_found")
-
-
 @pytest.mark.parametrize(
     ("fields", "status", "code"),
     [
@@ -155,46 +132,26 @@ async def test_the_queue_must_be_there(schedule: Schedule, queue: Topic, absent:
         ({"cron": ""}, 422, "invalid_schedule"),
         ({"cron": "* " * 200}, 422, "invalid_schedule"),
         ({"cron": "0 0 30 2 *"}, 422, "invalid_schedule"),
-        ({"cron": 5}, 400, "invalid_request"),
-        ({"time_zone": "Mars/Olympus"}, 422, "invalid_schedule"),
         ({"time_zone": ""}, 422, "invalid_schedule"),
         ({"time_zone": "../../etc/passwd"}, 422, "invalid_schedule"),
-        ({"missed": "some"}, 400, "invalid_request"),
-        ({"record": {}}, 400, "invalid_request"),
         ({"record": {"data": 1, "run_at": "2030-01-01T00:00:00Z"}}, 400, "invalid_request"),
         ({"record": {"data": "x" * 1_048_577}}, 400, "record_too_large"),
-        ({"topic": "a b"}, 400, "invalid_request"),
-        ({"every": "day"}, 400, "invalid_request"),
+        ({"topic": "of.nobody"}, 404, "topic_not_found"),
     ],
 )
 async def test_nonsense_is_refused(schedule: Schedule, fields: Body, status: int, code: str) -> None:
     refused(await schedule.http.put(schedule.path, json=schedule.body(**fields)), status, code)
     refused(await schedule.http.get(schedule.path), 404, "not_found")
-
-
-@pytest.mark.parametrize("name", ["a%20b", "%00", "x" * 256, "a%2Fb", ".a"])
-async def test_what_is_no_name(http: httpx.AsyncClient, schedule: Schedule, name: str) -> None:
-    for method in ("GET", "PUT", "DELETE"):
-        content = {"json": schedule.body()} if method == "PUT" else {}
-        answer = await http.request(method, f"/v0/schedules/{name}", **content)  # type: ignore[arg-type]
-        assert answer.status_code in {400, 404}, answer.text
+    refused(await schedule.http.get("/v0/topics/of.nobody"), 404, "topic_not_found")
 
 
 async def test_a_list_is_in_pages(schedule: Schedule, queue: Topic) -> None:
     names = [f"s-{queue.name}-{n}" for n in range(3)]
     for name in names:
         accepted(await schedule.http.put(f"/v0/schedules/{name}", json=schedule.body()))
-    found, query = [], {"prefix": f"s-{queue.name}", "page_size": "2"}
-    for size in (2, 1):
-        page = accepted(await schedule.http.get("/v0/schedules", params=query))
-        assert len(page["schedules"]) == size
-        assert all("record" not in one for one in page["schedules"])
-        found += [one["name"] for one in page["schedules"]]
-        query["cursor"] = page.get("next_cursor", "")
-    assert found == names
-    assert query["cursor"] == ""
-    page = accepted(await schedule.http.get("/v0/schedules", params={"prefix": names[0]}))
-    assert [one["name"] for one in page["schedules"]] == names[:1]
+    found = await every_page(schedule.http, "/v0/schedules", "schedules", prefix=f"s-{queue.name}")
+    assert [one["name"] for one in found] == names
+    assert all("record" not in one for one in found)
     for name in names:
         accepted(await schedule.http.delete(f"/v0/schedules/{name}"))
         refused(await schedule.http.delete(f"/v0/schedules/{name}"), 404, "not_found")
@@ -235,25 +192,17 @@ async def test_changes_are_in_the_audit_trail(schedule: Schedule) -> None:
     ]
 
 
-async def test_a_key_sees_and_changes_schedules_of_its_own_topics(
-    serve: Serve, new_database: Callable[[], Awaitable[str]]
-) -> None:
-    service = await (await Services.make(serve, new_database)).start(api_keys="root")
-    async with client(service, "root") as root:
-        mine = bearer((await make(root, "mine", prefixes=["mine."]))["secret"])
-        for topic, name in (("mine.a", "own"), ("other.a", "foreign")):
-            await Topic(root, topic).put()
-            await Schedule(root, topic).put()
-            body = {"topic": topic, "cron": "0 0 1 1 *", "record": {"data": 1}}
-            accepted(await root.put(f"/v0/schedules/{name}", json=body))
-        shown = accepted(await root.get("/v0/schedules", headers=mine))["schedules"]
-        assert [one["name"] for one in shown] == ["own", "s-mine.a"]
-        accepted(await root.get("/v0/schedules/own", headers=mine))
-        refused(await root.get("/v0/schedules/foreign", headers=mine), 404, "not_found")
-        body = {"topic": "mine.a", "cron": "0 0 1 1 *", "record": {"data": 1}}
-        accepted(await root.put("/v0/schedules/own", json=body, headers=mine))
-        refused(await root.put("/v0/schedules/foreign", json=body, headers=mine), 409, "already_exists")
-        for verb in ("run", "pause", "resume"):
-            refused(await root.post(f"/v0/schedules/foreign/{verb}", headers=mine), 404, "not_found")
-        refused(await root.delete("/v0/schedules/foreign", headers=mine), 404, "not_found")
-        assert accepted(await root.get("/v0/schedules/foreign"))["topic"] == "other.a"
+async def test_a_key_sees_and_changes_schedules_of_its_own_topics(root: httpx.AsyncClient) -> None:
+    mine = bearer((await make(root, "mine", prefixes=["mine."]))["secret"])
+    for topic, name in (("mine.a", "own"), ("other.a", "foreign")):
+        await Topic(root, topic).put()
+        body = {"topic": topic, "cron": "0 0 1 1 *", "record": {"data": 1}}
+        accepted(await root.put(f"/v0/schedules/{name}", json=body))
+    assert [one["name"] for one in await every_page(root, "/v0/schedules", "schedules")] == ["foreign", "own"]
+    shown = accepted(await root.get("/v0/schedules", headers=mine))["schedules"]
+    assert [one["name"] for one in shown] == ["own"]
+    accepted(await root.get("/v0/schedules/own", headers=mine))
+    refused(await root.get("/v0/schedules/foreign", headers=mine), 404, "not_found")
+    body = {"topic": "mine.a", "cron": "0 0 1 1 *", "record": {"data": 1}}
+    accepted(await root.put("/v0/schedules/own", json=body, headers=mine))
+    refused(await root.put("/v0/schedules/foreign", json=body, headers=mine), 409, "already_exists")

@@ -18,12 +18,12 @@ import pytest
 from tests.launch import services
 
 HERE = Path(__file__).parent
-EXAMPLES = os.environ.get("HOLDFAST_TEST_EXAMPLES", "5")
+EXAMPLES = int(os.environ.get("HOLDFAST_TEST_EXAMPLES", "0"))  # 0: as many as each test says
 SEED = os.environ.get("HOLDFAST_TEST_SEED", "1")
-TIMEOUT = 60 * max(15, int(EXAMPLES))  # seconds
+TIMEOUT = 60 * max(15, EXAMPLES)  # seconds
 
 
-KEYS = {"all": "k", "read": "reads:read", "of mail": "mails::mail"}
+KEYS = "k,reads:read,mails::mail"
 # A job's way by its links: from an enqueue to its end.
 OF_JOBS = (
     r"^(/v0/topics/\{topic\}(/(claim|ack|nack|extend|jobs/\{seq\}))?|/api/messages(/dequeue|/\{id\}(/(ack|extend))?)?)$"
@@ -36,7 +36,7 @@ async def run(url: str, folder: Path, key: str, *options: str, **environment: st
     text = (HERE / "schemathesis.toml").read_text().replace("HOOKS", str(HERE / "schemathesis_hooks.py"))
     config.write_text(text.replace("Bearer k", f"Bearer {key}"))
     with services(folder) as start:
-        service = start(DATABASE_URL=url, API_KEYS=",".join(KEYS.values()), BCRYPT_COST="10")
+        service = start(DATABASE_URL=url, API_KEYS=KEYS, BCRYPT_COST="10")
         topic = f"{service.up()}/v0/topics/mail"  # which the examples name
         headers = {"authorization": "Bearer k"}
         httpx.put(topic, json={"type": "queue"}, headers=headers).raise_for_status()
@@ -52,22 +52,27 @@ async def run(url: str, folder: Path, key: str, *options: str, **environment: st
 
 
 @pytest.mark.timeout(TIMEOUT)
+@pytest.mark.parametrize(
+    ("phases", "examples"), [("examples,fuzzing", 5), pytest.param("coverage,fuzzing", 20, marks=pytest.mark.slow)]
+)
 async def test_the_service_is_as_its_description_says(
-    new_database: Callable[[], Awaitable[str]], tmp_path: Path
+    new_database: Callable[[], Awaitable[str]], tmp_path: Path, phases: str, examples: int
 ) -> None:
-    phases = "--phases=examples,coverage,fuzzing"
-    await run(await new_database(), tmp_path, "k", phases, f"--max-examples={EXAMPLES}")
+    options = (f"--phases={phases}", f"--max-examples={EXAMPLES or examples}")
+    await run(await new_database(), tmp_path, "k", *options)
 
 
 @pytest.mark.timeout(TIMEOUT)
-@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
+@pytest.mark.parametrize(
+    ("key", "examples"),
+    [("k", 5), *(pytest.param(key, 3, marks=pytest.mark.slow) for key in ("reads:read", "mails::mail"))],
+)
 async def test_it_is_so_all_the_way_of_a_job(
-    new_database: Callable[[], Awaitable[str]], tmp_path: Path, key: str
+    new_database: Callable[[], Awaitable[str]], tmp_path: Path, key: str, examples: int
 ) -> None:
     """By keys that may do everything, only read, and everything in some topics."""
-    examples = int(EXAMPLES) if key == "k" else max(3, int(EXAMPLES) // 5)
-    options = ("--phases=stateful", f"--max-examples={examples}", f"--include-path-regex={OF_JOBS}")
-    name = key.partition(":")[0]
-    said = await run(await new_database(), tmp_path, name, *options, HOLDFAST_TEST_TOPIC="mail")
+    count = EXAMPLES if key == "k" else EXAMPLES // 5
+    options = ("--phases=stateful", f"--max-examples={count or examples}", f"--include-path-regex={OF_JOBS}")
+    said = await run(await new_database(), tmp_path, key.partition(":")[0], *options, HOLDFAST_TEST_TOPIC="mail")
     [covered] = re.findall(r"API Links: +(\d+) covered", said)
     assert int(covered) > 2 or key != "k", said

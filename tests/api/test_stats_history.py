@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-import httpx
 import pytest
 
 from app.base.db.pool import Pools
@@ -12,13 +11,6 @@ from tests.api import minutes
 from tests.api.dialect import Topic, accepted, refused
 
 Steps = Callable[..., Awaitable[list[dict[str, object]]]]
-
-
-@pytest.fixture
-async def queue(http: httpx.AsyncClient, topic: str) -> Topic:
-    queue = Topic(http, topic)
-    await queue.put()
-    return queue
 
 
 @pytest.fixture
@@ -95,25 +87,13 @@ async def test_an_hour_has_the_percentiles_of_its_minutes_together(queue: Topic,
     assert late["at"] == hour["at"], "steps are whole ones"
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "step=59",
-        "step=61",
-        "step=86460",
-        "step=x",
-        "from=yesterday",
-        "from=2026-01-31T09:00:00",
-        "from=2026-01-31T09:00:00Z&to=2026-01-31T09:00:00Z",
-        "from=2026-01-31T09:00:00Z&to=2026-02-28T09:00:00Z",
-        "from=0001-01-01T00:00:00Z&to=0001-01-01T01:00:00Z&step=3600&by=tenant",
-        "tenant=%00",
-        "tenant=" + "x" * 129,
-        "by=tenant",
-    ],
-)
-async def test_what_makes_no_sense_is_refused(queue: Topic, query: str) -> None:
-    refused(await queue.http.get(f"{queue.path}/stats/history?{query}"), 400, "invalid_request")
+async def test_what_makes_no_sense_is_refused(queue: Topic) -> None:
+    at = "2026-01-31T09:00:00Z"
+    for query in (
+        *("step=59", "step=61", "step=86460", "step=x", "from=yesterday", "from=2026-01-31T09:00:00"),
+        *(f"from={at}&to={at}", f"from={at}&to=2026-02-28T09:00:00Z", "tenant=%00", "tenant=" + "x" * 129, "by=tenant"),
+    ):
+        refused(await queue.http.get(f"{queue.path}/stats/history?{query}"), 400, "invalid_request")
 
 
 async def test_the_ends_of_time_are_answered(queue: Topic) -> None:

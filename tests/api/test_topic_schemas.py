@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from tests.api.dialect import Body, Topic, accepted, refused
-from tests.api.keyring import Services, bearer, client, make
+from tests.api.dialect import Body, Topic, accepted, every_page, refused
+from tests.api.keyring import bearer, client, make
 from tests.api.messages.client import Messages, done
 from tests.topics.test_bus import Redis, redis, until
 
@@ -151,23 +151,14 @@ async def test_v0_has_it_among_its_settings(http: httpx.AsyncClient, topic: str,
 
 
 async def test_keyed_jobs_are_looked_at_too(http: httpx.AsyncClient, topic: str) -> None:
+    """And those of the append that makes the topic."""
     v0 = Topic(http, topic)
-    await v0.put(schema=SCHEMA)
     body = {"records": [{"data": {"n": 1}, "key": "a"}, {"data": {}, "key": "b"}]}
-    for fields in ({}, {"idempotency_key": "k"}):
+    for fields in ({"config": {"type": "queue", "schema": SCHEMA}}, {"idempotency_key": "k"}):
         error = refused(await http.post(v0.path, json={**body, **fields}), 422, "schema_violation")
         assert error["detail"]["record"] == 1
     assert (await v0.state())["count"] == 0
     await v0.append(body["records"][0])
-
-
-async def test_a_topic_that_an_append_makes_has_its_schema_from_then_on(http: httpx.AsyncClient, topic: str) -> None:
-    v0 = Topic(http, topic)
-    config = {"type": "queue", "schema": AVRO}
-    answer = await http.post(v0.path, json={"records": [{"data": {}}], "config": config})
-    refused(answer, 422, "schema_violation")
-    assert (await v0.state())["config"]["schema_format"] == "avro"
-    await v0.append({"data": {"n": 1}})
 
 
 async def test_the_other_dialects_settings_leave_a_schema_alone(schemas: Schemas, messages: Messages) -> None:
@@ -195,19 +186,15 @@ async def test_what_is_there_stays_and_comes_back_as_it_is(schemas: Schemas, mes
 
 
 async def test_others_of_the_same_moment_are_none_the_worse(schemas: Schemas, messages: Messages) -> None:
-    await schemas.put(SCHEMA)
-    bodies = [{"topic": messages.topic, "payload": GOOD if i % 2 else "{}"} for i in range(60)]
-    answers = await asyncio.gather(*(messages.http.post("/api/messages", json=body) for body in bodies))
-    assert [answer.status_code for answer in answers] == [201 if i % 2 else 422 for i in range(60)]
-    assert await messages.counts() == {"pending": 30}
-
-
-async def test_a_large_batch_is_looked_at_beside_other_calls(schemas: Schemas, messages: Messages) -> None:
+    """And a large batch is looked at beside them."""
     await schemas.put({"type": "array", "items": {"type": "string"}})
     large = json.dumps(["x" * 10] * 5_000)
-    assert "Payload 2 does not fit" in await misfit(messages, large, large, large[:-1] + ",5]")
-    assert await messages.counts() == {}
-    await messages.batch({"payload": large}, {"payload": large})
+    bodies = [{"topic": messages.topic, "payload": "[]" if i % 2 else "{}"} for i in range(60)]
+    heavy = asyncio.create_task(misfit(messages, large, large, large[:-1] + ",5]"))
+    answers = await asyncio.gather(*(messages.http.post("/api/messages", json=body) for body in bodies))
+    assert "Payload 2 does not fit" in await heavy
+    assert [answer.status_code for answer in answers] == [201 if i % 2 else 422 for i in range(60)]
+    assert await messages.counts() == {"pending": 30}
 
 
 @pytest.mark.parametrize(
@@ -215,7 +202,6 @@ async def test_a_large_batch_is_looked_at_beside_other_calls(schemas: Schemas, m
     [
         ('{"type":"nope"}', "/type"),
         ('{"properties":{"a":{"$ref":"http://127.0.0.1:1/x"}}}', "127.0.0.1"),
-        ('{"type":"record","name":"R","fields":[{"name":"a","type":"Nope"}]}', "Nope"),
         ("not json", "JSON"),
         ('{"description":"' + "x" * (256 * 1024) + '"}', "262144"),
         ('"' + "\\u0061" * 3 + '"', "aaa"),
@@ -224,21 +210,14 @@ async def test_a_large_batch_is_looked_at_beside_other_calls(schemas: Schemas, m
 async def test_what_is_no_schema_is_refused(schemas: Schemas, topic: str, schema: str, word: str) -> None:
     body = {"schema_json": schema}
     assert word in refused(await schemas.http.put(schemas.path, json=body), 400, "invalid_schema")["message"]
-    refused(await schemas.http.get(f"/v0/topics/{topic}"), 404, "topic_not_found")
     if schema.startswith("{"):
         v0 = {"type": "queue", "schema": json.loads(schema)}
         refused(await schemas.http.put(f"/v0/topics/{topic}", json=v0), 400, "invalid_schema")
-        refused(await schemas.http.get(f"/v0/topics/{topic}"), 404, "topic_not_found")
-
-
-async def test_bodies_that_make_no_sense_are_refused(schemas: Schemas, topic: str) -> None:
-    faults: list[Any] = [{}, [], {"schema_json": None}, {"schema_json": 5}, {"schema_json": "{}", "format": "xml"}]
-    for body in faults:
-        refused(await schemas.http.put(schemas.path, json=body), 400, "invalid_request")
-    for name in (f"{topic}.dlq", "a b"):
+    for name in (f"{topic}.dlq", "a b", ""):
         answer = await schemas.http.put(f"/api/topic-schemas/{name}", json={"schema_json": "{}"})
         refused(answer, 400, "invalid_request")
-    refused(await schemas.http.put("/api/topic-schemas/", json={"schema_json": "{}"}), 400, "invalid_request")
+    refused(await schemas.http.put(schemas.path, json={"schema_json": "{}", "format": "xml"}), 400, "invalid_request")
+    refused(await schemas.http.get(f"/v0/topics/{topic}"), 404, "topic_not_found")
 
 
 async def test_a_schema_goes_with_its_topic(schemas: Schemas, messages: Messages, pools: Pools) -> None:
@@ -270,15 +249,7 @@ async def test_the_trail_tells_of_each_change(schemas: Schemas, topic: str) -> N
 
 async def test_a_list_has_a_page_at_a_time(http: httpx.AsyncClient, topic: str) -> None:
     given = [await Schemas(http, f"zz.{topic}{end}").put(SCHEMA) for end in (".a", ".b", ".c")]
-    found: list[Body] = []
-    query: dict[str, str | int] = {"page_size": 2}
-    while True:
-        page = done(await http.get("/api/topic-schemas", params=query))
-        assert len(page["items"]) <= 2
-        found += page["items"]
-        if "next_cursor" not in page:
-            break
-        query["cursor"] = page["next_cursor"]
+    found = await every_page(http, "/api/topic-schemas", "items")
     assert [one for one in found if one in given] == given
     assert [one["topic"] for one in found] == sorted(one["topic"] for one in found)
 
@@ -322,19 +293,11 @@ async def test_a_process_that_was_not_told_reads_the_schema_that_there_is(serve:
         await Messages(there, topic).put('{"m":1}')
 
 
-async def test_a_key_sees_and_changes_its_own_topics(
-    serve: Serve, new_database: Callable[[], Awaitable[str]], topic: str
-) -> None:
-    service = await (await Services.make(serve, new_database)).start(api_keys="root")
-    async with client(service, "root") as root:
-        for name in (f"mail.{topic}", f"email.{topic}"):
-            await Schemas(root, name).put(SCHEMA)
-        key = bearer((await make(root, "admin of mail", ["admin"], prefixes=["mail."]))["secret"])
-        listed = done(await root.get("/api/topic-schemas", headers=key))["items"]
-        assert [item["topic"] for item in listed] == [f"mail.{topic}"]
-        for method in ("GET", "PUT", "DELETE"):
-            answer = await root.request(
-                method, f"/api/topic-schemas/email.{topic}", headers=key, json={"schema_json": {}}
-            )
-            refused(answer, 403, "forbidden")
-        assert (await root.put(f"/api/topic-schemas/mail.{topic}", headers=key, json={"schema_json": {}})).is_success
+async def test_a_key_sees_and_changes_its_own_topics(root: httpx.AsyncClient, topic: str) -> None:
+    for name in (f"mail.{topic}", f"email.{topic}"):
+        await Schemas(root, name).put(SCHEMA)
+    key = bearer((await make(root, "admin of mail", ["admin"], prefixes=["mail."]))["secret"])
+    listed = done(await root.get("/api/topic-schemas", headers=key))["items"]
+    assert [item["topic"] for item in listed] == [f"mail.{topic}"]
+    path = f"/api/topic-schemas/mail.{topic}"
+    assert (await root.put(path, headers=key, json={"schema_json": {}})).is_success

@@ -6,6 +6,8 @@ from typing import Any
 
 import httpx
 
+from tests.api import dialect
+
 Body = dict[str, Any]
 
 
@@ -91,13 +93,5 @@ def done(answer: httpx.Response, status: int = 200) -> Body:
 
 def refused(answer: httpx.Response, status: int, code: str) -> str:
     """The error's text, if the answer is this refusal, with nothing beside it."""
-    asked = f"{answer.request.method} {answer.request.url}"
-    assert answer.status_code == status, f"{asked}: {answer.status_code} {answer.text[:500]}"
-    assert answer.headers["content-type"] == "application/json"
-    body = answer.json()
-    assert set(body) == {"error", "code"}, asked
-    assert body["code"] == code, f"{asked}: {answer.text[:500]}"
-    assert isinstance(body["error"], str)
-    assert body["error"]
-    text: str = body["error"]
+    text: str = dialect.refused(answer, status, code)["message"]
     return text

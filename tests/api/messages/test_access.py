@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import httpx
-import pytest
 
-from tests.api.keyring import Services, client, make
+from tests.api.dialect import Topic
+from tests.api.keyring import client, make
 from tests.api.messages.client import Messages, done, refused
 
 if TYPE_CHECKING:
-    from tests.api.conftest import Serve
     from tests.conftest import Running
-
-
-@pytest.fixture(scope="module")
-async def guarded(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> Running:
-    return await (await Services.make(serve, new_database)).start(api_keys="root")
-
-
-@pytest.fixture
-async def root(guarded: Running) -> AsyncIterator[httpx.AsyncClient]:
-    async with client(guarded, "root") as http:
-        yield http
-
-
-async def test_a_service_with_keys_says_that_one_is_needed(guarded: Running) -> None:
-    async with client(guarded) as nobody:
-        assert done(await nobody.get("/api/auth/status")) == {"auth_required": True}
-        refused(await nobody.post("/api/messages", json={"topic": "t", "payload": "x"}), 401, "unauthorized")
-        refused(await nobody.get("/api/messages/x"), 401, "unauthorized")
 
 
 async def test_a_key_of_other_topics_neither_sees_nor_settles(
@@ -57,13 +37,7 @@ async def test_a_dead_letter_in_a_topic_of_others_is_out_of_reach(
     guarded: Running, root: httpx.AsyncClient, topic: str
 ) -> None:
     messages = Messages(root, f"mine.{topic}")
-    done(
-        await root.put(
-            f"/v0/topics/{messages.topic}",
-            json={"type": "queue", "max_deliveries": 1, "dead_letter": f"theirs.{topic}"},
-        ),
-        201,
-    )
+    await Topic(root, messages.topic).put(max_deliveries=1, dead_letter=f"theirs.{topic}")
     one = await messages.put()
     await messages.dequeue()
     await messages.nack(one)

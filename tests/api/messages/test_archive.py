@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
 
-from app.kernel.model import Batch
-from tests.api.dialect import Topic, accepted
-from tests.api.messages.client import Body, Messages, done, refused
-from tests.conftest import Running
+from tests.api.dialect import Body, Topic
+from tests.api.messages.client import Messages, done, refused
 
 URL = "/api/topics/{}/{}"
 
@@ -25,11 +22,7 @@ async def log(http: httpx.AsyncClient, messages: Messages) -> Messages:
 
 
 async def configure(messages: Messages, **settings: object) -> None:
-    accepted(
-        await messages.http.put(
-            f"/v0/topics/{messages.topic}", json={"type": "queue", "durable": True, "replayable": True, **settings}
-        )
-    )
+    await Topic(messages.http, messages.topic).put(**{"durable": True, "replayable": True, **settings})
 
 
 async def work_off(messages: Messages) -> list[str]:
@@ -58,25 +51,20 @@ async def purge(messages: Messages, before: datetime | str) -> int:
     return count
 
 
-async def test_the_log_shows_what_was_acked_the_last_first(log: Messages, service: Running) -> None:
-    context = service.context
-    await context.engine.enqueues.enqueue(
-        await context.policies.queue(log.topic), Batch(payloads=[b"hej"], keys=["k"]), 3
-    )
+async def test_the_log_shows_what_was_acked_the_last_first(log: Messages) -> None:
+    first = await log.put("hej", key="k")
     await log.put("då", metadata={"a": "b"})
-    (message,) = await log.dequeue()
-    await log.nack(first := message["id"], error="no")
+    await log.dequeue()
+    await log.nack(first, error="no")
     ids = await work_off(log)
     shown = await page(log)
     assert (shown["total"], shown["limit"], shown["offset"], shown["replayable"]) == (2, 50, 0, True)
     assert "next_cursor" not in shown
     assert [item["id"] for item in shown["items"]] == ids[::-1]
-    by_id = {item["id"]: item for item in shown["items"]}
-    item = by_id[first]
+    [item] = [item for item in shown["items"] if item["id"] == first]
     assert set(item) == {"id", "topic", "key", "payload", "retry_count", "created_at", "acked_at"}
     assert (item["topic"], item["key"], item["retry_count"]) == (log.topic, "k", 1)
     assert base64.b64decode(item["payload"]) == b"hej"
-    assert item["created_at"].endswith("Z")
     assert datetime.fromisoformat(item["created_at"]) < datetime.fromisoformat(item["acked_at"])
 
 
@@ -94,15 +82,8 @@ async def test_the_log_is_paged_by_offset_and_by_cursor(log: Messages) -> None:
     assert seen == ids
     assert (await page(log, limit=0))["limit"] == 1
     assert (await page(log, limit=999))["limit"] == 200
-
-
-async def test_what_is_no_page(log: Messages) -> None:
-    url = URL.format(log.topic, "message-log")
-    for query in ({"limit": "x"}, {"offset": "-1"}, {"offset": "10001"}, {"offset": "x"}, {"cursor": "x"}):
-        refused(await log.http.get(url, params=query), 400, "invalid_request")
-    for cursor in ({"at": "0001-01-01T00:00:00+23:59", "seq": 1}, {"at": "2030-01-01T00:00:00", "seq": 1}, {"seq": 1}):
-        encoded = base64.urlsafe_b64encode(httpx.Request("POST", "http://x", json=cursor).content).decode()
-        refused(await log.http.get(url, params={"cursor": encoded}), 400, "invalid_request")
+    for query in ("limit=x", "offset=-1", "offset=10001", "cursor=x"):
+        refused(await log.http.get(f"{URL.format(log.topic, 'message-log')}?{query}"), 400, "invalid_request")
 
 
 async def test_a_dead_letter_keeps_its_id_in_the_log(http: httpx.AsyncClient, messages: Messages) -> None:
@@ -152,9 +133,6 @@ async def test_what_can_not_be_replayed(http: httpx.AsyncClient, messages: Messa
         refused(await http.post(url, json={"from_time": bad}), 422, "invalid_time")
     for far in (datetime.now(UTC) - timedelta(days=8), datetime.now(UTC) + timedelta(days=1)):
         refused(await http.post(url, json={"from_time": far.isoformat()}), 422, "outside_window")
-    for body in ("{", "[]", '{"from_time": 1}'):
-        answer = await http.post(url, content=body, headers={"content-type": "application/json"})
-        refused(answer, 400, "invalid_request")
     plain = messages.of(f"{messages.topic}-plain")
     await configure(plain, replayable=False)
     await plain.put()
@@ -162,14 +140,6 @@ async def test_what_can_not_be_replayed(http: httpx.AsyncClient, messages: Messa
     refused(await http.post(URL.format(plain.topic, "replay")), 422, "not_replayable")
     shown = await page(plain)
     assert (shown["items"], shown["replayable"]) == ([], False)
-
-
-@pytest.mark.parametrize(("verb", "path"), [("POST", "replay"), ("GET", "message-log"), ("DELETE", "message-log")])
-async def test_it_needs_a_queue(http: httpx.AsyncClient, topic: str, verb: str, path: str) -> None:
-    query = {"before": "2030-01-01T00:00:00Z"}
-    refused(await http.request(verb, URL.format(topic, path), params=query), 404, "topic_not_found")
-    await Topic(http, topic).put(type="log")
-    refused(await http.request(verb, URL.format(topic, path), params=query), 409, "not_a_queue")
 
 
 async def test_the_log_is_purged_up_to_a_time(log: Messages) -> None:
@@ -181,20 +151,6 @@ async def test_the_log_is_purged_up_to_a_time(log: Messages) -> None:
     assert (await replay(log))["enqueued"] == 2
     assert await purge(log, datetime.now(UTC) + timedelta(days=1)) == 2
     assert await purge(log, datetime.now(UTC) + timedelta(days=1)) == 0
-    url = URL.format(log.topic, "message-log")
-    for query in ({}, {"before": "x"}, {"before": "2030-01-01"}, {"before": ""}):
-        refused(await log.http.delete(url, params=query), 400, "invalid_request")
-
-
-async def test_the_archive_reaper_on_demand(log: Messages, service: Running) -> None:
-    await configure(log, replay_window_ms=1)
-    service.context.policies.forget(log.topic)
-    await log.put()
-    await work_off(log)
-    answer = done(await log.http.post("/api/admin/archive-reaper/run"))
-    while (await page(log))["total"]:  # its window is a millisecond
-        await asyncio.sleep(0)
-    answer = done(await log.http.post("/api/admin/archive-reaper/run"))
-    assert answer["deleted"] >= 0
-    row = "SELECT count(*) FROM holdfast.archive WHERE topic = $1"
-    assert await service.context.pools.rest.fetchval(row, log.topic) == 0
+    for query in ("", "?before=x", "?before=2030-01-01"):
+        answer = await log.http.delete(URL.format(log.topic, "message-log") + query)
+        refused(answer, 400, "invalid_request")

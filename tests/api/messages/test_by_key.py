@@ -17,18 +17,14 @@ async def test_a_message_that_waits_is_updated_and_keeps_its_id(messages: Messag
     (taken, other) = await messages.dequeue(2)
     assert (taken["id"], taken["payload"], taken["key"]) == (first, "5", "k")
     assert "key" not in other
-    second = await messages.put("six", key="k")
+    second = await messages.put('{"six":6}', key="k")
+    await messages.put("text", key="k", content_type="text/plain")  # an update may change the type
+    shown = await messages.get(second)
+    assert (shown["payload"], shown["content_type"]) == ("text", "text/plain")
     assert second != first
     await messages.nack(first, error="no")  # a newer one waits
     assert await messages.gone(first)
     assert (await messages.take())["id"] == second
-
-
-async def test_an_update_may_change_the_type(messages: Messages) -> None:
-    first = await messages.put('{"a":1}', key="k")
-    await messages.put("text", key="k", content_type="text/plain")
-    shown = await messages.get(first)
-    assert (shown["payload"], shown["content_type"]) == ("text", "text/plain")
 
 
 @pytest.mark.parametrize("key", ["k", "a/b c%2F?", "ключ", "x" * 256])
@@ -47,9 +43,6 @@ async def test_deletion_by_key(messages: Messages, http: httpx.AsyncClient, key:
 
 
 async def test_what_is_no_key_is_refused(messages: Messages, http: httpx.AsyncClient) -> None:
-    for key in ("", "x" * 257, "a\0", 5):
-        body = {"topic": messages.topic, "payload": "x", "key": key}
-        refused(await http.post("/api/messages", json=body), 400, "invalid_request")
     for path in ("", "x" * 257, "%00"):
         answer = await http.delete(f"/api/topics/{messages.topic}/messages/by-key/{path}")
         refused(answer, 400, "invalid_request")

@@ -76,12 +76,3 @@ async def test_a_topic_that_an_enqueue_makes_is_a_durable_queue_with_the_origina
     }
     assert state["config"]["dead_letter"] == f"{messages.topic}.dlq"
     assert "expires_at" in await messages.get(one)
-
-
-async def test_a_log_takes_no_messages(http: httpx.AsyncClient, messages: Messages) -> None:
-    await Topic(http, messages.topic).put(type="log")
-    body = {"topic": messages.topic, "payload": "x"}
-    refused(await http.post("/api/messages", json=body), 409, "not_a_queue")
-    refused(await http.post("/api/messages/dequeue", json={"topic": messages.topic}), 409, "not_a_queue")
-    refused(await http.get("/api/messages", params={"topic": messages.topic}), 409, "not_a_queue")
-    refused(await http.post(f"/api/topics/{messages.topic}/purge"), 409, "not_a_queue")

@@ -37,31 +37,15 @@ def test_no_two_ids_are_of_one_job(number: int) -> None:
 GOOD = id_of(7, 9)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *(
-            "",
-            "x",
-            "abc123",
-            f"{GOOD} ",
-            f" {GOOD}",
-            f"{GOOD}\n",
-            f"{{{GOOD}}}",
-            GOOD.replace("-", ""),
-            f"urn:uuid:{GOOD}",
-        ),
-        *(
-            "6c4836cc-0f55-4b9e-b9db-f721bc642d01",
-            "4c2ff564-e5f1-11f1-9cb9-02fc00000001",
-            id_of(0, 9),
-            id_of(7, 0),
-            id_of(2**31, 9),
-            GOOD[:-1] + "٩",
-        ),
-        *(GOOD.replace("-0000-", "-0001-"), GOOD.replace("-8000-", "-8002-"), str(uuid.UUID(int=0))),
-    ],
-)
+NONE = [
+    *("", "x", f"{GOOD} ", f" {GOOD}", f"{GOOD}\n", f"{{{GOOD}}}", GOOD.replace("-", ""), f"urn:uuid:{GOOD}"),
+    *("6c4836cc-0f55-4b9e-b9db-f721bc642d01", "4c2ff564-e5f1-11f1-9cb9-02fc00000001", str(uuid.UUID(int=0))),
+    *(id_of(0, 9), id_of(7, 0), id_of(2**31, 9), GOOD[:-1] + "٩"),
+    *(GOOD.replace("-0000-", "-0001-"), GOOD.replace("-8000-", "-8002-")),
+]
+
+
+@pytest.mark.parametrize("text", NONE)
 def test_what_is_no_id(text: str) -> None:
     with pytest.raises(NotFound):
         job_of(text)

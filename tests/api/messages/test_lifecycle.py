@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import asyncpg
 import httpx
-import pytest
 
 from app.kernel.engine import Engine
 from app.kernel.topics.cache import Policies
 from tests.api.dialect import Topic, eventually
 from tests.api.messages.client import Messages, refused
-
-SHORT = 0.1  # seconds of a lease, the shortest
-
-
-async def until_status(messages: Messages, message_id: str, status: str) -> None:
-    async def fact() -> bool:
-        return bool((await messages.get(message_id))["status"] == status)
-
-    await eventually(fact)
 
 
 async def test_pending_processing_acknowledged_gone(messages: Messages) -> None:
@@ -119,80 +108,20 @@ async def test_where_there_are_no_dead_letters_the_last_nack_fails_it(
     refused(await messages.verb(one, "ack"), 404, "not_found")
 
 
-async def test_what_nobody_acknowledges_in_time_is_pending_again(messages: Messages) -> None:
-    one = await messages.put()
-    (first,) = await messages.dequeue(visibility_timeout_seconds=SHORT)
-    await until_status(messages, one, "pending")
-    shown = await messages.get(one)
-    assert shown["retry_count"] == 1
-    assert "visibility_timeout" not in shown
-    refused(await messages.verb(one, "ack"), 404, "not_found")
-    again = await messages.take()
-    assert (again["id"], again["retry_count"]) == (one, 1)
-    refused(await messages.verb(one, "ack", lease_id=first["lease_id"]), 404, "not_found")
-    await messages.ack(one, lease_id=again["lease_id"])
-
-
-async def test_a_nack_beside_a_newer_message_of_its_key_ends_the_older(messages: Messages) -> None:
-    older = await messages.put("old", key="k")
-    await messages.take()
-    newer = await messages.put("new", key="k")
-    await messages.nack(older)
-    assert await messages.gone(older)
-    assert [one["id"] for one in await messages.dequeue(10)] == [newer]
-
-
-async def test_a_returned_message_comes_before_fresh_ones(messages: Messages) -> None:
-    first, second = await messages.put("1"), await messages.put("2")
-    await messages.dequeue(2)
-    third = await messages.put("3")
-    await messages.nack(second, delay_seconds=0)
-    await messages.nack(first, delay_seconds=0)
-    assert [one["id"] for one in await messages.dequeue(10)] == [second, first, third]
-
-
-@pytest.mark.parametrize("how", ["pending", "lease ended", "delayed"])
 async def test_a_time_to_live_that_passes_makes_it_expired(
-    messages: Messages, engine: Engine, policies: Policies, how: str
+    messages: Messages, engine: Engine, policies: Policies
 ) -> None:
-    one = await messages.put(ttl_seconds=0.2, delay_seconds=3_600 if how == "delayed" else 0)
-    if how == "lease ended":
-        await messages.dequeue(visibility_timeout_seconds=SHORT)
-    await until_status(messages, one, "expired")
-    assert await messages.counts() == {"expired": 1}
-    assert [item["id"] for item in (await messages.page(status="expired"))["items"]] == [one]
-    assert await messages.dequeue() == []  # by the clock: nothing has marked it before
-    await engine.exits.expire(await policies.queue(messages.topic))
-    assert (await messages.get(one))["status"] == "expired"
-    assert await messages.counts() == {"expired": 1}
-    assert [item["id"] for item in (await messages.page(status="expired"))["items"]] == [one]
-
-
-async def test_a_lease_that_is_good_shields_its_message(messages: Messages, engine: Engine, policies: Policies) -> None:
-    one = await messages.put(ttl_seconds=0.2)
-    (taken,) = await messages.dequeue()
-    pool = engine.marks._pools.rest
+    """By the clock, before and after a sweep has marked it; whether it waits, is delayed or was leased."""
+    leased = await messages.put(ttl_seconds=1)
+    await messages.dequeue(visibility_timeout_seconds=0.1)
+    ids = [leased, await messages.put(ttl_seconds=1), await messages.put(ttl_seconds=1, delay_seconds=3_600)]
 
     async def over() -> bool:
-        return bool(await pool.fetchval("SELECT clock_timestamp() > $1::text::timestamptz", taken["expires_at"]))
+        return [(await messages.get(one))["status"] for one in ids] == ["expired"] * 3
 
     await eventually(over)
-    assert await engine.exits.expire(await policies.queue(messages.topic)) == 0
-    assert (await messages.get(one))["status"] == "processing"
-    await messages.ack(one)
-
-
-async def test_the_ledger_tells_a_messages_life(messages: Messages, policies: Policies, database_url: str) -> None:
-    one = await messages.put()
-    await messages.dequeue()
-    await messages.nack(one)
-    await messages.dequeue()
-    assert await messages.purge("processing") == 1
-    topic = (await policies.queue(messages.topic)).topic
-    db = await asyncpg.connect(database_url)
-    rows = await db.fetch(
-        "SELECT event::text, node FROM holdfast.lease_events WHERE topic_id = $1 ORDER BY at", topic.id
-    )
-    await db.close()
-    assert [row["event"] for row in rows] == ["enqueued", "claimed", "released", "claimed", "deleted"]
-    assert {row["node"] for row in rows[1:]} == {"messages"}
+    for _ in range(2):
+        assert await messages.counts() == {"expired": 3}
+        assert [item["id"] for item in (await messages.page(status="expired"))["items"]] == ids[::-1]
+        assert await messages.dequeue() == []
+        await engine.exits.expire(await policies.queue(messages.topic))

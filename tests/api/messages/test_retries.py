@@ -37,6 +37,13 @@ async def test_a_suspected_message_is_shown_as_such(patient: Messages) -> None:
     assert (await patient.take())["id"] == good
     for expected in ((0, 0, 0, False), (1, 1, 0, False)):
         assert told(await crash(patient)) == expected
+
+    async def is_over() -> bool:
+        return bool((await patient.get(bad))["status"] == "pending")
+
+    await eventually(is_over)
+    assert told(await patient.get(bad)) == (2, 2, 0, True), "before anybody claims it"
+    assert (await patient.page(suspected_poison="true"))["total"] == 1
     taken = await patient.take()
     assert (taken["id"], told(taken)) == (bad, (2, 2, 0, True))
     assert told(await patient.get(bad)) == (2, 2, 0, True)
@@ -47,19 +54,6 @@ async def test_a_suspected_message_is_shown_as_such(patient: Messages) -> None:
     assert [item["id"] for item in (await patient.page(suspected_poison="true", status="pending"))["items"]] == [bad]
     assert (await patient.page(suspected_poison="true", status="processing"))["items"] == []
     assert (await patient.page(suspected_poison="false"))["total"] == 2
-
-
-async def test_a_lease_that_has_just_ended_is_shown_as_a_crash_before_anybody_claims(patient: Messages) -> None:
-    bad = await patient.put()
-    await crash(patient)
-    await crash(patient)
-
-    async def is_over() -> bool:
-        return bool((await patient.get(bad))["status"] == "pending")
-
-    await eventually(is_over)
-    assert told(await patient.get(bad)) == (2, 2, 0, True)
-    assert (await patient.page(suspected_poison="true"))["total"] == 1
 
 
 async def test_a_dead_letter_keeps_what_it_was_suspected_of(http: httpx.AsyncClient, messages: Messages) -> None:
@@ -91,28 +85,6 @@ async def test_three_refunds_and_then_it_counts(messages: Messages) -> None:
     refused(await messages.verb(one, "nack", refund="yes"), 400, "invalid_request")
 
 
-async def test_a_backoff_is_set_kept_and_taken_back(http: httpx.AsyncClient, messages: Messages) -> None:
-    configs = Configs(http, messages.topic)
-    backoff = {"kind": "fixed", "base_ms": 3_600_000, "cap_ms": 86_400_000, "jitter": "none"}
-    assert (await configs.put(backoff={"kind": "fixed", "base_ms": 3_600_000}))["backoff"] == backoff
-    assert (await configs.put(max_depth=9))["backoff"] == backoff  # v0's settings stay as they were
-    one = await messages.put()
-    await messages.take()
-    await messages.nack(one)
-    assert await messages.dequeue() == []
-    two = await messages.put()
-    await messages.take()
-    await messages.nack(two, delay_seconds=0)
-    assert (await messages.take())["id"] == two
-    assert "backoff" not in await configs.put(backoff=None)
-    await messages.nack(two)
-    assert (await messages.take())["id"] == two
-
-
-@pytest.mark.parametrize("query", [{"suspected_poison": "yes"}, {"suspected_poison": ""}])
-async def test_what_is_no_filter_is_refused(messages: Messages, query: dict[str, str]) -> None:
-    refused(await messages.http.get("/api/messages", params={"topic": messages.topic, **query}), 400, "invalid_request")
-
-
-async def test_suspects_are_of_a_topic(http: httpx.AsyncClient) -> None:
-    refused(await http.get("/api/messages", params={"suspected_poison": "true"}), 400, "invalid_request")
+async def test_suspects_are_of_a_topic(http: httpx.AsyncClient, topic: str) -> None:
+    for query in ("suspected_poison=true", f"topic={topic}&suspected_poison=yes"):
+        refused(await http.get(f"/api/messages?{query}"), 400, "invalid_request")
