@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
 from tests.api.dialect import Topic
-from tests.api.keyring import Services, client, make
+from tests.api.keyring import client, make
 from tests.routes import document
 
 if TYPE_CHECKING:
-    from tests.api.conftest import Serve
     from tests.conftest import Running
 
 # Every list with pages, and the parameter that says how long a page is.
@@ -41,11 +40,6 @@ def strange(known: Mapping[str, object]) -> list[str]:
     made = [json.dumps({**known, name: value}).encode() for name in known for value in VALUES]
     made += [b"{}", b"[]", b"null", b"{", b"\xff", b'{"a":' * 1_500 + b"1" + b"}" * 1_500, b'{"x":' + b"[" * 3_000]
     return [*map(cursor, made), "!", "=", "A", "\u00e9", "%00", "A" * 7_000]
-
-
-@pytest.fixture(scope="module")
-async def service(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> Running:
-    return await (await Services.make(serve, new_database)).start(api_keys="root", bcrypt_cost=10)
 
 
 @pytest.fixture(scope="module")
