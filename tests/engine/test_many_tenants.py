@@ -120,7 +120,7 @@ async def test_delays_and_ended_leases_of_many_come_on_time(machine: Machine, st
             found[job.tenant] = time.monotonic() - began
         assert time.monotonic() - began < 3
         await asyncio.sleep(0.005)
-    assert max(found.values()) < 0.75, found
+    assert max(found.values()) < 1.0, found
 
 
 async def test_what_was_long_empty_is_not_remembered_and_loses_nothing(

@@ -266,12 +266,11 @@ def own_redis() -> Iterator[Redis]:
     redis.kill()
 
 
-@pytest.mark.parametrize(
-    ("limit", "seconds"), [(50, 0.6), pytest.param(200, 3.0, marks=[pytest.mark.slow, pytest.mark.alone])]
-)
+@pytest.mark.parametrize("seconds", [0.6, pytest.param(3.0, marks=[pytest.mark.slow, pytest.mark.alone])])
 async def test_when_redis_dies_postgresql_goes_on(
-    limit: int, seconds: float, start: Start, make: Make, own_redis: Redis
+    seconds: float, start: Start, make: Make, pools: Pools, own_redis: Redis
 ) -> None:
+    limit = 200 if seconds > 1 else 50
     queue = await make(throughput_limit=limit)
     ends = [RedisBuckets(own_redis.url) for _ in range(4)]
     machines = [start() for _ in ends]
@@ -289,7 +288,7 @@ async def test_when_redis_dies_postgresql_goes_on(
     await working(machines, queue, 40, seconds)
     assert any(machine.log.count("take_tokens") for machine in machines)
     if seconds > 1:
-        await holds(machines[0].pools, queue, 1.5 * seconds, least=0.75, spare=limit)  # PostgreSQL's bucket is full
+        await holds(pools, queue, 1.5 * seconds, least=0.75, spare=limit)  # PostgreSQL's bucket is full
     own_redis.start()
     await until(all_up, "Redis is back")
     for end in ends:
