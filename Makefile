@@ -5,7 +5,7 @@ COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-header --
 
 .DEFAULT_GOAL := help
 # What these run is in .venv, which they make first: in a fresh clone each works by itself.
-IN_VENV := format pins audit sbom schema openapi examples exchanges wheel bench figures docs docs-serve house reference dashboards scenarios chaos chaos-short mutants mutation fuzz workers pgbouncer pictures pages failover herd soak spark-zip spark-bench
+IN_VENV := format pins audit sbom schema openapi examples exchanges wheel bench figures docs docs-serve house reference dashboards scenarios chaos chaos-short mutants mutation fuzz pgbouncer pictures pages failover herd soak spark-zip spark-bench
 .PHONY: help installed run test check $(IN_VENV)
 $(IN_VENV): | installed
 
@@ -106,9 +106,6 @@ mutants: ## show that the checks find the product's mutants: patches that break 
 fuzz: ## look for input that breaks what reads it, for MINUTES (10) in all, then make requests, EXAMPLES (100) of each route; crashes and corpora are kept in var/fuzz
 	$(PYTHON) -m tools.fuzz --minutes $(or $(MINUTES),10)
 	HOLDFAST_TEST_EXAMPLES=$(or $(EXAMPLES),100) $(PYTHON) -m pytest tests/api/test_schemathesis.py
-
-workers: ## 100,000 jobs through workers that are killed, stopped and ended, beside a service and a PostgreSQL that are killed
-	HOLDFAST_TEST_WORKER_JOBS=100000 $(PYTHON) -m pytest -s --timeout 3600 tests/sdk/test_worker_processes.py -k die_in_every_way
 
 pgbouncer: ## all tests of the API through PgBouncer in transaction mode, with two connections for each database
 	HOLDFAST_TEST_PGBOUNCER=1 $(PYTHON) -m pytest -n 2 tests/api

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import AsyncClient, AsyncTopic, Queue, TopicConfig
 from tests.conftest import Running
+from tests.sdk.cli import Cli
 from tests.sdk.proxy import Proxy
 
 Serve = Callable[..., Awaitable[Running]]
@@ -39,3 +40,9 @@ async def handlers(service: Running) -> AsyncIterator[Queue]:
     """To declare handlers on."""
     async with Queue(service.url) as handlers:
         yield handlers
+
+
+@pytest.fixture
+def cli(service: Running) -> Cli:
+    """The command line, for the service."""
+    return Cli(service.url)

@@ -1,28 +1,24 @@
-"""A network that fails in the ways that networks do: it loses answers after the service has done what was asked, and
-keeps callers waiting."""
+"""A network that loses answers after the service has done what was asked, and keeps callers waiting."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-Matches = Callable[[str], bool]
-
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """What happens to the next request whose line matches: its answer, once the service has given it, is lost, or comes
-    so many seconds late, or when this has come; or the service is not asked, and `said` is the body of a 200."""
+    when `come` is set; or the service is not asked, and `said` is the body of a 200."""
 
     line: str
-    late: float | asyncio.Event | None = None
+    come: asyncio.Event | None = None
     said: bytes | None = None
 
 
@@ -47,9 +43,6 @@ class Proxy:
         """Lose the answer to the next request of this method and path, which ends so."""
         self._faults.append(Fault(line))
 
-    def delay(self, line: str, seconds: float) -> None:
-        self._faults.append(Fault(line, seconds))
-
     def hold(self, line: str) -> asyncio.Event:
         """The answer comes when this is set."""
         come = asyncio.Event()
@@ -59,6 +52,12 @@ class Proxy:
     def say(self, line: str, body: bytes) -> None:
         """Answer the next request with a 200 of this body."""
         self._faults.append(Fault(line, said=body))
+
+    async def asked(self, line: str, times: int = 1) -> None:
+        """Wait until there were so many requests of this method and path."""
+        async with asyncio.timeout(30):
+            while self.count(line) < times:
+                await asyncio.sleep(0.005)
 
     def count(self, line: str) -> int:
         """How many requests there were of this method and path, which ends so."""
@@ -104,10 +103,10 @@ class Proxy:
                     continue
                 up_writer.write(request)
                 answer = await _message(up_reader)
-                if fault and fault.late is None:
+                if fault and fault.come is None:
                     return
-                if fault and fault.late is not None:
-                    await (fault.late.wait() if isinstance(fault.late, asyncio.Event) else asyncio.sleep(fault.late))
+                if fault and fault.come is not None:
+                    await fault.come.wait()
                 writer.write(answer)
                 await writer.drain()
         finally:

@@ -31,7 +31,7 @@ def keys(objects: Objects) -> list[str]:
     return [one["path"] for page in obstore.list(objects.store) for one in page]
 
 
-async def test_payloads_come_from_the_store_and_go_with_the_ack(
+async def test_payloads_come_from_the_store_and_go_with_the_ack_of_any_process(
     keeping: AsyncClient, objects: Objects, topic: str
 ) -> None:
     async with BrokerQueue(keeping, topic) as queue:
@@ -40,26 +40,15 @@ async def test_payloads_come_from_the_store_and_go_with_the_ack(
         assert sorted(job.payload for job in (await queue.read_state()).jobs) == [BIG, b"small"]
         jobs = await queue.dequeue("task", batch_size=2)
         assert sorted(job.payload for job in jobs) == [BIG, b"small"]
+        await asyncio.gather(*(queue.nack(job.id) for job in jobs))
+        assert len(keys(objects)) == 1, "a nack keeps it"
+        jobs = await queue.dequeue("task", batch_size=2)
         await asyncio.gather(*(queue.ack(job.id) for job in jobs))
-    assert not keys(objects)
-
-
-async def test_another_process_acks_and_removes(keeping: AsyncClient, objects: Objects, topic: str) -> None:
-    queue, other = DirectQueue(keeping, topic), DirectQueue(keeping, topic)
-    await queue.enqueue("task", BIG)
-    [job] = await queue.dequeue("task")
-    await other.ack(job.id)
-    await fact(lambda: not keys(objects))
-
-
-async def test_a_nack_keeps_the_object(keeping: AsyncClient, objects: Objects, topic: str) -> None:
-    queue = DirectQueue(keeping, topic)
-    await queue.enqueue("task", BIG)
-    for _ in range(2):
+        await fact(lambda: not keys(objects))
+        await queue.enqueue("task", BIG)
         [job] = await queue.dequeue("task")
-        assert job.payload == BIG
-        await queue.nack(job.id)
-    assert len(keys(objects)) == 1
+        await DirectQueue(keeping, topic).ack(job.id)
+    await fact(lambda: not keys(objects))
 
 
 async def test_a_job_whose_object_is_gone_goes_back_alone(
@@ -84,21 +73,21 @@ async def test_a_job_whose_object_is_gone_goes_back_alone(
 async def test_a_payload_that_can_t_be_put_fails_alone(
     keeping: AsyncClient, objects: Objects, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def payloads(outcomes: list[object]) -> list[type]:
-        return [type(outcome) for outcome in outcomes if isinstance(outcome, BaseException)]
-
     async with BrokerQueue(keeping, topic) as queue:
-        huge = [b"x" * 11_000, b"small", BIG]
-        outcomes = await asyncio.gather(*(queue.enqueue("task", one) for one in huge), return_exceptions=True)
-        assert payloads([*outcomes]) == [ValueError]
+
+        async def failures(*payloads: bytes) -> list[BaseException]:
+            calls = (queue.enqueue("task", payload) for payload in payloads)
+            outcomes = await asyncio.gather(*calls, return_exceptions=True)
+            return [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+
+        [huge] = await failures(b"x" * 11_000, b"small", BIG)
+        assert isinstance(huge, ValueError)
 
         async def away(*_: object) -> None:
             raise OSError("away")
 
         monkeypatch.setattr(obstore, "put_async", away)
-        outcomes = await asyncio.gather(
-            *(queue.enqueue("task", one) for one in [BIG, b"small"]), return_exceptions=True
-        )
-        assert payloads([*outcomes]) == [StorageError]
-        assert "away" in str(outcomes[0])
+        [refused] = await failures(BIG, b"small")
+        assert isinstance(refused, StorageError)
+        assert "away" in str(refused)
         assert len((await queue.read_state()).jobs) == 3

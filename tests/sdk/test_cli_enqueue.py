@@ -1,34 +1,25 @@
-"""`holdfast enqueue`: files that are taken whole, or up to where they are good, and once."""
+"""`holdfast enqueue`: files that are taken whole, or up to where they are good, and once. `holdfast import`: a queue
+file of jqueue's becomes a queue."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import shlex
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from holdfast import AsyncTopic
+from holdfast import AsyncTopic, BrokerQueue
 from holdfast._cli.session import Exit
 from tests.conftest import Running
 from tests.sdk.cli import Cli
 from tests.sdk.proxy import Proxy
 
 
-@pytest.fixture
-def cli(service: Running) -> Cli:
-    return Cli(service.url)
-
-
 async def data_of(queue: AsyncTopic) -> list[object]:
     return [job.data async for job in queue.jobs(order="oldest", limit=1_000)]
-
-
-def go_on(err: str) -> list[str]:
-    """The command that it says to go on with, without its first word."""
-    return shlex.split(err.split("Go on with: ")[1].splitlines()[0])[1:]
 
 
 async def test_files_and_stdin(cli: Cli, queue: AsyncTopic, tmp_path: Path) -> None:
@@ -39,12 +30,10 @@ async def test_files_and_stdin(cli: Cli, queue: AsyncTopic, tmp_path: Path) -> N
     assert await data_of(queue) == [{"n": 1}, "zwei", 3, 3.5, 4]
     assert "There is no file" in (await cli("enqueue", queue.name, tmp_path / "none", code=Exit.USAGE)).err
     told = await cli("enqueue", queue.name, "--batch", 2, "--json", stdin="5\n6\n7\n")
-    batches = [
-        {"source": "-", "first_line": 1, "last_line": 2, "count": 2},
-        {"first_line": 3, "last_line": 3, "count": 1},
-    ]
-    assert [shown | batch == shown for shown, batch in zip(told.objects, batches, strict=False)] == [True, True]
-    assert told.objects[-1] == {"taken": 3, "deduped": 0}
+    first, second, whole = told.objects
+    assert first.items() >= {"source": "-", "first_line": 1, "last_line": 2, "count": 2}.items()
+    assert second.items() >= {"first_line": 3, "last_line": 3, "count": 1}.items()
+    assert whole == {"taken": 3, "deduped": 0}
 
 
 async def test_what_a_line_is(cli: Cli, queue: AsyncTopic) -> None:
@@ -61,8 +50,6 @@ async def test_what_a_line_is(cli: Cli, queue: AsyncTopic) -> None:
         ("[" * 100_000, "nested too deep"),
         ("[1]", "a record is an object that has data"),
         ('{"data": 1, "run_at": "soon"}', "'soon' is no time, such as "),
-        ('{"data": 1, "run_at": 1798106400}', "1798106400 is no time, such as "),
-        ('{"data": 1, "run_at": ""}', "'' is no time, such as "),
         ('{"data": 1, "run_at": ["2100-01-01T00:00:00Z"]}', "is no time, such as "),
         ('{"data": 1, "run_at": "2100-01-01T00:00:00"}', "has no time zone: end it with Z"),
         ('{"data": 1, "meta": [1]}', "meta is an object"),
@@ -75,25 +62,10 @@ async def test_what_a_line_is(cli: Cli, queue: AsyncTopic) -> None:
     assert "error: bad_line: stdin, line 2: '\\ud800' is in no Unicode text" in said
 
 
-async def test_a_file_that_was_cut_off(cli: Cli, queue: AsyncTopic, tmp_path: Path) -> None:
-    """What is good of it is taken, batch by batch; repeated once it is mended, nothing is taken twice."""
-    file = tmp_path / "jobs.ndjson"
-    lines = [json.dumps({"n": n}) for n in range(7)]
-    file.write_text("\n".join(lines)[:-3])
-    words = ("enqueue", queue.name, file, "--batch", 2)
-    stopped = await cli.run(*words, "--run", "monday", code=Exit.USAGE)
-    assert f"Stopped before line 7 of {file}: 6 taken." in stopped.err
-    assert f"error: bad_line: {file}, line 7, where the file ends: " in stopped.err
-    assert go_on(stopped.err)[3:] == ["--run", "monday", "--batch", "2", "--from-line", "7"]
-    file.write_text("\n".join(lines))
-    assert (await cli(*words, "--run", "monday")).out == "7 taken, 6 of them before.\n"
-    assert await data_of(queue) == [json.loads(line) for line in lines]
-
-
 LINES = [json.dumps({"n": n}) for n in range(11)]
 
 
-@pytest.mark.parametrize("first_batch", [2, 3, 20])
+@pytest.mark.parametrize("first_batch", [2, 20])
 async def test_a_file_that_has_grown_since(cli: Cli, queue: AsyncTopic, tmp_path: Path, first_batch: int) -> None:
     """Whatever the batches of then were, repeated over more of the file nothing is taken twice, and all once."""
     file = tmp_path / "jobs.ndjson"
@@ -106,21 +78,23 @@ async def test_a_file_that_has_grown_since(cli: Cli, queue: AsyncTopic, tmp_path
     assert await data_of(queue) == [json.loads(line) for line in LINES]
 
 
-async def test_a_file_that_was_cut_within_a_number(cli: Cli, queue: AsyncTopic, tmp_path: Path) -> None:
-    """What stood there was a line, too. The whole one is another: it is not lost for that."""
+@pytest.mark.parametrize(
+    ("before", "after", "jobs"),
+    [
+        # Cut within a number: what stood there was a line, too, and the whole one is another.
+        ("1\n2\n3", "1\n2\n345\n6\n", [1, 2, 3, 345, 6]),
+        # Another file of the same name.
+        ("1\n2\n", "3\n4\n5\n", [1, 2, 3, 4, 5]),
+    ],
+)
+async def test_no_line_of_another_file_is_lost(
+    cli: Cli, queue: AsyncTopic, tmp_path: Path, *, before: str, after: str, jobs: list[int]
+) -> None:
     file = tmp_path / "jobs.ndjson"
-    for text in ("1\n2\n3", "1\n2\n345\n6\n"):
-        file.write_text(text)
-        await cli("enqueue", queue.name, file, "--run", "monday")
-    assert await data_of(queue) == [1, 2, 3, 345, 6]
-
-
-async def test_another_file_of_the_same_name(cli: Cli, queue: AsyncTopic, tmp_path: Path) -> None:
-    file = tmp_path / "jobs.ndjson"
-    for text in ("1\n2\n", "3\n4\n5\n"):
+    for text in (before, after):
         file.write_text(text)
         await cli("enqueue", queue.name, file, "--run", "nightly")
-    assert await data_of(queue) == [1, 2, 3, 4, 5]
+    assert await data_of(queue) == jobs
 
 
 async def test_interrupted_while_the_service_answers(cli: Cli, queue: AsyncTopic, proxy: Proxy) -> None:
@@ -132,11 +106,12 @@ async def test_interrupted_while_the_service_answers(cli: Cli, queue: AsyncTopic
     process.stdin.write(lines[:8])
     process.stdin.flush()
     assert b'"last_line": 4' in await asyncio.to_thread(process.stdout.readline)
-    proxy.delay(f"POST {queue.name}", 60)
+    proxy.hold(f"POST {queue.name}")
     process.stdin.write(lines[8:])
     process.stdin.flush()
-    while len(await data_of(queue)) < 8:
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(30):
+        while len(await data_of(queue)) < 8:
+            await asyncio.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, err = await asyncio.to_thread(process.communicate, None, 30)
     assert process.returncode == Exit.INTERRUPTED
@@ -153,3 +128,65 @@ async def test_a_service_that_loses_answers(queue: AsyncTopic, proxy: Proxy) -> 
     assert (await Cli(proxy.url)("enqueue", queue.name, stdin="1\n2\n")).out.startswith("2 taken")
     assert await data_of(queue) == [1, 2]
     assert proxy.count(f"POST {queue.name}") >= 2
+
+
+def job(number: int, **more: Any) -> dict[str, Any]:
+    """As jqueue writes it."""
+    return {
+        "id": f"550e8400-e29b-41d4-a716-{number:012}",
+        "entrypoint": "send_email",
+        "payload": "eyJ0byI6ICJ1c2VyQGV4YW1wbGUuY29tIn0=",
+        "status": "queued",
+        "priority": 0,
+        "created_at": "2024-01-01T12:00:00+00:00",
+        "heartbeat_at": None,
+        **more,
+    }
+
+
+JOBS = [
+    job(1, priority=5),
+    job(2, priority=-3, payload="-__-"),
+    job(3, entrypoint="resize_image", status="in_progress", heartbeat_at="2024-01-01T12:00:45+00:00", payload="+//+"),
+    job(4, status="dead"),
+]
+
+
+async def test_jobs_of_jqueue_are_taken_once_and_come_as_they_would(
+    cli: Cli, service: Running, topic: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "queue.json"
+    file.write_text(json.dumps({"version": 3, "jobs": JOBS}, indent=2))
+    assert (await cli("import", topic, file)).out == "3 taken; 1 dead ones were left out.\n"
+    file.write_text(json.dumps({"version": 4, "jobs": [*JOBS, job(5, entrypoint="resize_image")]}))
+    told = await cli("import", topic, file, "--json")
+    assert told.object == {"taken": 4, "deduped": 3, "dead": 1}
+    async with BrokerQueue(service.url, topic) as queue:
+        mails = [one for _ in range(2) for one in await queue.dequeue("send_email")]
+        images = await queue.dequeue("resize_image", batch_size=9)
+        assert await queue.dequeue(batch_size=9) == []
+    ada, odd = b'{"to": "user@example.com"}', b"\xfb\xff\xfe"
+    assert [(one.priority, one.payload) for one in mails] == [(-3, odd), (5, ada)]
+    assert [one.payload for one in images] == [odd, ada]
+
+
+async def test_of_a_file_that_is_not_jqueues_nothing_is_taken(cli: Cli, topic: str, tmp_path: Path) -> None:
+    file = tmp_path / "queue.json"
+    assert "No such file" in (await cli("import", topic, file, code=Exit.USAGE)).err
+    for text, why in (
+        ("", "Expecting value"),
+        ("[1]", "it is no object with jobs"),
+        ('{"version": 0}', "it is no object with jobs"),
+        (json.dumps({"jobs": [job(1), {"id": "x"}]}), "job 2 has no 'status'"),
+        (json.dumps({"jobs": [job(1, payload="...")]}), "job 1 is none"),
+        (json.dumps({"jobs": [job(1, status="lost")]}), "job 1 is none: 'lost' is not a valid JobStatus"),
+        (json.dumps({"jobs": [job(1, priority=1 << 20)]}), "job 1 is none: a priority is "),
+        (json.dumps({"jobs": [job(1, id=7)]}), "job 1 is none: its id is no text"),
+        (json.dumps({"jobs": [job(1, entrypoint="")]}), "job 1 is none: an entrypoint has "),
+        (json.dumps({"jobs": [7]}), "job 1 is none"),
+    ):
+        file.write_text(text)
+        refused = await cli("import", topic, file, code=Exit.USAGE)
+        assert refused.err.startswith(f"error: bad_file: {file} is no queue of jqueue's: ")
+        assert why in refused.err
+    assert not (await cli("topics", "list", "--prefix", topic, "--json")).out

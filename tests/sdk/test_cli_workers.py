@@ -7,6 +7,7 @@ import asyncio
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ from holdfast import AsyncTopic
 from holdfast._cli.session import Exit
 from tests.conftest import Running
 from tests.processes import children, lives, until
-from tests.sdk.cli import command, environment
+from tests.sdk.cli import Cli, command, environment
 from tests.sdk.workers import outcome, suspected
 
 HANDLERS = """
@@ -84,8 +85,10 @@ def begin(service: Running, queue: AsyncTopic, tmp_path: Path) -> Iterator[Begin
                 os.kill(pid, signal.SIGKILL)
 
 
-async def state_of(queue: AsyncTopic, seq: int) -> str:
-    return (await queue.job(seq)).state
+async def until_leased(queue: AsyncTopic, seq: int) -> None:
+    async with asyncio.timeout(60):
+        while (await queue.job(seq)).state != "leased":
+            await asyncio.sleep(0.02)
 
 
 async def test_workers_that_die_are_replaced_and_signals_reach_them_once(begin: Begin, queue: AsyncTopic) -> None:
@@ -100,14 +103,14 @@ async def test_workers_that_die_are_replaced_and_signals_reach_them_once(begin: 
     assert (await outcome(queue, (await queue.enqueue(0)).seq)).state == "completed"
 
     long = (await queue.enqueue(600)).seq
-    await eventually(queue, long, "leased")
+    await until_leased(queue, long)
     os.killpg(parent.process.pid, signal.SIGINT)  # as a terminal's Ctrl-C
     await parent.said("The worker stops when what it runs is done", 2)
     assert "gives back" not in parent.log.read_text()
-    assert await state_of(queue, long) == "leased", "it is let come to its end"
+    assert (await queue.job(long)).state == "leased", "it is let come to its end"
     parent.process.send_signal(signal.SIGTERM)
     assert await parent.ended() == Exit.DONE
-    assert await state_of(queue, long) == "ready", "it was given back"
+    assert (await queue.job(long)).state == "ready", "it was given back"
     assert "gives back what it runs" in parent.log.read_text()
 
 
@@ -139,7 +142,7 @@ async def test_a_source_that_changes(begin: Begin, queue: AsyncTopic) -> None:
 @pytest.mark.parametrize(
     ("handlers", "words", "code"),
     [
-        ("raise RuntimeError('broken')", "it makes no sense to go on", 1),
+        pytest.param("raise RuntimeError('broken')", "it makes no sense to go on", 1, marks=pytest.mark.slow),
         ("queue = 1", "is a int, and no Queue", Exit.USAGE),
     ],
 )
@@ -149,10 +152,14 @@ async def test_workers_that_all_die_at_once(begin: Begin, handlers: str, words: 
     assert words in parent.log.read_text()
 
 
-async def eventually(queue: AsyncTopic, seq: int, state: str) -> None:
-    async with asyncio.timeout(60):
-        while await state_of(queue, seq) != state:
-            await asyncio.sleep(0.02)
+async def test_the_command_says_what_is_wrong(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for target, why in (
+        ("nowhere:queue", "no module nowhere"),
+        ("json:nothing", "has no nothing"),
+        ("x", "of the form"),
+    ):
+        assert why in " ".join((await cli("worker", target, code=Exit.USAGE)).err.replace("│", "").split())
 
 
 BLOCKED = """
@@ -179,13 +186,13 @@ async def test_threads_of_async_handlers_do_not_outlive_a_second_signal(begin: B
     parent = begin(handlers=BLOCKED)
     seqs = (await queue.enqueue_many([600] * 50)).seqs  # more than the loop has threads
     for seq in seqs:
-        await eventually(queue, seq, "leased")
+        await until_leased(queue, seq)
     await parent.said("The worker runs")
     parent.process.send_signal(signal.SIGTERM)
     await parent.said("The worker stops when what it runs is done")
     parent.process.send_signal(signal.SIGTERM)
     assert await parent.ended() == Exit.DONE
-    assert {await state_of(queue, seq) for seq in seqs} == {"ready"}, "they were given back"
+    assert {(await queue.job(seq)).state for seq in seqs} == {"ready"}, "they were given back"
 
 
 async def test_a_worker_that_fails_ends_in_spite_of_threads(begin: Begin) -> None:
@@ -214,38 +221,37 @@ def handler(name: str) -> Result:
 """
 
 
-async def in_processes(begin: Begin, queue: AsyncTopic) -> tuple[Parent, list[int], list[int]]:
-    """A worker, its jobs in a pool and alone, and the processes that they run in."""
+@pytest.mark.parametrize(
+    "kind",
+    [
+        signal.SIGTERM,
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, marks=pytest.mark.slow),
+    ],
+)
+async def test_jobs_in_processes_when_their_worker_ends(begin: Begin, queue: AsyncTopic, kind: signal.Signals) -> None:
+    """Ctrl-C lets them come to their end; SIGTERM to all processes costs them nothing; and no process outlives its
+    worker, in a pool or alone."""
     seqs = [await suspected(queue, "alone"), (await queue.enqueue("pooled")).seq]
     parent = begin(handlers=IN_PROCESSES)
     await parent.said("The worker runs")
-    files = [parent.folder / "alone", parent.folder / "pooled"]
-    for file in files:
+    pids = []
+    for file in (parent.folder / "alone", parent.folder / "pooled"):
         await asyncio.to_thread(until, lambda file=file: file.exists() and file.read_text(), 60)
-    return parent, seqs, [int(file.read_text()) for file in files]
-
-
-async def test_ctrl_c_lets_jobs_in_processes_come_to_their_end(begin: Begin, queue: AsyncTopic) -> None:
-    parent, seqs, _ = await in_processes(begin, queue)
-    os.killpg(parent.process.pid, signal.SIGINT)
-    await parent.said("The worker stops when what it runs is done")
-    (parent.folder / "go").touch()
-    assert await parent.ended() == Exit.DONE
-    assert [(await outcome(queue, seq)).result for seq in seqs] == ["done", "done"]
-
-
-async def test_sigterm_to_all_processes_costs_their_jobs_nothing(begin: Begin, queue: AsyncTopic) -> None:
-    parent, seqs, pids = await in_processes(begin, queue)
+        pids.append(int(file.read_text()))
     leased = [await queue.job(seq) for seq in seqs]
-    os.killpg(parent.process.pid, signal.SIGTERM)
-    assert await parent.ended() == Exit.DONE
-    jobs = [await queue.job(seq) for seq in seqs]
-    assert [job.state for job in jobs] == ["ready", "ready"], parent.log.read_text()
-    assert [job.deliveries for job in jobs] == [job.deliveries - 1 for job in leased]
-    assert not [pid for pid in pids if lives(pid)]
-
-
-async def test_processes_end_with_their_worker(begin: Begin, queue: AsyncTopic) -> None:
-    parent, _, pids = await in_processes(begin, queue)
-    parent.process.kill()
+    if kind is signal.SIGKILL:
+        parent.process.kill()
+    else:
+        os.killpg(parent.process.pid, kind)
+    if kind is signal.SIGINT:
+        await parent.said("The worker stops when what it runs is done")
+        (parent.folder / "go").touch()
+        assert await parent.ended() == Exit.DONE
+        assert [(await outcome(queue, seq)).result for seq in seqs] == ["done", "done"]
+    if kind is signal.SIGTERM:
+        assert await parent.ended() == Exit.DONE
+        jobs = [await queue.job(seq) for seq in seqs]
+        assert [job.state for job in jobs] == ["ready", "ready"], parent.log.read_text()
+        assert [job.deliveries for job in jobs] == [job.deliveries - 1 for job in leased]
     await asyncio.to_thread(until, lambda: not [pid for pid in pids if lives(pid)], 60)

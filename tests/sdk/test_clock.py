@@ -7,11 +7,12 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import asyncpg
 import pytest
 
-from holdfast import AsyncClient, Dead, Queue, Record, Retry, TopicConfig, Worker, errors, models
+from holdfast import AsyncClient, Dead, Queue, Record, Retry, TopicConfig, errors, models
 from holdfast.testing import NotEmpty, Service, _clock
 from holdfast.testing._service import BUSY
 from tests.api.keyring import Services
@@ -27,8 +28,8 @@ LEFT = {
     "results.completed_at",
 }
 
-
 HOUR = 3_600
+HOUR_MS = HOUR * 1_000
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +58,13 @@ async def advance(held: Service, seconds: float) -> None:
 
 
 async def claimed(client: AsyncClient, topic: str, *, wait_ms: int = 20_000, most: int = 10) -> list[models.ClaimedJob]:
-    return list((await client.topic(topic).claim(max=most, wait_ms=wait_ms, lease_ms=HOUR * 1_000)).jobs)
+    return list((await client.topic(topic).claim(max=most, wait_ms=wait_ms, lease_ms=HOUR_MS)).jobs)
 
 
 async def test_delays_end_in_their_order(held: Service, client: AsyncClient) -> None:
     mail = client.topic("mail")
     await mail.put()
-    await mail.enqueue_many([Record(data=n, delay_ms=n * HOUR * 1_000) for n in (4, 2, 3, 9)])
+    await mail.enqueue_many([Record(data=n, delay_ms=n * HOUR_MS) for n in (4, 2, 3, 9)])
     assert await claimed(client, "mail", wait_ms=0) == []
     await advance(held, 1 * HOUR)
     assert await claimed(client, "mail", wait_ms=0) == []
@@ -71,20 +72,29 @@ async def test_delays_end_in_their_order(held: Service, client: AsyncClient) -> 
     for data in (2, 3, 4):
         assert [job.data for job in await claimed(client, "mail", most=1)] == [data]
     assert await claimed(client, "mail", wait_ms=0) == []
+    with pytest.raises(ValueError, match="back"):
+        held.clock.advance(timedelta(seconds=-1))
 
 
-async def test_a_lease_ends_and_its_holder_is_fenced(held: Service, client: AsyncClient) -> None:
+async def test_leases_end_and_results_windows_and_times_to_live_pass(held: Service, client: AsyncClient) -> None:
     mail = client.topic("mail")
-    await mail.put()
-    await mail.enqueue("letter")
+    await mail.put(TopicConfig(result_ttl_ms=2 * HOUR_MS, dedupe_window_ms=HOUR_MS))
+    await mail.enqueue("once", dedupe_id="a")
     [first] = await claimed(client, "mail")
+    await mail.enqueue("short", ttl_ms=HOUR_MS // 2)
     await advance(held, HOUR / 2)
     assert await claimed(client, "mail", wait_ms=0) == []
     await advance(held, HOUR / 2 + 1)
     [second] = await claimed(client, "mail")
-    assert second.deliveries == 2
-    assert (await mail.ack(first)).skipped == (first.seq,)
-    assert (await mail.ack(second)).skipped == ()
+    assert (second.seq, second.deliveries) == (first.seq, 2)
+    assert (await mail.ack(first)).skipped == (first.seq,), "its holder is fenced"
+    assert (await mail.ack(second, results=["sent"])).skipped == ()
+    assert not (await mail.enqueue("anew", dedupe_id="a")).duplicate
+    assert (await mail.enqueue("again", dedupe_id="a")).duplicate
+    assert (await mail.result(second.seq)).result == "sent"
+    await advance(held, 2 * HOUR)
+    with pytest.raises(errors.NotFound):
+        await mail.result(second.seq)
 
 
 async def test_what_comes_to_be_due_is_not_below_what_claims_have_passed(
@@ -93,7 +103,7 @@ async def test_what_comes_to_be_due_is_not_below_what_claims_have_passed(
     """A process remembers up to which time it has handed everything out, and looks no further back."""
     mail = client.topic("mail")
     await mail.put()
-    late = await mail.enqueue("late", delay_ms=HOUR * 1_000)
+    late = await mail.enqueue("late", delay_ms=HOUR_MS)
     enqueued = (await mail.job(late.seq)).created_at
     engine = running[0].context.engine
 
@@ -110,30 +120,6 @@ async def test_what_comes_to_be_due_is_not_below_what_claims_have_passed(
     assert [job.data for job in await claimed(client, "mail")] == ["late"]
 
 
-async def test_windows_and_times_to_live_pass(held: Service, client: AsyncClient) -> None:
-    mail = client.topic("mail")
-    await mail.put(TopicConfig(dedupe_window_ms=HOUR * 1_000))
-    first = await mail.enqueue("once", dedupe_id="a")
-    await mail.enqueue("short", ttl_ms=HOUR * 500)
-    assert (await mail.enqueue("again", dedupe_id="a")).seq == first.seq
-    await advance(held, HOUR)
-    assert (await mail.enqueue("anew", dedupe_id="a")).seq != first.seq
-    assert [job.data for job in await claimed(client, "mail")] == ["once", "anew"]
-
-
-async def test_results_are_kept_as_long_as_the_topic_says(held: Service, client: AsyncClient) -> None:
-    mail = client.topic("mail")
-    await mail.put(TopicConfig(result_ttl_ms=HOUR * 1_000))
-    await mail.enqueue(1)
-    [job] = await claimed(client, "mail")
-    await mail.ack(job, results=["sent"])
-    await advance(held, HOUR / 2)
-    assert (await mail.result(job.seq)).result == "sent"
-    await advance(held, HOUR / 2)
-    with pytest.raises(errors.NotFound):
-        await mail.result(job.seq)
-
-
 async def test_a_schedule_fires_once_if_its_time_is_in_the_span(held: Service, client: AsyncClient) -> None:
     await client.topic("rare").put()
     for name, in_days in (("soon", 2), ("later", 20)):
@@ -145,11 +131,6 @@ async def test_a_schedule_fires_once_if_its_time_is_in_the_span(held: Service, c
     assert await claimed(client, "rare", wait_ms=0) == []
     await advance(held, 10 * 24 * HOUR)
     assert [job.data for job in await claimed(client, "rare")] == ["soon"]
-
-
-async def test_time_does_not_go_back(held: Service) -> None:
-    with pytest.raises(ValueError, match="back"):
-        held.clock.advance(timedelta(seconds=-1))
 
 
 async def test_every_time_that_is_kept_is_moved_or_left_on_purpose(running: tuple[Running, Services]) -> None:
@@ -175,13 +156,13 @@ async def test_it_runs_until_all_that_a_job_led_to_is_done(held: Service, client
     done: list[object] = []
 
     @queue.handler("first", concurrency=2)
-    async def first(number: int, context) -> None:  # type: ignore[no-untyped-def]
+    async def first(number: int, context: Any) -> None:
         done.append(number)
         if number:
             await context.push("second", number)
 
     @queue.handler("second")
-    def second(number: int, context) -> Retry | None:  # type: ignore[no-untyped-def]
+    def second(number: int, context: Any) -> Retry | None:
         if context.received_count == 1 and number == 3:
             return Retry(0, "at once")
         context.push("first", number - 1)
@@ -214,104 +195,59 @@ async def test_what_is_returned_while_it_looks_is_left_to_do(held: Service, clie
         assert (left["topic"], left["n"]) == ("first", 1)
     finally:
         await db.close()
-        await asyncio.to_thread(held.clean)
 
 
 async def test_what_waits_for_its_time_is_left(held: Service, client: AsyncClient) -> None:
+    """Here the second job of a group waits for the first, and a handler's schedule for its hour."""
     queue = Queue()
     tries: list[int] = []
+    fired: list[str] = []
 
     @queue.handler("orders.fifo")
-    async def book(number: int, context) -> Retry | None:  # type: ignore[no-untyped-def]
+    async def book(number: int, context: Any) -> Retry | None:
         tries.append(number)
         return Retry(60) if context.received_count == 1 and number == 1 else None
 
-    await client.topic("orders.fifo").put()
+    queue.handler("hourly", schedule="0 * * * *")(lambda _: fired.append("now"))
+    for topic in queue.handlers:
+        await client.topic(topic).put()
     held.attach(queue)
     for number in (1, 2):
         await queue.get("orders.fifo").group("ada").push(number)
     await held.run_until_empty(queue)
-    assert tries == [1]  # the second waits for the first
-    await advance(held, 60)
+    assert (tries, fired) == ([1], [])
+    await advance(held, HOUR)
     await held.run_until_empty(queue)
-    assert tries == [1, 1, 2]
+    assert (tries, fired) == ([1, 1, 2], ["now"])
     await queue.aclose()
 
 
-async def test_a_schedule_that_a_handler_declares_is_there_afterwards(held: Service, client: AsyncClient) -> None:
-    queue = Queue()
-    fired: list[str] = []
-
-    @queue.handler("hourly", schedule="0 * * * *")
-    async def hourly(_: None) -> None:
-        fired.append("now")
-
-    await client.topic("hourly").put()
-    await held.run_until_empty(queue)
-    assert fired == []
-    await advance(held, 3_600)
-    await held.run_until_empty(queue)
-    assert fired == ["now"]
-
-
-async def test_a_handler_that_runs_loses_its_lease(held: Service, client: AsyncClient) -> None:
-    queue = Queue(held.url)
-    begun, cancelled = asyncio.Event(), asyncio.Event()
-
-    @queue.handler("mail")
-    async def send(_: object) -> None:
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            cancelled.set()
-            raise
-
-    await client.topic("mail").put(TopicConfig(max_deliveries=1, on_exhausted="fail"))
-    job = await client.topic("mail").enqueue(1)
-    worker = Worker(queue, lease=9)
-    running = asyncio.create_task(worker.run(signals=False))
-    await asyncio.wait_for(begun.wait(), 20)
-    await advance(held, 9)
-    await asyncio.wait_for(cancelled.wait(), 20)
-    assert (await client.topic("mail").result(job.seq, wait_ms=20_000)).state == "failed"
-    worker.stop()
-    await running
-    await queue.aclose()
-
-
-@pytest.mark.parametrize("kind", ["async", "thread"])
-async def test_errors_of_handlers_are_raised_if_asked(held: Service, client: AsyncClient, kind: str) -> None:
+async def test_errors_of_handlers_are_raised_if_asked_and_it_says_what_is_left(
+    held: Service, client: AsyncClient
+) -> None:
     queue = Queue()
 
     @queue.handler("first")
     async def first(_: object) -> None:
         raise Dead("as it should be")
 
-    def fails(_: object) -> None:
+    @queue.handler("thread", retry=(3_600,))
+    def thread(_: object) -> None:
         raise ZeroDivisionError("by zero")
 
-    async def fails_async(_: object) -> None:
+    @queue.handler("loop", retry=(3_600,))
+    async def loop(_: object) -> None:
         raise ZeroDivisionError("by zero")
 
-    queue.handler("second", retry=(3_600,))(fails if kind == "thread" else fails_async)
-    for topic in ("first", "second"):
+    for topic in queue.handlers:
         await client.topic(topic).put()
+    await client.topic("first").enqueue(1)
+    for topic in ("thread", "loop"):
         await client.topic(topic).enqueue(1)
-    with pytest.raises(ZeroDivisionError):
-        await held.run_until_empty(queue, raise_errors=True)
-    await held.run_until_empty(queue)  # the job is to be tried again in an hour
-
-
-async def test_it_says_what_is_left(held: Service, client: AsyncClient) -> None:
-    queue = Queue()
-
-    @queue.handler("mail")
-    async def send(_: object) -> None:
-        pass
-
-    await client.topic("mail").put()
-    await client.topic("mail").enqueue(1)
-    await client.topic("mail").pause()
-    with pytest.raises(NotEmpty, match=r"after 0\.2 s there is left mail: 1 ready"):
+        with pytest.raises(ZeroDivisionError):
+            await held.run_until_empty(queue, raise_errors=True)
+        await held.run_until_empty(queue)  # the job is to be tried again in an hour
+    await client.topic("first").enqueue(1)
+    await client.topic("first").pause()
+    with pytest.raises(NotEmpty, match=r"after 0\.2 s there is left first: 1 ready"):
         await held.run_until_empty(queue, within=0.2)

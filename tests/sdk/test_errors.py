@@ -1,4 +1,5 @@
-"""Every code of the service has a class, and what is no answer of the service is an error, too."""
+"""Every code of the service has a class, what is no answer of the service is an error, and an error says what is
+wrong without saying a secret."""
 
 from __future__ import annotations
 
@@ -6,14 +7,30 @@ import asyncio
 import base64
 import pickle
 import re
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
-from holdfast import AsyncClient, Client, HoldfastError, LeaseLost, StorageError, TopicConfig, errors, models
+from holdfast import (
+    AsyncClient,
+    AsyncTopic,
+    Client,
+    HoldfastError,
+    LeaseLost,
+    Queue,
+    StorageError,
+    TopicConfig,
+    Worker,
+    errors,
+    models,
+)
+from tests.conftest import Running
 
 PAGE = (Path(__file__).parents[2] / "docs/errors.md").read_text()
 
@@ -21,15 +38,13 @@ PAGE = (Path(__file__).parents[2] / "docs/errors.md").read_text()
 def documented() -> list[tuple[str, int]]:
     """The codes of docs/errors.md, each with its status."""
     table = PAGE[PAGE.index("| code | status | when |") :].split("\n\n")[0]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
-    pairs = [(code, status) for codes, statuses, *_ in rows for code, status in _pairs(codes, statuses)]
+    pairs: list[tuple[str, int]] = []
+    for line in table.splitlines()[2:]:
+        codes, statuses, *_ = line.strip("|").split("|")
+        names, numbers = re.findall(r"`(\w+)`", codes), [int(number) for number in re.findall(r"[0-9]+", statuses)]
+        pairs += zip(names, numbers, strict=True)
     assert ("topic_not_found", 404) in pairs
     return pairs
-
-
-def _pairs(codes: str, statuses: str) -> list[tuple[str, int]]:
-    names, numbers = re.findall(r"`(\w+)`", codes), [int(number) for number in re.findall(r"[0-9]+", statuses)]
-    return list(zip(names, numbers, strict=True))
 
 
 # Of requests that no client of ours makes.
@@ -56,19 +71,23 @@ async def test_an_error_says_all_that_the_service_does(client: AsyncClient, topi
     assert (type(copy), copy.detail, str(copy)) == (errors.Throttled, error.detail, str(error))
 
 
-@pytest.mark.parametrize("error", [LeaseLost("7"), StorageError("why", OSError("gone"))])
-def test_errors_travel_between_processes(error: HoldfastError) -> None:
+@pytest.mark.parametrize(
+    ("error", "said"), [(LeaseLost("7"), "7"), (StorageError("write failed", OSError("gone")), "write failed: gone")]
+)
+def test_errors_travel_between_processes(error: HoldfastError, said: str) -> None:
     copy = pickle.loads(pickle.dumps(error))
     assert (type(copy), str(copy)) == (type(error), str(error))
+    assert said in str(error)
 
 
 @asynccontextmanager
-async def answering(answer: bytes) -> AsyncIterator[str]:
+async def answering(status: str, *headers: str, body: str = "<h1>hello</h1>") -> AsyncIterator[str]:
     """A server that is not ours, and says this to everybody."""
+    lines = [f"HTTP/1.1 {status}", f"content-length: {len(body)}", "connection: close", *headers, "", body]
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(answer)
+        writer.write("\r\n".join(lines).encode())
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -76,74 +95,79 @@ async def answering(answer: bytes) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
-def page(status: str, *headers: str, body: str = "<h1>hello</h1>") -> bytes:
-    lines = [f"HTTP/1.1 {status}", f"content-length: {len(body)}", "connection: close", *headers, "", body]
-    return "\r\n".join(lines).encode()
-
-
-async def test_a_page_of_somebody_elses_is_no_answer() -> None:
-    async with answering(page("200 OK")) as url, AsyncClient(url) as client:
-        with pytest.raises(errors.InvalidResponse):
-            await client.health()
-
-
-@pytest.mark.parametrize("body", ["{}", "[]", '{"claimed": [{}]}', '{"claimed": [], "ready": null}'])
+@pytest.mark.parametrize("body", ["<h1>hello</h1>", "{}", "[]", '{"claimed": [{}]}', '{"claimed": [], "ready": null}'])
 async def test_what_is_no_answer_to_a_claim_is_said_to_be_none(body: str) -> None:
-    async with (
-        answering(page("200 OK", "content-type: application/json", body=body)) as url,
-        AsyncClient(url) as client,
-    ):
+    async with answering("200 OK", "content-type: application/json", body=body) as url, AsyncClient(url) as client:
         with pytest.raises(errors.InvalidResponse):
             await client.topic("t").claim()
 
 
-async def test_a_proxys_refusal_is_an_error_by_its_status() -> None:
-    answer = page("502 Bad Gateway", "x-request-id: r-17", "retry-after: 2")
-    async with answering(answer) as url, AsyncClient(url, retries=0) as client:
+async def test_a_proxys_refusal_is_an_error_by_its_status_and_a_redirect_is_not_followed() -> None:
+    bad_gateway = answering("502 Bad Gateway", "x-request-id: r-17", "retry-after: 2")
+    async with bad_gateway as url, AsyncClient(url, retries=0) as client:
         with pytest.raises(errors.InternalError) as caught:
             await client.health()
     assert (caught.value.status, caught.value.code) == (502, "")
     assert (caught.value.request_id, caught.value.retry_after) == ("r-17", 2.0)
     assert "<h1>hello</h1>" in caught.value.message
-
-
-async def test_a_redirect_is_not_followed() -> None:
-    """It would carry the key to whoever it names."""
-    async with answering(page("302 Found", "location: http://127.0.0.1:9/")) as url, AsyncClient(url) as client:
-        with pytest.raises(errors.APIStatusError) as caught:
+    # It would carry the key to whoever it names.
+    async with answering("302 Found", "location: http://127.0.0.1:9/") as url, AsyncClient(url) as client:
+        with pytest.raises(errors.APIStatusError) as redirected:
             await client.health()
-    assert caught.value.status == 302
+    assert redirected.value.status == 302
 
 
-async def test_a_bad_key_is_unauthorized(
-    serve: Callable[..., Awaitable[object]], new_database: Callable[[], Awaitable[str]]
+async def test_a_connection_error_names_the_address() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+    with (
+        Client(address.replace("//", "//ada:pass-word@"), retries=0) as client,
+        pytest.raises(errors.APIConnectionError, match=f"^No answer from {address}: ConnectError") as caught,
+    ):
+        client.health()
+    assert "pass-word" not in str(caught.value)
+    async with AsyncClient(address, retries=0) as one:
+        with pytest.raises(errors.APIConnectionError, match=f"No answer from {address}"):
+            await one.health()
+
+
+async def test_a_refused_key_is_told_from_a_missing_one_and_ends_a_worker(
+    serve: Callable[..., Awaitable[Running]], new_database: Callable[[], Awaitable[str]]
 ) -> None:
-    from pydantic import SecretStr
+    service = await serve(database_url=SecretStr(await new_database()), api_keys="right")
+    for url, key, said in (
+        (service.url, "wrong", "An API key was sent and refused."),
+        (service.url.replace("//", "//ada:wrong@"), None, "A user and password were sent and refused."),
+        (service.url, None, "No key was sent: set HOLDFAST_API_KEY, or give api_key."),
+    ):
+        async with AsyncClient(url, key) as client:
+            with pytest.raises(errors.Unauthorized) as caught:
+                await client.topic("mail").get()
+        assert str(caught.value).endswith(said)
+    async with AsyncClient(service.url, "right") as client:
+        assert (await client.topic("mail").put()).created
+    async with Queue(service.url, "wrong") as queue:
+        queue.handler("mail")(lambda _: None)
+        with pytest.raises(errors.Unauthorized, match="An API key was sent and refused"):
+            await asyncio.wait_for(Worker(queue).run(signals=False), 30)
 
-    service = await serve(database_url=SecretStr(await new_database()), api_keys="good-one")
-    for key, refused in (("good-one", False), ("bad-one", True), (None, True)):
-        async with AsyncClient(service.url, key) as client:  # type: ignore[attr-defined]
-            if refused:
-                with pytest.raises(errors.Unauthorized):
-                    await client.topic("mail").get()
-            else:
-                assert (await client.topic("mail").put()).created
 
-
-@pytest.mark.parametrize("url", ["localhost:8080", "ftp://x", "http://"])
-def test_an_address_that_is_none_is_refused_at_once(url: str) -> None:
-    with pytest.raises(ValueError, match="address"):
-        AsyncClient(url)
-
-
-def test_what_has_no_json_is_refused_before_it_is_sent() -> None:
-    mail = Client("http://127.0.0.1:9").topic("mail")
-    with pytest.raises(TypeError, match="A set has no JSON"):
-        mail.enqueue({1, 2})
-    with pytest.raises(ValueError, match="JSON compliant"):
-        mail.enqueue(float("nan"))
-    with pytest.raises(ValueError, match="at least one"):
-        mail.enqueue_many([])
+async def test_payloads_that_have_no_json_are_refused_before_they_are_sent(queue: AsyncTopic, handlers: Queue) -> None:
+    circular: list[Any] = []
+    circular.append({"again": circular})
+    itself = "The value can't be sent: a list or an object in it contains itself"
+    for call, error, said in (
+        (lambda: queue.enqueue({1, 2}), TypeError, "A set has no JSON"),
+        (lambda: queue.enqueue(float("nan")), ValueError, "JSON compliant"),
+        (lambda: queue.enqueue_many([]), ValueError, "at least one"),
+        (lambda: queue.enqueue(circular), TypeError, itself),
+        (lambda: queue.enqueue_many([1, circular]), TypeError, itself),
+        (lambda: handlers.get(queue.name).push(circular), TypeError, itself),
+        (lambda: handlers.get(queue.name).push(circular, content_type="application/msgpack"), TypeError, itself),
+    ):
+        with pytest.raises(error, match=said):
+            await call()
+    assert (await queue.jobs().page()).items == ()
 
 
 def test_the_environment_says_where_and_as_whom(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,9 +186,13 @@ def test_a_password_of_the_address_is_sent_and_not_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["ada:secret@queue", "http://ada:sec/ret@queue", "http://ada:secret@queue:x", "ftp://ada:secret@q"]
+    "wrong",
+    [
+        *("localhost:8080", "ftp://x", "http://"),
+        *("ada:secret@queue", "http://ada:sec/ret@queue", "http://ada:secret@queue:x", "ftp://ada:secret@q"),
+    ],
 )
-def test_a_password_of_a_wrong_address_is_not_shown(wrong: str) -> None:
+def test_an_address_that_is_none_is_refused_at_once_and_its_password_is_not_shown(wrong: str) -> None:
     with pytest.raises(ValueError, match="address is http") as refused:
         AsyncClient(wrong)
     assert "sec" not in str(refused.value)

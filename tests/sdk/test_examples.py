@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,6 +19,8 @@ from PIL import Image
 from holdfast import AsyncClient, errors
 from tests.api.keyring import Services
 from tests.conftest import Running
+from tests.processes import until
+from tests.programs import free_port
 from tests.sdk.conftest import Serve
 
 ROOT = Path(__file__).parents[2]
@@ -82,8 +82,7 @@ class Mailbox:
 @pytest.fixture
 def mailbox() -> Iterator[tuple[Mailbox, str]]:
     box = Mailbox()
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     controller = Controller(box, hostname="127.0.0.1", port=port)
     controller.start()
     yield box, f"127.0.0.1:{port}"
@@ -111,20 +110,15 @@ async def test_the_scraper_reads_each_page_once_and_not_too_fast(place: tuple[Ru
 
 @asynccontextmanager
 async def shop(url: str, database_url: str) -> AsyncIterator[httpx.AsyncClient]:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     process = started("orders.py", url, DATABASE_URL=database_url, PORT=str(port))
     said: list[str] = []
     assert process.stderr is not None
-    reader = Thread(target=said.extend, args=(process.stderr,), daemon=True)
-    reader.start()
+    Thread(target=said.extend, args=(process.stderr,), daemon=True).start()
     try:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20) as http:
-            end = time.monotonic() + SECONDS
-            while not any("startup complete" in line for line in said):
-                assert process.poll() is None, said
-                assert time.monotonic() < end, said
-                await asyncio.sleep(0.05)
+            up = "startup complete"
+            await asyncio.to_thread(until, lambda: any(up in line for line in said), SECONDS, or_show=lambda: said)
             yield http
     finally:
         process.terminate()
@@ -136,11 +130,10 @@ async def test_an_order_and_its_job_are_there_together_or_not_at_all(place: tupl
     async with shop(running.url, database_url) as http, AsyncClient(running.url) as client:
         answers = [await http.post("/orders", params={"item": "lamp"}) for _ in range(4)]
         assert [answer.status_code for answer in answers] == [201, 201, 201, 409]
-        end = time.monotonic() + 30
-        for number in (answer.json()["order"] for answer in answers[:3]):
-            while (await http.get(f"/orders/{number}")).json() != {"state": "shipped"}:
-                assert time.monotonic() < end
-                await asyncio.sleep(0.05)
+        async with asyncio.timeout(30):
+            for number in (answer.json()["order"] for answer in answers[:3]):
+                while (await http.get(f"/orders/{number}")).json() != {"state": "shipped"}:
+                    await asyncio.sleep(0.05)
         # The fourth order was written, and its job as well, before the lamp was missed.
         assert (await http.get("/orders/4")).status_code == 404
         shipping = client.topic("shipping")

@@ -14,14 +14,13 @@ from typing import Any, Final
 import obstore
 import pytest
 from obstore.store import LocalStore
-from typer.testing import CliRunner
 
 from holdfast import AsyncClient, Client, Objects, TopicConfig, errors
-from holdfast._cli.root import app
 from holdfast._garbage import Collected, _payloads, collect
 from holdfast.models.keys import Scope
 from tests.api.keyring import Services
 from tests.conftest import Running
+from tests.sdk.cli import Cli
 from tests.sdk.conftest import Serve
 
 DAY = timedelta(days=1)
@@ -40,21 +39,17 @@ class Store:
     def keys(self) -> set[str]:
         return {str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()}
 
-    def age(self, seconds: float = 2 * 86_400) -> None:
+    def age(self) -> None:
+        """By two days."""
         for path in self.folder.rglob("*"):
             if path.is_file():
-                os.utime(path, (path.stat().st_atime, path.stat().st_mtime - seconds))
+                os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 2 * 86_400))
 
 
 @pytest.fixture(scope="module")
-async def alone(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> Services:
+async def running(serve: Serve, new_database: Callable[[], Awaitable[str]]) -> Running:
     """All topics are read, so other tests' are better elsewhere."""
-    return await Services.make(serve, new_database)
-
-
-@pytest.fixture(scope="module")
-async def running(alone: Services) -> Running:
-    return await alone.start()
+    return await (await Services.make(serve, new_database)).start()
 
 
 @pytest.fixture
@@ -68,9 +63,9 @@ async def keeping(running: Running, store: Store) -> AsyncIterator[AsyncClient]:
         yield client
 
 
-async def sweep(running: Running, store: Store, *, remove: bool = True, **options: Any) -> Collected:
+async def sweep(running: Running, store: Store, *, remove: bool = True, key: str | None = None) -> Collected:
     def work() -> Collected:
-        with Client(running.url, options.get("key")) as client:
+        with Client(running.url, key) as client:
             return collect(client, store.objects, older_than=DAY, remove=remove, tell=lambda *_: None)
 
     return await asyncio.to_thread(work)
@@ -82,22 +77,23 @@ async def test_what_any_job_refers_to_stays(
     """Ready, scheduled, blocked, leased, failed, a dead letter, a dead letter in a log, done and replayable. Some at a
     time."""
     monkeypatch.setattr("holdfast._garbage.AT_ONCE", 5)
-    dead, log, done, failing = (f"{topic}.{name}" for name in ("dead", "log", "done", "failing"))
-    queue = keeping.topic(topic)
-    await queue.put(TopicConfig(dead_letter=dead))
-    await keeping.topic(log).put(TopicConfig(type="log"))
-    await keeping.topic(done).put(TopicConfig(replayable=True))
-    for name, config in (
-        (failing, TopicConfig(on_exhausted="fail")),
-        (f"{topic}.logged", TopicConfig(dead_letter=log)),
-    ):
+    dead, log, done, failing, logged = (f"{topic}.{name}" for name in ("dead", "log", "done", "failing", "logged"))
+    settings = {
+        topic: TopicConfig(dead_letter=dead),
+        log: TopicConfig(type="log"),
+        done: TopicConfig(replayable=True),
+        failing: TopicConfig(on_exhausted="fail"),
+        logged: TopicConfig(dead_letter=log),
+    }
+    for name, config in settings.items():
         await keeping.topic(name).put(config)
-    for name, verb in ((topic, "fail"), (failing, "fail"), (f"{topic}.logged", "fail"), (done, "ack"), (topic, "")):
+    for name, verb in ((topic, "fail"), (failing, "fail"), (logged, "fail"), (done, "ack"), (topic, "")):
         place = keeping.topic(name)
         await place.enqueue(f"{name} {verb}")
         [job] = (await place.claim(lease_ms=600_000)).jobs
         if verb:
             await getattr(place, verb)(job)
+    queue = keeping.topic(topic)
     await queue.enqueue("ready")
     await queue.enqueue("scheduled", delay_ms=6_000_000)
     for n in range(2):
@@ -120,7 +116,7 @@ async def test_what_any_job_refers_to_stays(
     assert referred < store.keys()
     assert len(store.keys()) == 9 + 1 + 2
     # And what is gone from the jobs is gone from the store, once it is old.
-    for name in (topic, dead, log, done, failing, f"{topic}.logged"):
+    for name in (*settings, dead):
         await keeping.topic(name).delete()
     store.age()
     assert (await sweep(running, store)).garbage == 10
@@ -162,7 +158,7 @@ async def test_whoever_does_not_see_all_topics_removes_nothing(
         root = await client.keys.make("root", ALL)
     async with AsyncClient(service.url, root.secret) as client:
         keys = [await client.keys.make("some", ALL, prefixes=["mail"]), await client.keys.make("reads", ["read"])]
-        blind = await client.keys.make("admin", ["admin"])
+        keys.append(await client.keys.make("admin", ["admin"]))
         blindfold = await client.keys.make("sees no payloads", ALL, hide_payloads=True)
         await client.topic("mail").put()
         await client.topic("mail").enqueue(1)
@@ -170,16 +166,13 @@ async def test_whoever_does_not_see_all_topics_removes_nothing(
     store.age()
     with pytest.raises(errors.ObjectError, match="not to be seen: Payloads are hidden"):
         await sweep(service, store, key=blindfold.secret)
-    for key in (*keys, blind):
+    for key in keys:
         with pytest.raises(errors.Forbidden):
             await sweep(service, store, key=key.secret)
     assert len(store.keys()) == 1
     assert (await sweep(service, store, key=root.secret)).garbage == 1
-
-
-async def test_young_objects_are_of_nobodys_business(running: Running, store: Store) -> None:
-    with Client(running.url) as client, pytest.raises(ValueError, match="less than an hour"):
-        collect(client, store.objects, older_than=timedelta(minutes=59), remove=True, tell=lambda *_: None)
+    with Client(service.url, root.secret) as sync, pytest.raises(ValueError, match="less than an hour"):
+        collect(sync, store.objects, older_than=timedelta(minutes=59), remove=True, tell=lambda *_: None)
 
 
 async def test_the_command(
@@ -189,29 +182,22 @@ async def test_the_command(
     await keeping.topic(topic).enqueue("kept")
     await store.objects.put_async("mail", "garbage")
     store.age()
-
-    def run(*words: str) -> Any:
-        command = ["objects", "gc", f"file://{store.folder}", *words]
-        return CliRunner().invoke(app, command, env={"HOLDFAST_URL": running.url})
-
-    dry = await asyncio.to_thread(run, "--json")
-    assert dry.exit_code == 0, dry.output
+    cli = Cli(running.url)
+    words = ("objects", "gc", f"file://{store.folder}")
     counts = {"objects": 2, "young": 0, "kept": 1, "garbage": 1, "bytes": 9}
-    assert json.loads(dry.stdout) == {**counts, "removed": False}
-    wet = await asyncio.to_thread(run, "--older-than", "36h", "--remove")
-    assert "1 with 9 bytes were removed" in wet.stdout
+    assert (await cli(*words, "--json")).object == {**counts, "removed": False}
+    assert "1 with 9 bytes were removed" in (await cli(*words, "--older-than", "36h", "--remove")).out
     assert len(store.keys()) == 1
 
     def unreadable(*_: Any, **__: Any) -> Any:
         raise PermissionError("not for you, https://key:hunter2@store/x?sig=hunter2 says\n{uri: hunter2}")
 
     monkeypatch.setattr(obstore, "list", unreadable)
-    away = await asyncio.to_thread(run)
-    assert away.exit_code == 1, away.output
-    assert "the store can't list objects: not for you, https://store/x says." in away.stderr
-    assert "hunter2" not in away.output
-    for words in (("--older-than", "1m"), ("--prefix", "../x")):
-        assert (await asyncio.to_thread(run, *words)).exit_code == 2
+    away = await cli(*words, code=1)
+    assert "the store can't list objects: not for you, https://store/x says." in away.err
+    assert "hunter2" not in away.both
+    for wrong in (("--older-than", "1m"), ("--prefix", "../x")):
+        await cli(*words, *wrong, code=2)
 
 
 @pytest.mark.parametrize(
@@ -223,9 +209,9 @@ async def test_the_command(
         "payloads?hunter2",
     ],
 )
-def test_a_store_that_is_none_is_named_without_its_secrets(url: str) -> None:
-    ran = CliRunner().invoke(app, ["objects", "gc", url, "--json"], env={"HOLDFAST_URL": "http://127.0.0.1:9"})
-    error = json.loads(ran.stderr)["error"]
-    assert (ran.exit_code, error["code"]) == (2, "bad_store")
+async def test_a_store_that_is_none_is_named_without_its_secrets(url: str) -> None:
+    ran = await Cli("http://127.0.0.1:9")("objects", "gc", url, "--json", code=2)
+    error = json.loads(ran.err)["error"]
+    assert error["code"] == "bad_store"
     assert error["message"].partition(" ")[0].removeprefix("//") == "payloads"
-    assert "ter2" not in ran.output
+    assert "ter2" not in ran.both

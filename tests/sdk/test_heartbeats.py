@@ -7,12 +7,15 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from holdfast import BrokerQueue, HeartbeatManager, Job, LeaseLost, errors
+from holdfast._heartbeats import culprits
 from tests.conftest import Running
 from tests.sdk.proxy import Proxy
+from tests.sdk.workers import fact
 
 LEASE = timedelta(seconds=1.5)  # a third of it is what a slow machine may be late by
 
@@ -21,6 +24,14 @@ LEASE = timedelta(seconds=1.5)  # a third of it is what a slow machine may be la
 async def queue(proxy: Proxy, topic: str) -> AsyncIterator[BrokerQueue]:
     async with BrokerQueue(proxy.url, topic, LEASE) as queue:
         yield queue
+
+
+@pytest.fixture
+async def other(service: Running, topic: str) -> AsyncIterator[BrokerQueue]:
+    """The same queue in another process."""
+    async with BrokerQueue(service.url, topic) as other:
+        await other.read_state()
+        yield other
 
 
 async def taken(queue: BrokerQueue) -> Job:
@@ -32,15 +43,14 @@ async def taken(queue: BrokerQueue) -> Job:
 async def test_a_block_of_the_loop_costs_no_lease_and_is_reported(
     service: Running, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The service is in this process: what blocks the loop of the tests would block it. So the worker has one of its
-    own."""
+    """The service is in this process, so the worker has a loop of its own."""
     caplog.set_level(logging.WARNING, "holdfast")
 
     async def work() -> int:
         async with BrokerQueue(service.url, topic, LEASE) as queue:
             job = await taken(queue)
             async with HeartbeatManager(queue, job.id):
-                time.sleep(4)
+                time.sleep(3)
             assert await queue.dequeue("task") == []
             await queue.ack(job.id)
             return job.deliveries
@@ -50,7 +60,16 @@ async def test_a_block_of_the_loop_costs_no_lease_and_is_reported(
     first, where, line, *_ = report.splitlines()
     assert first.endswith(f"by job 1 of {topic}:")
     assert __file__ in where, "its stack begins where the loop was blocked"
-    assert line.strip() == "time.sleep(4)"
+    assert line.strip() == "time.sleep(3)"
+
+
+def test_a_blocked_loop_names_what_may_block_it() -> None:
+    assert culprits([], None) == ""
+    jobs: list[tuple[str, None]] = [(f"job {n} of mail", None) for n in range(7)]
+    task: Any = object()
+    assert culprits(jobs[:2], task) == " while these ran: job 0 of mail, job 1 of mail"
+    assert culprits(jobs, task).endswith("job 4 of mail and 2 more")
+    assert culprits([*jobs, ("job 9 of mail", task)], task) == " by job 9 of mail"
 
 
 async def test_heartbeats_of_jobs_go_out_together(queue: BrokerQueue, proxy: Proxy) -> None:
@@ -58,69 +77,60 @@ async def test_heartbeats_of_jobs_go_out_together(queue: BrokerQueue, proxy: Pro
     managers = [HeartbeatManager(queue, job.id) for job in jobs]
     for manager in managers:
         await manager.__aenter__()
-    while proxy.count("POST /extend") < 3:
-        await asyncio.sleep(0.01)
+    await proxy.asked("POST /extend", 3)
     for manager in managers:
         await manager.__aexit__(None, None, None)
     assert proxy.count("POST /extend") < 6, "three rounds of three jobs"
     await asyncio.gather(*(queue.ack(job.id) for job in jobs))
 
 
-async def test_a_lost_lease_cancels_the_work(queue: BrokerQueue, service: Running) -> None:
+async def test_a_lost_lease_cancels_the_work(queue: BrokerQueue, other: BrokerQueue) -> None:
     job = await taken(queue)
-    async with BrokerQueue(service.url, queue.topic) as other:
 
-        async def work() -> None:
-            async with HeartbeatManager(queue, job.id):
-                await other.ack(job.id)
-                await asyncio.Event().wait()
+    async def work() -> None:
+        async with HeartbeatManager(queue, job.id):
+            await other.ack(job.id)
+            await asyncio.Event().wait()
 
-        with pytest.raises(LeaseLost) as caught:
-            await work()
+    with pytest.raises(LeaseLost) as caught:
+        await work()
     assert caught.value.job_id == job.id
     assert asyncio.current_task().cancelling() == 0  # type: ignore[union-attr]
     await asyncio.sleep(0)
 
 
-async def test_work_that_ends_before_it_hears_of_it_is_told_nevertheless(queue: BrokerQueue, service: Running) -> None:
+async def test_work_that_ends_before_it_hears_of_it_is_told_nevertheless(
+    queue: BrokerQueue, other: BrokerQueue
+) -> None:
     job = await taken(queue)
-    async with BrokerQueue(service.url, queue.topic) as other:
-        await other.read_state()
 
-        async def work() -> None:
-            async with HeartbeatManager(queue, job.id) as manager:
-                await other.ack(job.id)
-                while manager._lost is None:
-                    try:
-                        await asyncio.sleep(0.01)
-                    except asyncio.CancelledError:
-                        break
+    async def work() -> None:
+        async with HeartbeatManager(queue, job.id) as manager:
+            await other.ack(job.id)
+            while manager._lost is None:
+                try:
+                    await asyncio.sleep(0.01)
+                except asyncio.CancelledError:
+                    break
 
-        with pytest.raises(LeaseLost):
-            await asyncio.create_task(work())
+    with pytest.raises(LeaseLost):
+        await asyncio.create_task(work())
 
 
-async def test_an_ack_inside_the_block_is_no_loss(queue: BrokerQueue, proxy: Proxy) -> None:
+async def test_an_ack_inside_the_block_is_no_loss(queue: BrokerQueue, other: BrokerQueue, proxy: Proxy) -> None:
     """The answer to the ack comes after some heartbeats, which all find nothing to extend."""
     job = await taken(queue)
     async with HeartbeatManager(queue, job.id, timedelta(milliseconds=20)):
-        proxy.delay("POST /ack", 0.2)
-        await queue.ack(job.id)
-        await asyncio.sleep(0.05)
-    assert (await queue.read_state()).jobs == ()
-
-
-async def test_a_heartbeat_that_fails_is_tried_again(queue: BrokerQueue, proxy: Proxy) -> None:
-    job = await taken(queue)
-    async with HeartbeatManager(queue, job.id):
-        for _ in range(3):
-            proxy.lose("POST /extend")
-        while proxy.count("POST /extend") < 6:
+        come = proxy.hold("POST /ack")
+        acking = asyncio.create_task(queue.ack(job.id))
+        while (await other.read_state()).jobs:
             await asyncio.sleep(0.01)
-    await queue.ack(job.id)
+        await asyncio.sleep(0.1)  # five heartbeats
+        come.set()
+        await acking
 
 
-async def test_a_service_out_of_reach_is_a_lost_lease_when_that_must_have_ended(
+async def test_a_heartbeat_that_fails_is_tried_again_until_the_lease_must_have_ended(
     queue: BrokerQueue, proxy: Proxy
 ) -> None:
     job = await taken(queue)
@@ -128,6 +138,9 @@ async def test_a_service_out_of_reach_is_a_lost_lease_when_that_must_have_ended(
 
     async def work() -> None:
         async with HeartbeatManager(queue, job.id):
+            for _ in range(3):
+                proxy.lose("POST /extend")
+            await proxy.asked("POST /extend", 5)
             for _ in range(1_000):
                 proxy.lose("POST /extend")
             await asyncio.Event().wait()
@@ -156,17 +169,13 @@ async def test_a_cancellation_from_outside_stays_one(queue: BrokerQueue) -> None
     await queue.ack(job.id)
 
 
-async def test_few_heartbeats_are_warned_of(queue: BrokerQueue, caplog: pytest.LogCaptureFixture) -> None:
-    HeartbeatManager(queue, "1", timedelta(seconds=1))
-    assert "a third of it is safe" in caplog.text
-
-
 class Beating:
     """An object with a heartbeat, which raises an error where it has one."""
 
     def __init__(self, *raises: Exception) -> None:
         self.raises = list(raises)
         self.beats: list[str] = []
+        self.stale_timeout: timedelta | None = None
 
     async def heartbeat(self, job_id: str) -> None:
         self.beats.append(job_id)
@@ -177,49 +186,32 @@ class Beating:
 FAST = timedelta(milliseconds=5)
 
 
-async def test_any_object_with_a_heartbeat_will_do() -> None:
+async def test_any_object_with_a_heartbeat_will_do(caplog: pytest.LogCaptureFixture) -> None:
     beating = Beating(errors.StorageError("heartbeat", OSError("away")))
+    assert HeartbeatManager(beating, "7").interval == timedelta(seconds=60)
+    beating.stale_timeout = LEASE
+    assert HeartbeatManager(beating, "7").interval == LEASE / 3
+    assert not caplog.text
+    HeartbeatManager(beating, "7", LEASE)
+    assert "a third of it is safe" in caplog.text
     async with HeartbeatManager(beating, "7", FAST):
-        while len(beating.beats) < 4:
-            await asyncio.sleep(0.005)
+        await fact(lambda: len(beating.beats) == 4)
     sent = len(beating.beats)
     await asyncio.sleep(0.05)
     assert beating.beats == ["7"] * sent, "none after the block"
-    assert HeartbeatManager(beating, "7").interval == timedelta(seconds=60)
 
+    gone = Beating(errors.JobNotFoundError("7"))
+    async with HeartbeatManager(gone, "7", FAST):
+        await fact(lambda: "No more heartbeats for job 7" in caplog.text)
+    assert gone.beats == ["7"]
 
-async def test_an_object_that_wraps_a_queue_keeps_its_leases(queue: BrokerQueue) -> None:
-    class Wrapper:
-        stale_timeout = queue.stale_timeout
+    async def fail(error: Exception | None) -> None:
+        broken = Beating(RuntimeError("unexpected"))
+        async with HeartbeatManager(broken, "7", FAST):
+            await fact(lambda: broken.beats)
+            if error:
+                raise error
 
-        async def heartbeat(self, job_id: str) -> None:
-            await queue.heartbeat(job_id)
-
-    job = await taken(queue)
-    manager = HeartbeatManager(Wrapper(), job.id)
-    assert manager.interval == LEASE / 3
-    async with manager:
-        await asyncio.sleep(LEASE.total_seconds() * 1.5)
-    await queue.ack(job.id)
-
-
-async def test_a_job_that_has_gone_ends_an_objects_heartbeats(caplog: pytest.LogCaptureFixture) -> None:
-    beating = Beating(errors.JobNotFoundError("7"))
-    async with HeartbeatManager(beating, "7", FAST):
-        await asyncio.sleep(0.1)
-    assert beating.beats == ["7"]
-    assert "No more heartbeats for job 7" in caplog.text
-
-
-async def test_another_error_of_an_object_is_raised_when_the_block_ends() -> None:
-    with pytest.raises(RuntimeError, match="unexpected"):
-        async with HeartbeatManager(Beating(RuntimeError("unexpected")), "7", FAST):
-            await asyncio.sleep(0.1)
-
-    async def fail() -> None:
-        async with HeartbeatManager(Beating(RuntimeError("unexpected")), "7", FAST):
-            await asyncio.sleep(0.1)
-            raise ValueError("of the block")
-
-    with pytest.raises(ValueError, match="of the block"):
-        await fail()
+    for error in (None, ValueError("of the block")):
+        with pytest.raises(type(error) if error else RuntimeError):
+            await fail(error)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import obstore
 import pytest
 from obstore.store import S3Store
 
-from holdfast import AsyncTopic, Objects, Queue, Result
+from holdfast import AsyncClient, AsyncTopic, ObjectError, Objects, Queue, Result
 from tests.conftest import Running
+from tests.programs import free_port
 from tests.sdk.test_wheel import uv
 from tests.sdk.workers import fact, outcome, working
 
@@ -25,12 +25,12 @@ BUCKET = "payloads"
 
 
 @pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Store]:
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], S3Store]]:
+    """Gives stores by their buckets, of which BUCKET is there."""
     folder = tmp_path_factory.mktemp("moto")
     uv("venv", "--quiet", "--python", sys.executable, folder)
     uv("pip", "install", "--quiet", "--python", folder / "bin/python", "moto[s3,server]")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     server = subprocess.Popen(
         [folder / "bin/moto_server", "-H", "127.0.0.1", "-p", str(port)],
@@ -39,14 +39,8 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Store]:
     )
     try:
         _make_bucket(f"{url}/{BUCKET}", server)
-        yield S3Store(
-            BUCKET,
-            endpoint=url,
-            region="us-east-1",
-            access_key_id="any",
-            secret_access_key="any",
-            client_options={"allow_http": True},
-        )
+        options: Any = {"access_key_id": "any", "secret_access_key": "any", "client_options": {"allow_http": True}}
+        yield lambda bucket: S3Store(bucket, endpoint=url, region="us-east-1", **options)
     finally:
         server.kill()
         server.wait()
@@ -73,9 +67,10 @@ def keys(store: S3Store, prefix: str) -> list[str]:
 
 @pytest.mark.timeout(120)
 async def test_payloads_go_to_s3_and_come_back(
-    s3: S3Store, service: Running, queue: AsyncTopic, tmp_path: Path
+    s3: Callable[[str], S3Store], service: Running, queue: AsyncTopic
 ) -> None:
-    objects = Objects(s3)
+    store = s3(BUCKET)
+    objects = Objects(store)
     large = bytes(range(256)) * 60_000  # so large that it goes in several parts
     async with Queue(service.url, objects=objects) as keeping:
 
@@ -84,11 +79,26 @@ async def test_payloads_go_to_s3_and_come_back(
             return Result(payload == large)
 
         seq = int(await keeping.get(queue.name).push(large))
-        assert len(await asyncio.to_thread(keys, s3, f"holdfast/{queue.name}")) == 1
+        assert len(await asyncio.to_thread(keys, store, f"holdfast/{queue.name}")) == 1
         async with working(keeping):
             assert (await outcome(queue, seq)).result is True
-            await fact(lambda: not keys(s3, f"holdfast/{queue.name}"))
+            await fact(lambda: not keys(store, f"holdfast/{queue.name}"))
     kept = [await objects.put_async(f"{queue.name}:{n}", n) for n in range(3)]
-    assert sorted(keys(s3, "holdfast")) == sorted(one["$object"]["key"] for one in kept)
+    assert sorted(keys(store, "holdfast")) == sorted(one["$object"]["key"] for one in kept)
     await objects.delete_async([one["$object"]["key"] for one in kept] + [f"holdfast/{queue.name}/{'0' * 32}"])
-    assert keys(s3, "holdfast") == []
+    assert keys(store, "holdfast") == []
+
+
+async def test_a_missing_bucket_is_an_object_error(
+    s3: Callable[[str], S3Store], service: Running, queue: AsyncTopic
+) -> None:
+    no_bucket = Objects(s3("nowhere"), over=10)
+    async with AsyncClient(service.url, objects=no_bucket) as client:
+        with pytest.raises(ObjectError, match=r"can't put holdfast/.*there is no such object, bucket or folder"):
+            await client.topic(queue.name).enqueue("x" * 100)
+    key = f"holdfast/{queue.name}/{'0' * 32}"
+    reference = {"$object": {"key": key, "size": 1, "sha256": "0" * 64, "content_type": "text/plain"}}
+    for get in (no_bucket.get, lambda data: asyncio.run(no_bucket.get_async(data))):
+        with pytest.raises(ObjectError, match=f"can't read {key}: there is no such object, bucket or folder"):
+            await asyncio.to_thread(get, reference)
+    assert (await queue.jobs().page()).items == ()

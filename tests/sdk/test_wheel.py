@@ -64,6 +64,7 @@ def test_the_command_says_what_it_needs(python: Path) -> None:
     assert (ran.returncode, ran.stderr) == (1, "The command line needs the package's extra: cli\n")
 
 
+@pytest.mark.slow
 async def test_the_pages_hold_with_nothing_but_the_wheel_and_a_service_that_has_just_been_started(
     python: Path, new_database: Callable[[], Awaitable[str]], tmp_path: Path
 ) -> None:
@@ -82,6 +83,7 @@ def without_ours() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in ("MYPYPATH", "PYTHONPATH")}
 
 
+@pytest.mark.slow
 def test_a_users_program_is_typed_against_the_wheel(python: Path, tmp_path: Path) -> None:
     program = shutil.copy(USER_PROGRAM, tmp_path)
     words = ["--strict", "--config-file=", f"--python-executable={python}", f"--cache-dir={tmp_path / 'cache'}"]

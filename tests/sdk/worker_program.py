@@ -1,4 +1,4 @@
-"""What `holdfast worker tests.sdk.worker_program:queue` runs in tests, and handlers that other processes find here."""
+"""Handlers that other processes find here."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
-from holdfast import AsyncContext, Queue, Result, SyncContext
+import psycopg
 
-queue = Queue()
-
-
-@queue.handler(os.environ.get("HOLDFAST_TEST_TOPIC", "none"), concurrency=20)
-async def slow(_: Any, context: AsyncContext) -> Result:
-    await asyncio.sleep(0.05)
-    return Result(context.received_count)
+from holdfast import Result, SyncContext, sql, sync_context
 
 
-def whose_process(_: Any) -> Result:
-    return Result(os.getpid())
+def in_a_process(url: str) -> Result | None:
+    """What the job is and where it runs; with a database, the job is completed there."""
+    context = sync_context()
+    if not url:
+        return Result([context.job_id, context.received_count, os.getpid()])
+    with psycopg.connect(url) as connection:
+        connection.execute(*sql.complete(context.token, result="by psycopg").psycopg)
+    return None
 
 
 def pill(what: str) -> Result:

@@ -31,7 +31,10 @@ async def fact(true: Callable[[], object]) -> None:
 
 async def outcome(queue: AsyncTopic, seq: int) -> models.Outcome:
     """What comes of a job, when it has."""
-    return await queue.result(seq, wait_ms=20_000)
+    async with asyncio.timeout(90):
+        while (end := await queue.result(seq, wait_ms=20_000)).state == "pending":
+            pass
+    return end
 
 
 async def suspected(queue: AsyncTopic, what: str) -> int:

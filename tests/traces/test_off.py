@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import httpx
-import pytest
 
 from tests.conftest import Running
 
@@ -38,24 +37,15 @@ print(json.dumps([off, missing, created("otlp")]))
 OURS = {"opentelemetry.sdk.trace", "opentelemetry.exporter", "google.protobuf", "requests", "app.base.traces"}
 
 
-@pytest.fixture(scope="module")
-def created() -> list[list[list[str]] | str]:
+def test_the_sdk_and_the_exporter_are_loaded_only_for_traces() -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     ran = subprocess.run([sys.executable, "-c", CREATE], cwd=ROOT, env=env, capture_output=True, text=True, check=True)
-    answers: list[list[list[str]] | str] = json.loads(ran.stdout)
-    return answers
-
-
-def test_the_sdk_and_what_sends_are_not_loaded(created: list[list[list[str]]]) -> None:
-    off, _, on = created
+    off, missing, on = json.loads(ran.stdout)
     assert set(off[1]) & OURS == set()
     assert set(on[1]) > OURS, "else this test sees nothing"
     assert (off[0], on[0]) == (["Gate"], ["TracingMiddleware", "Gate"])
-
-
-def test_without_its_packages_it_does_not_start_and_says_what_to_install(created: list[str]) -> None:
-    assert created[1].startswith("HOLDFAST_TRACES=otlp needs packages that are not installed, the extra `tracing`, ")
-    assert "deploy/requirements/tracing.txt" in created[1]
+    assert missing.startswith("HOLDFAST_TRACES=otlp needs packages that are not installed, the extra `tracing`, ")
+    assert "deploy/requirements/tracing.txt" in missing
 
 
 async def test_a_request_goes_the_way_that_it_went_before_and_its_headers_mean_nothing(
