@@ -55,6 +55,10 @@ class Storm:
     def now(self) -> float:
         return time.time() * 1000 + self.ahead_ms
 
+    def lease_ms(self) -> int:
+        """Most are short; some last while the machine stands still."""
+        return self.dice.choice([self.dice.randint(100, 400)] * 4 + [self.dice.randint(1000, 2500)])
+
     def engine(self) -> Engine:
         return self.dice.choice(self.machines).engine
 
@@ -86,7 +90,7 @@ class Storm:
         while not self.over:
             topic = self.dice.choices(list(topics), list(topics.values()))[0]
             async with self.told("claim"):
-                jobs = await self.claim(topic, node, self.dice.randint(1, 20), self.dice.randint(100, 400))
+                jobs = await self.claim(topic, node, self.dice.randint(1, 20), self.lease_ms())
                 if jobs:
                     task = asyncio.create_task(self.meet(topic, jobs))
                     self.held.add(task)
@@ -185,7 +189,7 @@ class Storm:
     async def settle(self, verb: Verb, topic: str, jobs: Sequence[Job], *, delay_ms: int = 0) -> None:
         """One verb for some jobs, by their leases, and what was answered."""
         policy, verbs, lease_ms, sent = (
-            self.policies[topic], self.engine().settlements, self.dice.randint(100, 400), self.now(),
+            self.policies[topic], self.engine().settlements, self.lease_ms(), self.now(),
         )  # fmt: skip
         named = [held(job) for job in jobs]
         async with self.told(verb.value):

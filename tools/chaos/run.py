@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.stalls import slowness
 from tools.chaos import report
 from tools.chaos.faults import FAULTS, GONE, Fault
-from tools.chaos.measure import Sample, sample
+from tools.chaos.measure import Sample, sample, slowness
 from tools.chaos.nemesis import CALM, PAIRS
 from tools.chaos.round import Asked, Told, play
 from tools.chaos.system import ROOT, System
