@@ -196,5 +196,8 @@ async def test_changes_that_are_refused(queue: Topic) -> None:
     bodies: list[Body] = [{}, {"seqs": [1], "filter": {"tag": "a"}}, {"filter": {}}]
     for body in bodies:
         refused(await queue.http.post(f"{queue.path}/cancel", json=body), 400, "invalid_request")
+    for verb in ("cancel", "release"):
+        answer = await queue.http.post(f"{queue.path}/{verb}", json={"seqs": [1] * 1_001})
+        refused(answer, 400, "batch_too_large")
     assert (await queue.post("cancel", seqs=[10**30]))["skipped"] == [10**30]
     refused(await queue.http.get(f"{path}/77"), 404, "not_found")
