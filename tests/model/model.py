@@ -128,8 +128,6 @@ class Queue:
     dead: list[DeadLetter] = field(default_factory=list)
     leases: set[str] = field(default_factory=set)  # every one ever given
 
-    # What is so.
-
     def exhausted(self, job: Job) -> bool:
         limit = self.limits.max_deliveries if job.own_limit is None else job.own_limit
         return self.limits.on_exhausted != "redeliver" and 0 < limit <= job.deliveries
@@ -274,13 +272,14 @@ class Queue:
             last = max((ranks[seq] for seq in sure), default=min(ranks.values()))
             must = [seq for seq in must if seq not in late and ranks[seq] < last]
         for given in answer:
-            job, row = self.jobs[given.seq], rows[given.seq]
+            job, row = self.jobs[given.seq], rows.get(given.seq)
             job.state, job.deliveries, job.lease, job.node = "leased", job.deliveries + 1, given.lease, node
             assert given.deliveries == job.deliveries, "a claim is one delivery"
             assert given.lease not in self.leases, "a lease id is new"
             self.leases.add(given.lease)
             assert given.payload == job.payload
-            job.visible_at = self._ends(row, span, lease_ms, given.deadline_ms)
+            # Where it is gone, its lease has ended since, and the claim has met it again, without a delivery left.
+            job.visible_at = self._ends(row, span, lease_ms, given.deadline_ms) if row else given.deadline_ms * 1000
         self.exits(rows, span, must)
 
     def ack(self, seq: int) -> None:
