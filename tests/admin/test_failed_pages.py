@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Sequence
 
@@ -11,7 +10,6 @@ import pytest
 
 from tests.admin.conftest import HOSTILE, HOUR
 from tests.admin.operator import Operator, Page, at_the_pages, words
-from tests.api import minutes
 from tests.api.dialect import Body, Topic, accepted, eventually
 from tests.api.keyring import bearer, make
 from tests.api.people import add_user
@@ -88,24 +86,6 @@ async def test_the_kind_that_grew_comes_first_with_an_example_beside_what_went_w
     there = ['"order": 1,', '"city": "Bern",', '"zip": 3011', '"note": "ring twice"']
     assert [words(one) for one in example.iter("ins")] == there
     assert "completed" in words(example)
-
-
-async def test_home_says_what_hurts_before_what_is_so_on_purpose(
-    boss: Operator, fails: Topic, service: Running
-) -> None:
-    await fails.add(2)
-    await fails.ack("n", [job["$seq"] for job in (await fails.claim(max=2))["claimed"]])
-    await kill(fails, [{"data": 1}, {"data": 2}], "ValueError: no address")
-    await minutes.tell(service.context.pools)
-
-    async def hurt() -> str | None:
-        hurts = (await boss.open("")).all(".//ul[@class='troubles']/li")
-        found = [one for one in hurts if one.startswith((fails.name, "mail.outbound"))]
-        in_order = len(found) == 2 and found[1].startswith("mail")
-        return found[0] if in_order and "Mostly" in found[0] else None  # which errors is said where it is read in time
-
-    said = r"2 jobs failed for good within 10 min, 50 % of those that ended\. Mostly: ValueError: no address"
-    assert re.search(said, str(await eventually(hurt, 30)))
 
 
 async def test_a_list_is_filtered_and_paged_by_its_address(boss: Operator, letters: Topic) -> None:

@@ -119,3 +119,27 @@ async def test_dead_letters_that_lie_are_not_late(http: httpx.AsyncClient) -> No
     page = await Operator(http).open("topics/a")
     assert "goal 1 ms" in page.text
     assert "late" not in page.all(".//dl")[0]
+
+
+async def test_what_hurts_comes_before_what_is_so_on_purpose_and_says_why(
+    alone: Running, http: httpx.AsyncClient
+) -> None:
+    hurts, calm = Topic(http, "a"), Topic(http, "b")
+    await calm.put()
+    await http.post(f"{calm.path}/pause")
+    await calm.add(1)
+    await hurts.put(max_deliveries=1, on_exhausted="fail")
+    await hurts.add(4)
+    seqs = [job["$seq"] for job in (await hurts.claim(max=4))["claimed"]]
+    await hurts.ack("n", seqs[:2])
+    await hurts.nack("n", seqs[2:], errors=["ValueError: no address"] * 2)
+    await minutes.tell(alone.context.pools)
+
+    async def said() -> Page | None:
+        page = await home(http)
+        return page if page.rows == ["a", "b"] and "Mostly: ValueError: no address" in page.text else None
+
+    page = await eventually(said, 30)
+    assert page is not None
+    assert "2 jobs failed for good within 10 min, 50 % of those that ended." in page.text
+    assert (await Operator(http).follow(page, "ValueError")).rows == ["a:3", "a:4"]

@@ -132,6 +132,7 @@ async def test_a_long_list_has_pages(boss: Operator, queue: Topic) -> None:
         found += page.rows
     assert [int(seq) for seq in found] == list(range(120, 0, -1))
     assert (await boss.follow(page, "First")).rows[0] == "120"
+    assert "There are no more." in (await boss.open(f"topics/{queue.name}/jobs?after=1")).text
 
 
 async def test_a_change_is_refused_beside_its_field_and_then_done(boss: Operator, queue: Topic) -> None:

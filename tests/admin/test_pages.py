@@ -105,6 +105,10 @@ async def test_the_list_of_topics_has_pages_and_orders_by_its_address(boss: Oper
     await eventually(worst_first, 30)
 
 
+async def test_a_log_has_a_page_of_its_own(boss: Operator) -> None:
+    assert "Records 2" in (await boss.open("topics/events")).text
+
+
 async def test_errors_are_pages(http: httpx.AsyncClient, caplog: pytest.LogCaptureFixture) -> None:
     is_page(await http.get(f"/admin/{HOSTILE}"), 404)
     assert HOSTILE not in (await http.get(f"/admin/{HOSTILE}")).text

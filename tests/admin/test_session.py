@@ -58,6 +58,7 @@ async def test_a_user_signs_in_where_they_wanted_to_go_and_out_again(service: Ru
         cookie = answer.headers["set-cookie"]
         assert {"HttpOnly", "Path=/admin", "SameSite=lax"} <= set(cookie.split("; "))
         assert "Secure" not in cookie
+        assert (await http.get("/admin/sign-in")).headers["location"] == "/admin"
         page = await http.get("/admin/horizon")
         is_page(page, 200)
         assert f"<bdi>{boss}</bdi>, admin" in page.text
