@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
 
 import httpx
 import pytest
@@ -12,9 +11,6 @@ from tests.api.dialect import Topic
 from tests.api.keyring import Services, client
 from tests.api.test_metrics import http, looks_each_time, mine, scrape
 from tests.api.watches import made, watching
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["http", "looks_each_time", "mine"]
 

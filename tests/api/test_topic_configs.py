@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import httpx
 import pytest
@@ -11,9 +10,6 @@ import pytest
 from tests.api.configs import OPEN, V0_ALONE, Configs
 from tests.api.dialect import Body, Topic, accepted, every_page, refused
 from tests.api.keyring import bearer, make
-
-if TYPE_CHECKING:
-    pass
 
 
 @pytest.fixture
