@@ -53,25 +53,18 @@ async def test_clusters_and_what_sets_their_jobs_apart(spark: SparkSession, worl
         assert one["cluster"] == known[one["topic"], one["title"]]["cluster"]
         assert one["count"] == known[one["topic"], one["title"]]["count"]
 
-    assert (tax["topic"], tax["title"], tax["count"], tax["payloads"], tax["good"]) == (
-        "orders",
-        "KeyError: *",
-        12,
-        12,
-        38,
-    )
-    (country,) = [mark for mark in tax["marks"] if mark["path"] == "$.to"]
+    about = [tax[name] for name in ("topic", "title", "count", "payloads", "good")]
+    assert about == ["orders", "KeyError: *", 12, 12, 38]
+    marks = {mark["path"]: mark for mark in tax["marks"]}
+    country = marks["$.to"]
     assert (country["what"], country["failing"], country["good"], country["support"]) == ('= "NO"', 12, 0, 1.0)
     assert country["lift"] == pytest.approx(50 / 12)
-    (version,) = [mark for mark in tax["marks"] if mark["path"] == "meta.version"]
-    assert version["what"] == '= "2"'
-    assert "$.n" not in {mark["path"] for mark in tax["marks"]}, "it says nothing"
-    assert [(one["path"], one["value"], one["failing"], one["good"]) for one in tax["versions"]] == [
-        ("meta.version", '"2"', 12, 0)
-    ]
-    assert [(one["name"], one["failed"], one["share"], one["stands_out"]) for one in tax["workers"]] == [
-        ("w2", 12, 0.0, True)
-    ]
+    assert marks["meta.version"]["what"] == '= "2"'
+    assert "$.n" not in marks, "it says nothing"
+    [version] = tax["versions"]
+    assert version | {"path": "meta.version", "value": '"2"', "failing": 12, "good": 0} == version
+    [worker] = tax["workers"]
+    assert worker | {"name": "w2", "failed": 12, "share": 0.0, "stands_out": True} == worker
     assert (timeout["count"], timeout["marks"]) == (2, [])
     assert "would not be chance" in timeout["note"]
     assert (odd["topic"], odd["marks"]) == ("mail", [])
