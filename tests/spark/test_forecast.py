@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from argparse import ArgumentParser, Namespace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,37 +15,28 @@ from spark.analysis.queueing import Service
 from spark.errors import Mistake
 from spark.pipelines import forecast
 from spark.windows import Window
-from tests.spark.past import World, aside
+from tests.spark.past import World, run
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 MIDNIGHT = datetime(2026, 1, 31, tzinfo=UTC)
-EVENT = "at timestamp, until timestamp, event string, detail string"
 
 
 def at(hours: float) -> datetime:
     return MIDNIGHT + timedelta(hours=hours)
 
 
-def asked(*words: str) -> Namespace:
-    parser = ArgumentParser()
-    forecast.arguments(parser)
-    return parser.parse_args(words)
-
-
 def test_arrivals_by_hand(spark: SparkSession) -> None:
-    events = spark.createDataFrame(
-        [
-            (at(1.1), None, "enqueued", None),
-            (at(1.2), at(3.5), "enqueued", None),  # delayed
-            (at(1.3), at(1.3), "released", "no"),  # back at once
-            (at(1.4), at(2.0), "claimed", None),
-            (at(3.9), at(4.0), "requeued", "from q.dlq 1"),
-            (at(3.9), None, "requeued", "to q 7"),  # where it left
-            (at(4.1), None, "acked", None),
-        ],
-        EVENT,
-    )
+    rows = [
+        (at(1.1), None, "enqueued", None),
+        (at(1.2), at(3.5), "enqueued", None),  # delayed
+        (at(1.3), at(1.3), "released", "no"),  # back at once
+        (at(1.4), at(2.0), "claimed", None),
+        (at(3.9), at(4.0), "requeued", "from q.dlq 1"),
+        (at(3.9), None, "requeued", "to q 7"),  # where it left
+        (at(4.1), None, "acked", None),
+    ]
+    events = spark.createDataFrame(rows, "at timestamp, until timestamp, event string, detail string")
     found = {row["place"]: (row["fresh"], row["late"]) for row in demand.arrivals(events, HOUR).collect()}
     first = demand.place(MIDNIGHT, HOUR)
     assert found == {first + 1: (1, 1), first + 3: (0, 1), first + 4: (0, 1)}
@@ -107,13 +97,9 @@ async def test_a_queues_own_past_and_what_waits(
     await world.http.put("/v0/schedules/often", json={"topic": "mail", "cron": "*/20 * * * *", "record": {"data": 1}})
     now = datetime.now(UTC)
     page, data = tmp_path / "f.html", tmp_path / "f.json"
-    yesterday = (now - DAY).date()
-    window = ["--from", (now - 2 * DAY).isoformat()]
-    args = asked(
-        "--topic", "mail", *window, "--hours", "24", "--replay", str(yesterday), "--workers", "1,100",
-        "--html", str(page), "--json", str(data),
-    )  # fmt: skip
-    assert await aside(forecast.main, spark, world.dsn, args) == 0
+    words = ["--topic", "mail", "--from", (now - 2 * DAY).isoformat(), "--hours", "24", "--html", str(page)]
+    words += ["--replay", str((now - DAY).date()), "--workers", "1,100", "--json", str(data)]
+    assert await run(forecast, spark, world.dsn, *words) == 0
     found = json.loads(data.read_text())
     assert len(found["steps"]) == 24
     assert found["ended"] == 8
@@ -137,16 +123,15 @@ async def test_a_queues_own_past_and_what_waits(
 async def test_what_can_not_be_told_is_refused(spark: SparkSession, world: World) -> None:
     await world.topic("idle")
     for words, why in (
-        (("--topic", "idle", "--hours", "0"), "--hours"),
-        (("--topic", "idle", "--by", "minute", "--hours", "99"), "steps at most"),
-        (("--topic", "idle", "--goal", "0"), "--goal"),
-        (("--topic", "idle", "--workers", "3"), "belong together"),
-        (("--topic", "idle", "--workers", "x", "--replay", "2026-01-31"), "whole numbers"),
-        (("--topic", "idle", "--day", "2026-01-31"), "every day of lease_events"),
-        (("--topic", "idle"), "nobody knows how long"),
+        (("--hours", "0"), "--hours"),
+        (("--by", "minute", "--hours", "99"), "steps at most"),
+        (("--goal", "0"), "--goal"),
+        (("--workers", "3"), "belong together"),
+        (("--workers", "x", "--replay", "2026-01-31"), "whole numbers"),
+        (("--day", "2026-01-31"), "every day of lease_events"),
+        ((), "nobody knows how long"),
         (("--topic", "ilde"), "there is no queue of that name"),
+        (("--html", "/nowhere/x.html"), r"/nowhere/x\.html: there is no such folder"),
     ):
         with pytest.raises(Mistake, match=why):
-            await aside(forecast.run, spark, world.dsn, asked(*words))
-    with pytest.raises(Mistake, match=r"/nowhere/x\.html: there is no such folder"):
-        forecast.main(spark, "", asked("--topic", "idle", "--html", "/nowhere/x.html"))
+            await run(forecast, spark, world.dsn, "--topic", "idle", *words)

@@ -73,6 +73,11 @@ async def test_spark_puts_right_what_the_sweep_told_and_agrees_with_it(
     assert await run(spark, world, asked(), capsys) == ["0", "0"]
     assert await all_stats(world) == told
 
+    # One topic leaves the others alone.
+    await world.pools.rest.execute("DELETE FROM holdfast.topic_stats WHERE topic IN ('orders.dlq', 'mail')")
+    await run(spark, world, asked(topic="mail"), capsys)
+    assert await all_stats(world) == [row for row in told if row[2] != "orders.dlq"]
+
     # Wrong, missing and made up, in both halves: put right, once.
     await world.pools.rest.execute("DELETE FROM holdfast.topic_stats WHERE tenant = 'acme'")
     await world.pools.rest.execute(
@@ -87,18 +92,6 @@ async def test_spark_puts_right_what_the_sweep_told_and_agrees_with_it(
     assert await all_stats(world) == told
     assert await run(spark, world, asked(), capsys) == ["0", "0"]
     assert await world.rows("SELECT 1 FROM holdfast.topic_stats_staged") == []
-
-
-async def test_one_topic_leaves_the_others_alone(
-    spark: SparkSession, world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
-    await world.work(await world.topic("alone"), [{"data": 1}])
-    await tell(world.pools)
-    told = await all_stats(world)
-    await world.pools.rest.execute("DELETE FROM holdfast.topic_stats WHERE topic IN ('alone', 'mail')")
-    await run(spark, world, asked(topic="alone"), capsys)
-    assert [row for row in await all_stats(world) if row[2] == "alone"] == [row for row in told if row[2] == "alone"]
-    assert [row for row in await all_stats(world) if row[2] == "mail"] == []
 
 
 @pytest.mark.slow
@@ -118,28 +111,21 @@ async def test_days_in_files_backfill_what_is_missing(
     assert await all_stats(world) == told
 
 
-async def test_what_is_told_of_a_day_that_is_gone_stays(spark: SparkSession, world: World, tmp_path: Path) -> None:
-    """Minutes are kept for longer than the events that they come from."""
+async def test_what_spark_does_not_see_whole_stays_as_it_is(spark: SparkSession, world: World) -> None:
+    """Minutes are kept for longer than the events that they come from; and of new ones the service tells."""
     await tell(world.pools)
     await world.pools.rest.execute(
         "INSERT INTO holdfast.topic_stats (minute, topic_id, topic, tenant, enqueued, wait_count) "
         "VALUES (date_trunc('minute', now() - interval '20 days'), 78, 'old', '', 5, 5)"
     )
-    told = await all_stats(world)
-    start = (datetime.now(UTC) - timedelta(days=21)).isoformat()
+    told, now = await all_stats(world), datetime.now(UTC)
+    gone = {"start": (now - timedelta(days=21)).isoformat()}
+    to_come = {"start": (now + timedelta(hours=1)).isoformat(), "end": (now + timedelta(hours=25)).isoformat()}
     for pipeline in PIPELINES:
-        with pytest.raises(Mistake, match="every day of lease_events"):
-            await aside(pipeline.main, spark, world.dsn, asked(start=start))
+        for window, why in (gone, "every day of lease_events"), (to_come, "tells minutes up to"):
+            with pytest.raises(Mistake, match=why):
+                await aside(pipeline.main, spark, world.dsn, asked(**window))
     assert await all_stats(world) == told
-
-
-async def test_minutes_that_are_still_being_told_are_left_to_the_service(spark: SparkSession, world: World) -> None:
-    await tell(world.pools)
-    later = datetime.now(UTC) + timedelta(hours=1)
-    with pytest.raises(Mistake, match="tells minutes up to"):
-        await aside(
-            throughput.main, spark, world.dsn, asked(start=later.isoformat(), end=(later + timedelta(1)).isoformat())
-        )
 
 
 def test_percentiles_are_nearest_ranks_by_hand(spark: SparkSession) -> None:

@@ -48,9 +48,8 @@ async def page_reader(service: Running) -> AsyncIterator[str]:
         (await http.put("/v0/topics/orders", json=settings)).raise_for_status()
         (await http.put("/v0/topics/log", json={"type": "log"})).raise_for_status()
         for topic in "orders", "log":
-            (
-                await http.post(f"/v0/topics/{topic}", json={"records": [{"data": n} for n in range(3)]})
-            ).raise_for_status()
+            answer = await http.post(f"/v0/topics/{topic}", json={"records": [{"data": n} for n in range(3)]})
+            answer.raise_for_status()
         for verb in {"verb": "ack", "results": [{"ok": True}]}, {"verb": "nack", "errors": ["no"]}:
             claimed = (await http.post("/v0/topics/orders/claim", json={"node": "w"})).json()["claimed"]
             seqs = [job["$seq"] for job in claimed]
@@ -102,11 +101,3 @@ async def test_its_python_runs_as_it_stands(spark: SparkSession, page_reader: st
         assert PRINTED not in block or block.count(PRINTED) == 1
         await asyncio.to_thread(exec, block.replace(PRINTED, page_reader), names)
     assert spark.read.parquet(str(tmp_path / "events")).count() == 7
-
-
-def test_its_commands_name_what_is_there() -> None:
-    install, ship = blocks("bash")
-    assert (ROOT / "deploy/requirements/spark.txt").is_file()
-    assert "-r deploy/requirements/spark.txt" in install
-    assert "zipped" in ship
-    assert "--py-files holdfast-spark.zip" in ship
