@@ -112,10 +112,15 @@ async def test_a_named_claim_takes_from_those_alone(machine: Machine, queue: Pol
     assert [by_tenant(jobs) for jobs in at_once] == [{tenant: 10} for tenant in "ab" * 5]
 
 
-@pytest.mark.usefixtures("no_poll")  # a look wakes all, since it doesn't say whose job it saw
 async def test_who_waits_for_a_tenant_is_woken_for_it_alone(machine: Machine, queue: Policy) -> None:
     await fill(machine, queue, {"a": 1, "b": 1})
     assert len(await machine.claim(queue, 2)) == 2
+    over = asyncio.Event()
+
+    async def until_over() -> None:
+        await over.wait()
+
+    machine.log.before["probe"] = until_over  # a look wakes all, since it doesn't say whose job it saw
     for_b = asyncio.create_task(machine.claim(queue, 5, wait=30, tenants=["b"]))
     for_all = asyncio.create_task(machine.claim(queue, 5, wait=30))
     await parked(machine, queue, 2)
@@ -128,6 +133,7 @@ async def test_who_waits_for_a_tenant_is_woken_for_it_alone(machine: Machine, qu
     await parked(machine, queue, 1)
     await fill(machine, queue, {"b": 1})
     assert by_tenant(await for_b) == {"b": 1}
+    over.set()
 
 
 async def test_many_tenants_are_gone_through_in_turn(machine: Machine, start: Start, queue: Policy) -> None:
