@@ -34,3 +34,15 @@ async def test_streams_and_claimers_that_wait_share_what_comes(service: Running,
         assert (await poll)["count"] == 3
         await asyncio.gather(a.jobs(3), b.jobs(3))
         assert await queue.counts() == (0, 9)
+
+
+async def test_a_cohort_with_jobs_to_be_taken_out_shares_the_rest(queue: Topic) -> None:
+    """Spent and expired jobs stand at the head; what is behind them is shared all the same."""
+    await queue.put(claim_jitter_ms=200, max_deliveries=1, on_exhausted="fail")
+    await queue.add(4)
+    await queue.claim("silent", max=4, lease_ms=100)
+    await queue.append(*([{"data": 1, "ttl_ms": 100}] * 4), *([{"data": 2}] * 10))
+    await queue.until_counts(10, 0)
+    answers = await asyncio.gather(*(queue.claim(f"w{n}", max=5) for n in range(2)))
+    assert [answer["count"] for answer in answers] == [5, 5]
+    assert all(job["data"] == 2 for answer in answers for job in answer["claimed"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.api.dialect import Topic, accepted
@@ -30,3 +32,24 @@ async def test_they_are_neither_told_nor_counted_on_demand(
         assert settled["skipped"] == []
         assert {"ready", "in_flight"} & set(settled) == ({"ready", "in_flight"} if counted else set())
         assert len(reads) == (2 if counted else 0)
+
+
+async def test_a_topics_counts_are_of_one_snapshot(queue: Topic) -> None:
+    """Nothing is delayed or blocked: what is not finished is ready or in flight, in each look."""
+    await queue.add(500)
+    stop = asyncio.Event()
+
+    async def work(node: str) -> None:
+        while not stop.is_set():
+            seqs = [job["$seq"] for job in (await queue.claim(node, max=3))["claimed"]]
+            await queue.ack(node, seqs[1:])
+            await queue.nack(node, seqs[:1])
+            await queue.add(2)
+
+    async with asyncio.TaskGroup() as working:
+        for n in range(8):
+            working.create_task(work(f"w{n}"))
+        looks = [await queue.state() for _ in range(40)]
+        stop.set()
+    assert len({look["count"] for look in looks}) > 5, "nothing moved"
+    assert [look["count"] - look["queue"]["ready"] - look["queue"]["in_flight"] for look in looks] == [0] * 40

@@ -155,3 +155,12 @@ async def test_large_dead_letters_move_in_several_transactions(queue: Topic, dea
     moved = await db.fetch("SELECT DISTINCT xmin::text FROM holdfast.records WHERE topic = $1", dead.name)
     assert (len(moved), (await dead.state())["count"]) == (2, 12)
     await is_gone(queue, 12)
+
+
+async def test_a_topic_that_is_made_as_a_log_after_it_was_named(queue: Topic) -> None:
+    dead = Topic(queue.http, f"{queue.name}.later")
+    await queue.put(max_deliveries=1, dead_letter=dead.name)
+    await queue.add(1)
+    await dead.put(type="log")
+    await queue.nack("n", [(await queue.take())["$seq"]])
+    assert [record["data"] for record in await records(dead)] == [1]

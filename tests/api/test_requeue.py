@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
@@ -11,6 +12,8 @@ import pytest
 from tests.api.dialect import Body, Topic, accepted, refused
 from tests.api.keyring import bearer, client, make
 from tests.api.messages.client import Messages, done
+from tests.api.process import Process
+from tests.processes import until
 
 if TYPE_CHECKING:
     from tests.conftest import Running
@@ -133,3 +136,33 @@ async def test_a_key_requeues_only_into_topics_of_its_own(guarded: Running, topi
         other = await make(root, "other", ["read", "write"], prefixes=["c."])
         answer = await root.get(f"/v0/operations/{begun.json()['id']}", headers=bearer(other["secret"]))
         refused(answer, 404, "not_found")
+
+
+@pytest.mark.slow
+async def test_a_service_that_is_killed_loses_and_doubles_nothing(process: Process, tmp_path: Path) -> None:
+    url = process.url()
+    async with httpx.AsyncClient(base_url=url, timeout=30) as http:
+        queue = Topic(http, f"killed-{tmp_path.name}"[:60])
+        await queue.put(max_deliveries=1, dead_letter=f"{queue.name}.dead", durable=True)
+        await kill(queue, 300)
+        begun = await http.post(f"{queue.path}/requeue", json={"filter": {}, "rate": 60})
+        which = begun.json()["id"]
+        while done(await http.get(f"/v0/operations/{which}"))["requeued"] < 30:
+            await asyncio.sleep(0.02)
+    server = process.server()
+    server.kill()
+
+    def answers() -> bool:
+        try:
+            return httpx.get(f"{url}/readyz").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    await asyncio.to_thread(until, answers, 30)
+    async with httpx.AsyncClient(base_url=url, timeout=30) as http:
+        queue = queue.through(http)
+        shown = await ended(http, which)
+        assert (shown["state"], shown["requeued"], shown["skipped"]) == ("done", 300, 0)
+        jobs = (await queue.claim(max=1_000))["claimed"]
+        assert sorted(job["$seq"] for job in jobs) == list(range(1, 301))
+        assert (await Topic(http, f"{queue.name}.dead").state())["queue"]["ready"] == 0

@@ -13,6 +13,7 @@ import pytest
 from app.features.logs import store
 from app.features.logs.store import Options, WatchPlace
 from app.features.logs.v0_watch import _position
+from app.features.logs.watches import Watches
 from tests.api.dialect import Body, Topic, eventually, refused
 from tests.api.events import Frame
 from tests.api.keyring import Services, bearer, client, make
@@ -213,3 +214,36 @@ def test_an_id_that_would_be_long_has_the_topics_told_last() -> None:
     assert len(line) < 8_192
     assert shown[name] == 77
     assert list(shown)[:-1] == list(places)[-len(shown) + 1 :]
+
+
+async def test_going_back_to_what_is_lost_is_too_old(log: Topic) -> None:
+    await log.put(type="log", cap_records=2)
+    watch = await made(log.http, log)
+    for i in range(4):
+        await log.append({"data": i})
+    async with watching(log.http, watch) as stream:
+        await stream.event("tombstone")
+        await stream.records(2)
+        await stream.event("caught-up")
+    async with watching(log.http, watch, event_id(**{log.name: 1})) as stream:
+        lost = (await stream.event("tombstone")).data
+        assert (lost["reason"], lost["gap_from"], lost["gap_to"]) == ("from_seq_too_old", 2, 2)
+        assert await stream.records(2) == [2, 3]
+
+
+async def test_too_many_streams(serve: Serve, log: Topic) -> None:
+    small = await serve(max_streams=1)
+    async with client(small) as http:
+        watch, other = await made(http, log), await made(http, log)
+        async with watching(http, watch) as stream:
+            await stream.event("caught-up")
+            answer = await http.get(other["stream_url"])
+            refused(answer, 429, "throttled")
+            assert answer.headers["retry-after"] == "1"
+
+        async def free() -> bool:
+            return small.context.core(Watches).count() == 0
+
+        await eventually(free)
+        async with watching(http, other) as stream:
+            await stream.event("caught-up")
