@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,20 +14,14 @@ from spark.errors import Mistake
 from spark.folders import File
 from spark.input_files import format_of
 from spark.pipelines import ingest
-from tests.spark.past import World, aside
+from tests.spark.past import World, aside, run
 
 CSV = 'id,prio,what\n007,1,"a, b"\n008,high,c\n009,2,d,too much\n010,,ü\n'
 NDJSON = '{"n": 1, "big": 12345678901234567890.10}\n\n{"n": 2, "at": "x"}\n{"n":\n[1]\n'
 
 
 async def ingested(spark: SparkSession, world: World, *words: str) -> int:
-    def run() -> int:
-        parser = ArgumentParser()
-        ingest.arguments(parser)
-        return ingest.main(spark, world.dsn, parser.parse_args([*words]))
-
-    code: int = await aside(run)
-    return code
+    return await run(ingest, spark, world.dsn, *words)
 
 
 async def jobs(world: World, topic: str) -> list[tuple[Any, ...]]:
