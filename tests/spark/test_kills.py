@@ -46,9 +46,9 @@ async def day(world: World) -> date:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """What three writes have left that were killed side by side: what takes time is the start of a JVM. The archive
-    was about to mark: every file of rows is there, and what says that they are whole is not. The replay and the stream
-    had staged all, and were about to commit."""
+    """What three writes have left that were killed side by side. The archive was about to mark: every file of rows is
+    there, and what says that they are whole is not. The replay and the stream had staged all, and were about to commit.
+    """
 
     files: Path
     lines: Path
@@ -121,12 +121,12 @@ async def test_an_archive_that_is_killed_before_it_marks(
 async def test_a_replay_that_is_killed_at_its_commit_brings_each_job_once(
     spark: SparkSession, world: World, day: date, died: Died
 ) -> None:
-    assert await payloads(world, "target") == []
+    assert await world.payloads("target") == []
     part = Part(day, "archive")
     asked = replay.Asked("source", "target", Window(part.start, part.end))
     for _ in range(2):
         assert await aside(replay.run, spark, world.dsn, asked) == 0
-    assert sorted(await payloads(world, "target")) == list(range(JOBS))
+    assert sorted(map(int, await world.payloads("target"))) == list(range(JOBS))
 
 
 @pytest.mark.slow
@@ -134,17 +134,11 @@ async def test_a_stream_that_is_killed_between_staging_and_commit(
     spark: SparkSession, world: World, died: Died
 ) -> None:
     staged = "SELECT count(*) FROM holdfast.staged WHERE topic = 'lines'"
-    assert await payloads(world, "lines") == []
+    assert await world.payloads("lines") == []
     assert await world.rows(staged) == [(LINES,)]
     await aside(follow, spark, *stream(world, died))
-    assert await payloads(world, "lines") == list(range(LINES))
+    assert list(map(int, await world.payloads("lines"))) == list(range(LINES))
     assert await world.rows(staged) == [(0,)]
     [(topic_id,)] = await world.rows("SELECT id FROM holdfast.topics WHERE name = 'lines'")
     async with world.pools.rest.acquire() as db:
         assert await are_tallied(db, "lines", topic_id)
-
-
-async def payloads(world: World, topic: str) -> list[int]:
-    """Of a topic's jobs, in their order."""
-    jobs = f"SELECT convert_from(payload, 'UTF8')::integer FROM holdfast.jobs WHERE topic = '{topic}' ORDER BY seq"
-    return [n for (n,) in await world.rows(jobs)]
