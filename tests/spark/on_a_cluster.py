@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -33,12 +32,12 @@ def executor(_: object) -> Iterator[dict[str, object]]:
 
 
 def run(cluster: SparkSession, dsn: str, name: str, words: list[str]) -> dict[str, object]:
-    """A pipeline's exit code, what it said, and its seconds."""
-    pipeline, parser, said, began = pipelines.load(name), ArgumentParser(), StringIO(), time.monotonic()
+    """A pipeline's exit code, and what it said."""
+    pipeline, parser, said = pipelines.load(name), ArgumentParser(), StringIO()
     pipeline.arguments(parser)
     with redirect_stdout(said):
         code = pipeline.main(cluster, dsn, parser.parse_args(words))
-    return {"code": code, "said": said.getvalue().splitlines(), "seconds": round(time.monotonic() - began, 1)}
+    return {"code": code, "said": said.getvalue().splitlines()}
 
 
 def main(plan: Path, to: Path) -> None:
