@@ -117,7 +117,7 @@ async def shop(url: str, database_url: str) -> AsyncIterator[httpx.AsyncClient]:
     Thread(target=said.extend, args=(process.stderr,), daemon=True).start()
     try:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20) as http:
-            up = "startup complete"
+            up = "Uvicorn running on"
             await asyncio.to_thread(until, lambda: any(up in line for line in said), SECONDS, or_show=lambda: said)
             yield http
     finally:
