@@ -35,7 +35,7 @@ from app.kernel.topics.policy import AskedSettings, Policy, resolve
 from app.main import create_app
 from app.serve.server import KEEP_ALIVE_SECONDS
 from app.settings import Settings
-from tests import pgbouncer, stalls
+from tests import pgbouncer
 
 # A machine that stands still for a moment is no slow strategy.
 hypothesis.settings.register_profile("holdfast", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -74,10 +74,6 @@ def _engine_answers() -> bool:
                 continue
             return True
     return host.startswith("tcp://")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(stalls.Plugin())
 
 
 @pytest.fixture(scope="session")
@@ -270,9 +266,8 @@ class Running:
         await self._serving
 
 
-@pytest.fixture(scope="module")
-async def serve(database_url: str) -> AsyncIterator[Callable[..., Awaitable[Running]]]:
-    """Starts further services on this worker's database, with settings of their own."""
+@contextlib.asynccontextmanager
+async def _starter(database_url: str) -> AsyncIterator[Callable[..., Awaitable[Running]]]:
     running: list[Running] = []
 
     async def start(**settings: object) -> Running:
@@ -286,9 +281,17 @@ async def serve(database_url: str) -> AsyncIterator[Callable[..., Awaitable[Runn
 
 
 @pytest.fixture(scope="module")
-async def service(serve: Callable[..., Awaitable[Running]]) -> Running:
-    """The service that a module's tests share. It ends with them: its reapers look after whatever topics there are."""
-    return await serve()
+async def serve(database_url: str) -> AsyncIterator[Callable[..., Awaitable[Running]]]:
+    """Starts further services on this worker's database, with settings of their own."""
+    async with _starter(database_url) as start:
+        yield start
+
+
+@pytest.fixture(scope="session")
+async def service(database_url: str) -> AsyncIterator[Running]:
+    """The service that this worker's tests share. Its sweeps look after whatever topics there are."""
+    async with _starter(database_url) as start:
+        yield await start()
 
 
 @pytest.fixture

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from pydantic import SecretStr
 
-from app.settings import Settings
 from tests.api.dialect import Topic
 from tests.api.keyring import Services, client
 from tests.api.process import Process
@@ -25,15 +23,6 @@ async def queue(http: httpx.AsyncClient, topic: str) -> Topic:
     made = Topic(http, topic)
     await made.put()
     return made
-
-
-@pytest.fixture(scope="package")
-async def service(database_url: str) -> AsyncIterator[Running]:
-    """The service that most tests of the routes share."""
-    service = Running(Settings.model_validate({"database_url": SecretStr(database_url)}))
-    await service.start()
-    yield service
-    await service.stop()
 
 
 @pytest.fixture
