@@ -81,7 +81,7 @@ async def test_jitter_makes_pauses_shorter_by_its_part_at_most(running: Any, mon
     loop = running(passes.once, NEVER, jitter=0.999_999)
     await passes.made(3)
     await loop.stop()
-    assert set(parts) == {(0, 0.999_999)}
+    assert parts.count((0, 0.999_999)) >= 2, "others' loops go on meanwhile"
 
 
 async def test_who_wakes_it_has_the_next_pass_sooner(running: Any) -> None:
