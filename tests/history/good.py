@@ -142,6 +142,11 @@ GOOD: Final[dict[str, tuple[Entry | float, ...]]] = {
         Event("dead", 7, 60, "requeued", 0, detail="to  10"), Event("", 10, 61, "requeued", 0, detail="from dead 7"),
         *taken(70, 1, "lease_3"), event("acked", 82, 1, None, "lease_3"), ack(1, 80, 3)
     ),
+    "a dead letter comes back before the pause that its last nack asked for": (
+        ONCE, *born(), *taken(10), event("dead_lettered", 52), nack(1, 50, delay_ms=3000), HEIR,
+        Event("dead", 7, 60, "requeued", 0, detail="to  10"), Event("", 10, 61, "requeued", 0, detail="from dead 7"),
+        *taken(70, 1, "lease_3"), event("acked", 82, 1, None, "lease_3"), ack(1, 80, 3)
+    ),
     "a group goes on behind a job that is to be cancelled": (
         *born(group="g"), *taken(10), *SECOND, Event("", 10, 20, "updated", 1, "lease_1", detail=MARKED),
         Event("", 20, 30, "claimed", 1, "x", until=1030), Row("", 20, "leased", 2), *acked(40)

@@ -9,7 +9,7 @@ from itertools import pairwise, takewhile
 from math import inf
 from typing import Final
 
-from tools.history.facts import ROUNDING_MS, Facts
+from tools.history.facts import ROUNDING_MS, Facts, Job
 from tools.history.history import NEVER, Claim, Delivery, Outcome, Settlement, Verb
 from tools.history.ledger import Lease
 from tools.history.rules_of_jobs import shown
@@ -92,13 +92,19 @@ def early(facts: Facts) -> Iterator[str]:
     for job, deliveries in facts.by_job.items():
         for before, then in pairwise(deliveries):
             until = facts.held_until(before)
-            if then.claimed < until - facts.slack:
+            if then.claimed < until - facts.slack and not _came_back(facts, job, before, then):
                 left = until - then.claimed
                 yield f"{shown(job)}: delivery {then.number} began {left:.0f} ms before the lease's end"
     for lease in facts.leases.values():
         after = lease.closed
         if after is not None and after.event in SWEPT and after.at <= lease.until and not _gave_up(facts, lease):
             yield f"{lease.until - after.at:.3f} ms before the deadline of its holder, who had not given it up: {after}"
+
+
+def _came_back(facts: Facts, job: Job, before: Delivery, then: Delivery) -> bool:
+    """Whether it died in between, of a nack with a pause, and was requeued: the dead don't pause."""
+    since, until = facts.given_up(before) - facts.slack, then.claimed + facts.slack
+    return any(one.event == "requeued" and since <= one.at <= until for one in facts.ledger.get(job, ()))
 
 
 def _gave_up(facts: Facts, lease: Lease) -> bool:
