@@ -111,7 +111,7 @@ async def test_what_moves_comes_once_for_all_and_each_has_the_proof_of_their_own
         streams = [await stack.enter_async_context(one.watches(path)) for one in viewers for _ in range(2)]
         assert streams[0].headers["x-accel-buffering"] == "no"
         assert streams[0].headers["content-type"].startswith("text/event-stream")
-        assert len([key for key in service.context.core(Screens)._screens if key[0] == path]) == 1
+        assert [path in str(key) for key in service.context.core(Screens)._screens].count(True) == 1
         await queue.add(3)
         parts = [await part_with(stream, 'title="3">3<') for stream in streams]
         assert len({AGE.sub("", PROOF.sub("", shown)) for shown in parts}) == 1
