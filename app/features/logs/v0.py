@@ -96,18 +96,8 @@ class DeleteBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RecordShown(msgspec.Struct, kw_only=True):
-    """A record of a log, or a job of a queue, as a reader sees it. `$ts` is in ms since 1970."""
-
-    seq: int = msgspec.field(name="$seq")
-    ts: int = msgspec.field(name="$ts")
-    node: str | UnsetType = msgspec.field(name="$node", default=UNSET)
-    tag: str | UnsetType = msgspec.field(name="$tag", default=UNSET)
-    data: Raw
-    meta: dict[str, Any] | UnsetType = UNSET
-
-
-class RecordTold(msgspec.Struct, kw_only=True):
-    """A record; without data where include_data is false."""
+    """A record of a log, or a job of a queue, as a reader sees it. `$ts` is in ms since 1970. Without `data` where
+    include_data is false."""
 
     seq: int = msgspec.field(name="$seq")
     ts: int = msgspec.field(name="$ts")

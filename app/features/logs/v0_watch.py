@@ -18,7 +18,7 @@ from starlette.types import Send
 from app.base.keys import Key, Scope
 from app.errors import Forbidden, InvalidRequest, TopicNotFound, Unavailable
 from app.features.logs.store import TTL_MS, Options, WatchPlace
-from app.features.logs.v0 import MAX_LIMIT, Nodes, RecordTold, Tombstone, nodes_of, records_shown, tombstone
+from app.features.logs.v0 import MAX_LIMIT, Nodes, RecordShown, Tombstone, nodes_of, records_shown, tombstone
 from app.features.logs.watches import Watch, Watches, WatchNews
 from app.http.bounds import Count, Seq, about, seq_within
 from app.http.fields import encode, flag
@@ -132,7 +132,7 @@ class RecordsFrame(msgspec.Struct):
     """Records after from_seq, up to to_seq, the last seq that was looked at."""
 
     topic: str
-    records: list[RecordTold]
+    records: list[RecordShown]
     from_seq: int
     to_seq: int
     head_seq: int
