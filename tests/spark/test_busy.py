@@ -40,6 +40,7 @@ async def test_no_statement_of_a_read_or_a_stream_holds_what_a_claim_waits_for(
 
     async def work() -> None:
         nonlocal worked
+        await put(db, queue, batch(1))
         [job] = await take(db, queue)
         assert await consumer.ack(db, queue.topic, [held(job)]) == {0}
         assert await db.fetch(BLOCKED) == []
