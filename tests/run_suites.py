@@ -25,10 +25,10 @@ BEHIND_PGBOUNCER = [f"tests/api/test_{name}.py" for name in ("smoke", "work", "t
 # How long each suite should take on two cores that do nothing else: in ./test, and in ./test all.
 MINUTES: Mapping[str, tuple[float, float]] = {
     "checks": (0.6, 0.6),
-    "tests": (7.4, 14.0),
-    "spark": (2.0, 3.8),
-    "alone": (2.0, 5.1),
-    "pgbouncer": (0, 0.45),
+    "tests": (7.6, 11.5),
+    "spark": (1.8, 2.8),
+    "alone": (1.9, 7.4),
+    "pgbouncer": (0, 0.3),
     "bench": (0, 1.15),
 }
 ALL = "all"
