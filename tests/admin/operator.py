@@ -50,7 +50,7 @@ class _Reader(HTMLParser):
 
 
 def words(element: Element) -> str:
-    """What stands in it."""
+    """Its text, blanks as one space."""
     return " ".join("".join(element.itertext()).split())
 
 
@@ -78,7 +78,7 @@ class Page:
 
     @property
     def rows(self) -> list[str]:
-        """What its lists are of."""
+        """The text of each row of its lists."""
         return self.all(".//*[@data-row]")
 
     @property
@@ -92,14 +92,14 @@ class Page:
         return found
 
     def value(self, name: str) -> str:
-        """What stands in a field."""
+        """The value of a field."""
         field = self._field(name)
         if field.tag == "textarea":
             return "".join(field.itertext()).removeprefix("\n")
         return _chosen(field) if field.tag == "select" else field.get("value", "")
 
     def fault(self, name: str) -> str:
-        """What is wrong with a field, as is said beside it."""
+        """The error message beside a field."""
         field = self._field(name)
         if "aria-invalid" not in field.attrib:
             return ""
@@ -134,7 +134,7 @@ def _chosen(select: Element) -> str:
 
 
 def _sent(form: Element) -> dict[str, str | list[str]]:
-    """What a browser sends of a form that nobody has touched."""
+    """The fields of a form as a browser would submit them unchanged."""
     sent: dict[str, str | list[str]] = {}
     for one in form.iter():
         name = one.get("name", "")

@@ -1,4 +1,4 @@
-"""What a topic's page says of what is around it: workers, groups, tenants, schedules."""
+"""The parts of a topic's page about its workers, groups, tenants and schedules."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ async def test_a_wrong_value_is_said_beside_its_field_and_kept(boss: Operator, q
     await boss.press(await boss.press(page, "Review"), "Save")
     kept = await config(queue)
     assert (kept["tenant_limits"], kept["throughput_limit"], kept["dead_letter"]) == ({"<i>ada</i>": 3}, 12, None)
-    assert [who for who, _ in await changes(queue)] == [BOSS]
+    assert [actor for actor, _ in await changes(queue)] == [BOSS]
 
 
 async def test_of_two_who_change_it_at_once_the_second_is_asked_again(boss: Operator, queue: Topic) -> None:
