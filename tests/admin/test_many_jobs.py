@@ -26,7 +26,7 @@ async def test_each_page_beside_many_jobs(serve: Serve, new_database: Callable[[
         for name, path in COME_AFTER.items():
             assert (await http.get(f"/admin{path}", headers=MOVES)).status_code == 200, name
         # What each dead letter was at an instant is not asked for one by one.
-        at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         page = (await http.get(f"/admin/topics/{DEEP}/asof", params={"at": at})).text
     (row,) = re.findall(r"<tr>(?:(?!</tr>).)*Dead letters.*?</tr>", page, re.DOTALL)
     assert f"{jobs // 10 + GONE:,}" in row

@@ -128,6 +128,27 @@ async def test_a_tally_that_commits_late_counts(machine: Machine, queue: Policy,
     assert await counts(machine, queue) == (7, 0)
 
 
+async def test_a_fold_of_another_process_that_commits_late_counts(
+    machine: Machine, queue: Policy, pools: Pools, connect: Connect
+) -> None:
+    """The row that it makes is new to the low mark of this one, and it writes no job."""
+    await machine.enqueue(queue, 5)
+    other = await connect()
+    async with other.transaction():
+        last = await pools.rest.fetchval("SELECT last_value FROM holdfast.tallies_id_seq")
+        await inspector.fold(other, [(queue.topic, 0)], last)
+        ticking = asyncio.create_task(ticked(machine))
+
+        async def waits() -> bool:
+            return bool(await pools.rest.fetchval("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"))
+
+        await until(waits, "the fold of this one waits for the other's")
+    await ticking
+    assert await counts(machine, queue) == (5, 0)
+    await ticked(machine, 2)
+    assert await counts(machine, queue) == (5, 0)
+
+
 async def test_folding_in_many_processes_at_once_counts_nothing_twice(
     start: Start, machine: Machine, queue: Policy
 ) -> None:

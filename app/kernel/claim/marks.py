@@ -2,8 +2,8 @@
 
 The ticker raises low marks (docs/adr/0012). Every TICK_SECONDS, for the topics that this process moves jobs of, it
 reads how far their sequences were drawn and what time it is; then, in a later statement, which transactions may still
-commit jobs. Once all of those have ended, every job at a position or time seen then is visible: the first one that is
-still there is the new mark. Tallies with ids drawn by then are visible too, and folded into one.
+commit jobs or tallies. Once all of those have ended, every job at a position or time seen then is visible: the first
+one that is still there is the new mark. Tallies with ids drawn by then are visible too, and folded into one.
 
 A look raises the floor of a topic's many lanes, and says which of them have something, by one read for all
 (docs/adr/0032). Claims ask the tenants that had something when last asked, and this process's own jobs are known by

@@ -162,7 +162,7 @@ async def draws(db: Connection, topics: Sequence[Topic]) -> dict[int, Draw]:
 
 
 async def writers(db: Connection, topics: Sequence[Topic]) -> set[str]:
-    """The virtual ids of transactions that may still commit jobs of these topics."""
+    """The virtual ids of transactions that may still commit jobs of these topics, or tallies."""
     return set(await db.fetchval(_WRITERS, [topic.sequence for topic in topics]))
 
 

@@ -531,14 +531,14 @@ LEFT JOIN LATERAL (
 ORDER BY o.stuck_at, o.fails IS TRUE DESC, b.behind DESC, one.tenant, one.grp LIMIT $3::integer
 
 -- name: writers
--- Who may still commit jobs?   $1 oids of sequences
--- One row: the virtual transactions that hold a lock with which jobs are written or seqs are drawn. Both locks are held
--- to the end of the transaction, and let go after its changes can be seen. A prepared transaction keeps them, and its
--- virtual transaction, and has no pid.
+-- Who may still commit jobs or tallies?   $1 oids of sequences
+-- One row: the virtual transactions that hold a lock with which jobs or tallies are written or seqs are drawn. A fold
+-- writes tallies alone. The locks are held to the end of the transaction, and let go after its changes can be seen. A
+-- prepared transaction keeps them, and its virtual transaction, and has no pid.
 SELECT array(
     SELECT DISTINCT l.virtualtransaction FROM pg_catalog.pg_locks l
     WHERE l.locktype = 'relation' AND l.mode = 'RowExclusiveLock' AND l.granted
       AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
-      AND (l.relation = 'holdfast.jobs'::regclass OR l.relation = ANY ($1::oid[]))
+      AND (l.relation IN ('holdfast.jobs'::regclass, 'holdfast.tallies'::regclass) OR l.relation = ANY ($1::oid[]))
       AND l.pid IS DISTINCT FROM pg_backend_pid()
 ) AS writers
