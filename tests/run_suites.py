@@ -42,6 +42,7 @@ SUITES: Mapping[str, Sequence[Sequence[str]]] = {
         (PYTHON, "-m", "mypy"),
         ("env", f"PYTHONPATH={ROOT / 'sdk/src'}", str(Path(PYTHON).with_name("lint-imports"))),
         (PYTHON, "deploy/check_pins.py"),
+        (PYTHON, "-m", "tests.wording"),
         (PYTHON, "-m", "bandit", "-q", "-c", "pyproject.toml", "-r", "app", "deploy", "migrations", "sdk/src", "spark"),
     ),
     "tests": ((PYTHON, "-m", "pytest", "-n", "3", "-m", "not alone and not spark"),),
