@@ -1,4 +1,4 @@
-"""Users of the application: their ids on jobs, their tokens, and the pages on which they are. docs/user-events.md."""
+"""Users of the application: their ids on jobs, their tokens, and the pages on which they are. docs/webhooks.md."""
 
 from __future__ import annotations
 

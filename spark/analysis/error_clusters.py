@@ -1,4 +1,4 @@
-"""Kinds of errors, as the service makes them: holdfast.error_title and error_cluster (docs/failures.md)."""
+"""Kinds of errors, as the service makes them: holdfast.error_title and error_cluster (docs/dead-letters.md)."""
 
 from __future__ import annotations
 

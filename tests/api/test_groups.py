@@ -1,4 +1,4 @@
-"""Groups in both dialects. docs/groups.md."""
+"""Groups in both dialects. docs/order.md."""
 
 from __future__ import annotations
 

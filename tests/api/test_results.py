@@ -1,4 +1,4 @@
-"""What workers hand in, and who reads it: results, how jobs end otherwise, and progress. docs/results.md."""
+"""What workers hand in, and who reads it: results, how jobs end otherwise, and progress. docs/jobs.md."""
 
 from __future__ import annotations
 

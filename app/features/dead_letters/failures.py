@@ -1,5 +1,5 @@
 """What a topic's jobs failed with, by the kind of their errors, wherever they are now; and purges of one kind.
-docs/failures.md."""
+docs/dead-letters.md."""
 
 from __future__ import annotations
 

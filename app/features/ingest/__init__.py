@@ -1,4 +1,4 @@
-"""Jobs from browsers and other services, which send them as they are. docs/ingest.md."""
+"""Jobs from browsers and other services, which send them as they are. docs/webhooks.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What workers hand in and say of their jobs, for every dialect. docs/results.md."""
+"""What workers hand in and say of their jobs, for every dialect. docs/jobs.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of jobs. docs/results.md."""
+"""Results of jobs. docs/jobs.md."""
 
 from __future__ import annotations
 

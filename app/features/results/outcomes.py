@@ -1,4 +1,4 @@
-"""What became of a job, and callers that wait for its end. docs/results.md.
+"""What became of a job, and callers that wait for its end. docs/jobs.md.
 
 Waiting costs the database little: an ack in this process wakes the callers that wait for its job at once. For all
 others, one statement every POLL_SECONDS looks for the ends of all jobs that anybody waits for.

@@ -1,4 +1,4 @@
-"""What became of a topic's jobs, minute by minute, and what it held: reading topic_stats and depths. docs/stats.md."""
+"""Reads a topic's statistics by minute, and its depth, from topic_stats and depths. docs/explain.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changing a topic, for both dialects and the pages: its configuration, and how it is held up. docs/control.md;
+"""Changing a topic, for both dialects and the pages: its configuration, and how it is held up. docs/jobs.md;
 docs/semantics.md, section 24.
 """
 

@@ -1,4 +1,4 @@
-"""The stream of a user's events. docs/user-events.md."""
+"""The stream of a user's events. docs/webhooks.md."""
 
 from __future__ import annotations
 

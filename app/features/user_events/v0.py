@@ -1,4 +1,4 @@
-"""/v0/users/:id/token and /v0/users/:id/events: the application's users hear of their jobs. docs/user-events.md."""
+"""/v0/users/:id/token and /v0/users/:id/events: the application's users hear of their jobs. docs/webhooks.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Payloads against an Avro schema: in Avro's binary encoding, or in its JSON encoding. docs/schemas.md.
+"""Payloads against an Avro schema: in Avro's binary encoding, or in its JSON encoding. docs/enqueue.md.
 
 fastavro reads the schema. Payloads are walked here: they come from anybody, and its readers follow them as deep and as
 long as they say, and tell neither what does not fit nor where.

@@ -1,4 +1,4 @@
-"""How often a JSON Schema looks at one value of a payload. docs/schemas.md.
+"""How often a JSON Schema looks at one value of a payload. docs/enqueue.md.
 
 Alternatives multiply: one that leads to another, twice, and again, looks at a value thousands of times; and one that
 refers to itself from two alternatives looks twice as often at each level of a payload, which is up to its sender.

@@ -1,4 +1,4 @@
-"""Schemas that payloads of a topic must fit: JSON Schema, or Avro. docs/schemas.md.
+"""Schemas that payloads of a topic must fit: JSON Schema, or Avro. docs/enqueue.md.
 
 The libraries are loaded with the first schema, not at the start: most services have none.
 """

@@ -1,4 +1,4 @@
-"""The schemas of topics in PostgreSQL: given, read, taken back; and payloads against them. docs/schemas.md.
+"""The schemas of topics in PostgreSQL: given, read, taken back; and payloads against them. docs/enqueue.md.
 
 What a process has made ready of a version of a schema it keeps: a version never changes.
 """

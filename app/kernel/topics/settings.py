@@ -325,19 +325,23 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
             Card.INGESTION,
             takes=Annotated[list[MediaType], Meta(min_length=1, max_length=MOST_TYPES)],
             stores=media_types,
-            see="[ingest.md](ingest.md)",
+            see="[webhooks.md](webhooks.md#ingestion)",
         ),
     ] = ACCEPTS  # lower case
     ingest: Annotated[
         Ingest,
-        Setting("Who may send to /in: keys that may write, or anybody.", Card.INGESTION, see="[ingest.md](ingest.md)"),
+        Setting(
+            "Who may send to /in: keys that may write, or anybody.",
+            Card.INGESTION,
+            see="[webhooks.md](webhooks.md#ingestion)",
+        ),
     ] = "key"
     user_events: Annotated[
         bool,
         Setting(
             "Whether users get events when their jobs end: completed, failed, dead_lettered.",
             Card.INGESTION,
-            see="[user-events.md](user-events.md)",
+            see="[webhooks.md](webhooks.md#user-events)",
         ),
     ] = False
     auto_create: Annotated[

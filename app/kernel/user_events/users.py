@@ -1,4 +1,4 @@
-"""Events for users, and who listens to them. docs/user-events.md.
+"""Events for users, and who listens to them. docs/webhooks.md.
 
 An event that this process keeps wakes its own listeners at once, another's come by a hint; for hints that are lost,
 and without Redis, one statement looks for all listeners every POLL_SECONDS.

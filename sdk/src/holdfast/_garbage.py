@@ -1,5 +1,5 @@
 """Objects that no job refers to: what is left of enqueues that came to nothing, of workers that died between an ack and
-the removal, of jobs that expired, were cancelled or deleted, and of replayable topics. docs/objects.md."""
+the removal, of jobs that expired, were cancelled or deleted, and of replayable topics. docs/enqueue.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Payloads in object storage: a job has a reference in place of what is too large for it. docs/objects.md.
+"""Payloads in object storage: a job has a reference in place of what is too large for it. docs/enqueue.md.
 
 The package obstore is what stores are made with and what reads and writes them; only who has one needs it."""
 

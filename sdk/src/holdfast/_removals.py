@@ -1,4 +1,4 @@
-"""Objects of payloads go with their jobs: they are removed after the ack. docs/objects.md."""
+"""Objects of payloads go with their jobs: they are removed after the ack. docs/enqueue.md."""
 
 from __future__ import annotations
 

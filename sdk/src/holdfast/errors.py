@@ -177,7 +177,7 @@ def status_error(
 
 class ObjectError(HoldfastError):
     """The payload of a job can't be put into object storage or read from there: the store fails or has no such bucket,
-    or the object is gone, is not what was put there, or is none that this Objects reads. docs/objects.md."""
+    or the object is gone, is not what was put there, or is none that this Objects reads. docs/enqueue.md."""
 
 
 class JQueueError(HoldfastError):

@@ -12,7 +12,7 @@ from holdfast._wire import Repeat, Request, encode, path, reads, said
 
 
 class Users(Resource[S]):
-    """Users, by the application's own ids. docs/user-events.md."""
+    """Users, by the application's own ids. docs/webhooks.md."""
 
     @verb
     def token(self, id: str, *, ttl_ms: int | None = None) -> Request[models.UserToken]:

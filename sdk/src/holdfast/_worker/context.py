@@ -140,7 +140,7 @@ class Context(Resource[S]):
 
     @property
     def params(self) -> Mapping[str, Any]:
-        """The parameters of the HTTP request that it came by. docs/ingest.md."""
+        """The parameters of the HTTP request that it came by. docs/webhooks.md."""
         return self.meta.get("params") or {}
 
     @property
@@ -170,7 +170,7 @@ class Context(Resource[S]):
     @verb
     def send(self, event: str, data: Any = None) -> Request[int]:
         """Tell the user whose job it is something, as a progress; the event's id. Raises ValueError where it is
-        nobody's. docs/user-events.md."""
+        nobody's. docs/webhooks.md."""
         if self.user_id is None:
             raise ValueError("this job is no user's: give its enqueue a user_id")
         return Users.send(Users(self._sender), self.user_id, event, plain(data, self._encode))

@@ -94,7 +94,7 @@ class Reported:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What came of a job. `result` is what was handed in, of a completed one; `hidden`: why it is not shown.
-    docs/results.md."""
+    docs/jobs.md."""
 
     topic: str
     seq: int
