@@ -94,7 +94,7 @@ def test_with_redis_too_and_when_it_dies_in_the_middle(serve: Serve) -> None:
 
         arrived = asyncio.run(killed_in_the_middle())
         assert 0.75 * 300 <= last(arrived, 2.0) <= 1.05 * 300 + 150
-        assert service.err.read_text().count("Redis gives no tokens at the moment") == PROCESSES
+        assert service.err.read_text().count("Redis is unreachable, tokens come from PostgreSQL") == PROCESSES
     finally:
         redis.kill()
 

@@ -1,4 +1,4 @@
-"""Claims: callers that arrive together are one cohort and share one statement. docs/semantics.md, sections 4 and 16."""
+"""Claims. Concurrent claims of a topic form a cohort and share one statement. docs/semantics.md, sections 4 and 16."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from app.kernel.settle.settlements import Settlements
 from app.kernel.state import EngineState
 from app.kernel.topics.policy import Policy
 
-MOST_SETS: Final = 100  # of tags; one more forgets the one that was used least lately
+MOST_SETS: Final = 100  # sets of tags that are remembered; beyond it, the least recently used one is forgotten
 
 log = logging.getLogger(__name__)
 
-# None: ask again. There may be jobs, behind spent ones that are being taken out, or behind the bytes of others.
+# None: ask again. There may be more jobs behind spent jobs that are being removed, or beyond the limit on bytes.
 Answer: TypeAlias = "list[Job] | None"
 
 
 class Claims:
-    """One cohort in flight for each topic, and for each set of tenants and tags that is named."""
+    """Claims jobs: one statement at a time for each combination of topic, named tenants and tags."""
 
     def __init__(self, state: EngineState, exits: Exits, settlements: Settlements) -> None:
         self._state = state
@@ -40,8 +40,8 @@ class Claims:
         self._walks = Walks(state, exits, state.marks, state.fairness)
         self._by_tags = TagWalks(state, exits)
         self._stopping = False
-        # Without a window the first caller gets all it asked for, and a statement has as many slots as one caller may
-        # ask for. With one, the whole cohort shares, however much it asks for.
+        # Without a window the first caller gets all jobs it asked for, and a statement has as many slots as one caller
+        # can ask for. With a window the cohort shares the jobs evenly.
         self._greedy = self._group(window=0)
         self._even = self._group(window=1)
 
@@ -58,9 +58,9 @@ class Claims:
     async def claim(self, claimer: Claimer, wait_seconds: float = 0) -> list[Job]:
         """Lease up to `claimer.max` jobs, in claim order; wait up to `wait_seconds` for the first.
 
-        The answer is empty only if nothing was claimable: spent jobs are taken out, however many stand in front of one
-        that is not, and however long that takes. If the call is cancelled, its jobs go back at once, and the claim
-        counts as no delivery. Raises Unavailable, and what the database refuses.
+        Returns no jobs only if nothing was claimable: all spent jobs in front of a claimable job are removed first,
+        however long that takes. If the call is cancelled, its jobs go back at once and no delivery is counted.
+        Raises Unavailable and the database's errors.
         """
         until = time.monotonic() + wait_seconds
         mark, jobs = await self._ask(claimer, waits=wait_seconds > 0)
@@ -72,10 +72,11 @@ class Claims:
         return jobs
 
     async def claim_in_order(self, claimers: Sequence[Claimer], wait_seconds: float = 0) -> list[list[Job]]:
-        """Lease up to `claimers[0].max` jobs in all, from one topic after the other; wait up to `wait_seconds` for the
-        first. Returns each claimer's jobs, in the order of `claimers`.
+        """Lease up to `claimers[0].max` jobs in all from several topics in order; wait up to `wait_seconds` for the
+        first.
+        Returns the jobs of each claimer, in the order of `claimers`.
 
-        If the call is cancelled, all jobs go back. Raises as `claim` does, but only where nothing was claimed.
+        If the call is cancelled, all jobs go back. Raises the errors of `claim`, but only if no job was claimed.
         """
         until = time.monotonic() + wait_seconds
         marks, found = await self._ask_in_order(claimers, waits=wait_seconds > 0)
@@ -85,13 +86,13 @@ class Claims:
                 break
             claimers = [await self._renew(claimer) for claimer in claimers]
             marks, found = await self._ask_in_order(claimers, waits=True)
-            # A topic that was not asked has work for somebody else.
+            # A topic that was woken but not asked has work for other callers.
             self._pass_on(claimers[place] for place in woken if place >= len(marks))
         return found
 
     async def _ask(self, claimer: Claimer, *, waits: bool) -> tuple[int, list[Job]]:
-        """Claim once: the mark for `Waiters.park`, and the jobs. For a caller that waits anyway, nothing is claimed
-        where nothing has come since a look found nothing."""
+        """Claim once. Returns the mark for `Waiters.park`, and the jobs. With `waits`, nothing is claimed if the topic
+        was found empty and nothing has come since."""
         waiters, topic = self._state.waiters, claimer.policy.topic
         group = self._even if claimer.policy.config.claim_jitter_ms > 0 else self._greedy
         share: list[Job] | None = None
@@ -104,15 +105,15 @@ class Claims:
                 share = share or []
             if share is None:
                 claimer = await self._renew(claimer)
-        # Where it was tokens that lacked, there may be jobs; nor do jobs of some tenants or tags tell of all.
+        # After a claim that lacked tokens, or asked for some tenants or tags only, the topic may still have jobs.
         of_all = claimer.tenants is None and claimer.tags is None
         if not share and of_all and not self._state.throttle.sends_away(topic.id):
             waiters.found_nothing(topic.id, mark)
         return mark, share
 
     async def _ask_in_order(self, claimers: Sequence[Claimer], *, waits: bool) -> tuple[Sequence[int], list[list[Job]]]:
-        """Claim once from each topic until there are enough jobs, or bytes of them. Returns the marks of the topics
-        that were asked, and all claimers' jobs."""
+        """Claim once from each topic until there are enough jobs or bytes. Returns the marks of the topics that were
+        asked, and the jobs of all claimers."""
         marks: list[int] = []
         found: list[list[Job]] = [[] for _ in claimers]
         left, size = claimers[0].max, 0
@@ -132,12 +133,12 @@ class Claims:
                 for claimer, jobs in zip(claimers, found, strict=True):
                     self._give_back(claimer, jobs)
                 raise
-            # The caller gets the jobs that were claimed: an error would strand them until their deadline.
+            # The caller gets the jobs that were claimed; after an error they would stay leased until their deadline.
             log.warning("a claim of topic %s failed, after others had jobs: %r", claimer.policy.topic.name, error)
         return marks, found
 
     async def _renew(self, claimer: Claimer) -> Claimer:
-        """A claimer that has waited, with its topic's policy of now: the topic may have been paused."""
+        """The claimer with the topic's current policy: while it waited, the topic may have been paused."""
         policy = claimer.policy
         try:
             latest = await self._state.policies.get(policy.topic.name)
@@ -164,7 +165,7 @@ class Claims:
             self._state.waiters.wake(claimer.policy.topic.id, claimer.max)
 
     async def _park_at_all(self, claimers: Sequence[Claimer], marks: Sequence[int], seconds: float) -> list[int]:
-        """Wait until some of the topics may have work: their places; none after so many seconds."""
+        """Wait until some of the topics may have work. Returns their places; none if the time is over."""
         parked = [
             asyncio.create_task(self._park(claimer, mark, seconds))
             for claimer, mark in zip(claimers, marks, strict=True)
@@ -177,7 +178,7 @@ class Claims:
         finally:
             woken = _woken(parked)
             for task in parked:
-                task.cancel()  # one that is being woken now wakes the next in line
+                task.cancel()  # a task that is being woken right now wakes the next caller in line
         return woken
 
     async def _submit(self, group: GroupCommit[Claimer, Answer], claimer: Claimer) -> Answer:
@@ -185,7 +186,7 @@ class Claims:
         try:
             return await future
         except asyncio.CancelledError:
-            # Too late to be taken out of the statement, and too early to have seen its answer.
+            # Cancelled after the statement had run, and before the caller saw its answer.
             if future.done() and not future.cancelled() and future.exception() is None:
                 self._give_back(claimer, future.result())
             raise
@@ -195,23 +196,23 @@ class Claims:
             self._settlements.give_back(claimer.policy, claimer.node, jobs)
 
     def groups(self) -> dict[str, list[GroupCommit[Any, Any]]]:
-        """Its group commits, by verb."""
+        """The group commits by verb."""
         return {"claim": [self._greedy, self._even]}
 
     def stop(self) -> None:
-        """Answer all callers that wait with no jobs, and let none wait any more."""
+        """Answer all waiting callers with no jobs. Later callers don't wait."""
         self._stopping = True
         self._state.waiters.wake_all()
 
     async def drain(self) -> None:
-        """Wait for claims under way. The settlements wait for jobs that are given back."""
+        """Wait for claims under way. Settlements.drain waits for jobs that are given back."""
         await self._greedy.drain()
         await self._even.drain()
         await self._by_tags.drain()
 
     async def _commit(self, cohort: Sequence[Claimer]) -> list[Answer | BaseException]:
         last, tags = cohort[-1], cohort[-1].tags
-        # A cohort with a window has waited for it.
+        # A cohort with a window has waited: its policy may be out of date.
         policy = (await self._renew(last) if last.policy.config.claim_jitter_ms else last).policy
         walks = self._walks if tags is None else self._by_tags.walks(tags)
         shares: list[list[Job]] = [[] for _ in cohort]
@@ -234,7 +235,7 @@ class Claims:
         shares: Sequence[list[Job]],
         lanes: Sequence[Lane],
     ) -> WalkOutcome:
-        """Claim for the cohort as far as there are tokens. The outcome is the walk's."""
+        """Claim for the cohort as many jobs as there are tokens. Returns the walk's outcome."""
         wanted = min(sum(claimer.max for claimer in cohort), MAX_SLOTS)
         tokens = await self._state.throttle.take(policy, wanted)
         outcome = WalkOutcome.DONE
@@ -253,10 +254,11 @@ class Claims:
 
 
 class TagWalks:
-    """Walks by the tags that they are for. docs/semantics.md, section 4.
+    """The walks for each set of tags. docs/semantics.md, section 4.
 
-    A claim for some tags leaves the others' jobs where they are, so it says nothing about what claims of all jobs may
-    skip, nor about whose turn it is there. Each set of tags has marks and turns of its own, as long as it is in use.
+    A claim for some tags leaves all other jobs where they are. It proves nothing about the places that claims of all
+    jobs can skip, nor about fairness there. So each set of tags has marks and fair shares of its own while it is in
+    use.
     """
 
     def __init__(self, state: EngineState, exits: Exits) -> None:
@@ -265,7 +267,7 @@ class TagWalks:
         self._sets: OrderedDict[frozenset[str], tuple[Walks, Marks]] = OrderedDict()
 
     def walks(self, tags: frozenset[str]) -> Walks:
-        """The walks for jobs with one of these tags."""
+        """The walks for jobs with at least one of these tags."""
         known = self._sets.get(tags)
         if known is None:
             known = self._sets[tags] = self._make(tags)
@@ -275,7 +277,7 @@ class TagWalks:
         return known[0]
 
     async def drain(self) -> None:
-        """Wait for the looks that are under way."""
+        """Wait for the reads that are under way."""
         for _, marks in self._sets.values():
             await marks.drain()
 

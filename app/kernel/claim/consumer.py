@@ -1,9 +1,9 @@
-"""The statements of claim, and of what the holder of a lease may do: ack, nack, extend. docs/semantics.md, sections 1
-to 4.
+"""The statements of a lease: claim, ack, nack and extend. docs/semantics.md, sections 1 to 4.
 
-Each verb is one statement, and checks the lease in it. ack, nack and extend lock before they change. A job that was
-changed between the two comes back as picked and not done, and the verb runs again for it: else the verb of a good lease
-that met a heartbeat would be lost.
+Each verb is one statement that checks the lease itself. ack, nack and extend lock a job before they change it. If
+another
+statement changed the job in between, it comes back as picked but not done, and the verb runs again for it. Otherwise an
+ack that ran at the same time as a heartbeat would be lost, though its lease is valid.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _SQL: Final = sql.load_all(__package__)
 _HELD = _SQL["held"]
 _LEASES = _SQL["leases"]
 
-MAX_BYTES: Final = 64 * 1024 * 1024  # of the payloads that one claim hands out, give or take the last one
-MAX_RUNS: Final = 5  # two were the most ever needed under stress
+MAX_BYTES: Final = 64 * 1024 * 1024  # payload bytes of one claim; the last job may exceed it
+MAX_RUNS: Final = 5  # under stress, two runs were always enough
 
 
 class Slots(msgspec.Struct, frozen=True):
-    """Seats for the jobs of one claim: seat i belongs to caller `callers[i]` (from 0) and takes the i-th job."""
+    """The slots of one claim: slot i belongs to caller `callers[i]` (from 0) and takes the i-th job."""
 
     callers: list[int]
     nodes: list[str]
@@ -47,8 +47,9 @@ class Slots(msgspec.Struct, frozen=True):
 
 
 class LaneEnd(msgspec.Struct):
-    """How far a claim came in one lane: the last job that it met in each part, the first that it met there and could
-    not lease, and how many it met."""
+    """How far a claim came in one lane. For the ready part and the due part: the last job it met, and the first job it
+    met
+    and could not lease. `met` counts the jobs it met."""
 
     ready: int | None = None
     due: int | None = None
@@ -58,19 +59,19 @@ class LaneEnd(msgspec.Struct):
 
 
 class ClaimResult(msgspec.Struct, frozen=True):
-    """What one claim found."""
+    """The answer of one claim statement."""
 
     jobs: list[list[Job]]  # by caller, in claim order
-    exhausted: bool  # whether a job was met that has no delivery left
-    expired: bool  # whether a job was met whose time to live has passed
+    exhausted: bool  # whether it met a job with no deliveries left
+    expired: bool  # whether it met a job whose time to live has passed
     seen: dict[int, LaneEnd]  # by the lane's place
     met: int  # jobs in all
     at: int  # now() in µs
-    cut: bool = False  # whether jobs were met and left, for their bytes
-    waits_us: list[int] = msgspec.field(default_factory=list)  # for how long jobs could have been claimed, in no order
-    crashes: int = 0  # jobs whose last delivery had ended by its deadline
-    suspects: int = 0  # of those, the ones for which that was the second time
-    taken: bool = False  # whether jobs were met that another transaction had locked
+    cut: bool = False  # whether it left jobs because of the limit on bytes
+    waits_us: list[int] = msgspec.field(default_factory=list)  # how long each job was claimable, in no order
+    crashes: int = 0  # jobs whose last lease had passed its deadline
+    suspects: int = 0  # of these, jobs for which it was the second time
+    taken: bool = False  # whether it met jobs that another transaction had locked
 
     @property
     def count(self) -> int:
@@ -90,18 +91,19 @@ async def claim(
     most_bytes: int = MAX_BYTES,
     tags: Sequence[str] | None = None,
 ) -> ClaimResult:
-    """Lease up to len(slots.callers) jobs, lanes in the order given, each lane at most once.
+    """Lease up to len(slots.callers) jobs from the lanes in the given order, each lane at most once.
 
-    shares: which lanes stand together, and how many jobs they may give; None: all lanes, any number.
-    whole: jobs come with their `rest`.
-    by_time: sort a lane's jobs by the time since when they can be claimed, rather than due ones first. `reaches` must
-        say which ones are next (see ordering.limit_due).
-    most_bytes: nothing is leased behind so many bytes of payload. One job always comes, whatever it weighs.
-    tags: only jobs with one of these.
+    shares: groups of consecutive lanes, with the most jobs of each; None: one group without a limit.
+    whole: whether jobs have their `rest`.
+    by_time: sort the jobs of a lane by the time since when they could be claimed; otherwise due jobs come first.
+    `reaches`
+        must limit the due jobs (see ordering.limit_due).
+    most_bytes: stop after so many bytes of payload. The first job is always leased, whatever its size.
+    tags: only jobs with at least one of these.
     """
     wanted = len(slots.callers)
     shares = [Share(len(reaches), wanted)] if shares is None else shares
-    noise = os.urandom(16 * wanted)  # no counter: after a failover that lost commits it would repeat itself
+    noise = os.urandom(16 * wanted)  # not a counter: it would repeat ids after a failover that lost commits
     leases = [UUID(noise[i : i + 16]) for i in range(0, 16 * wanted, 16)]
     rows = await db.fetch(
         _CLAIM if tags is None else _CLAIM_TAGGED,
@@ -126,14 +128,14 @@ async def claim(
     at: int = rows.pop()["place"]
     waits: list[int] = []
     places: list[tuple[int, bool, int, int, Seq]] = []
-    # RETURNING promises no order; each row says whose it is.
-    for kind, lane, due, place, slot, seq, deliveries, deadline_ms, created, *shown, rare, more in rows:
+    # RETURNING guarantees no order, so each row names its slot.
+    for kind, lane, due, place, slot, seq, deliveries, deadline_ms, created, *fields, rare, more in rows:
         part = seen.get(lane - 1) or seen.setdefault(lane - 1, LaneEnd())
         _see(part, due=due, place=place, lost=kind in _LEFT)
         if kind in {"leased", "again"}:
             start = 16 * (slot - 1)
             of = reaches[lane - 1].lane
-            columns = (*shown, more, of.tenant, of.priority, *(rare or ()))
+            columns = (*fields, more, of.tenant, of.priority, *(rare or ()))
             lease = noise[start : start + 16].hex()
             job = Job(seq, lease, deliveries, deadline_ms, round(created * 1000), *columns)
             jobs_by_slot[slot] = job
@@ -142,7 +144,7 @@ async def claim(
                 suspects += job.crashes == SUSPECTED_FROM
             if due:
                 waits.append(at - place)
-            elif job.original_topic is None:  # else it is older than its place in this queue
+            elif job.original_topic is None:  # a moved job is older than its stay in this queue
                 waits.append(at - job.created_ms * 1000)
             if by_time:
                 places.append((lane, due, place, round(created * 1_000_000), job.seq))
@@ -185,9 +187,10 @@ async def ack(
     results: Sequence[str | None] = (),
     keep: Keep = NOTHING,
 ) -> set[int]:
-    """Complete jobs: the places in `held` that were. `held` must ascend by seq. Adds to `ended`.
+    """Complete jobs. Returns the places in `held` of the completed jobs, and adds to `ended`. `held` must ascend by
+    seq.
 
-    results[i], the text of JSON, belongs to held[i]; empty where no holder hands in any.
+    results[i] is JSON text for held[i]; empty if there are no results.
     """
     records = keep.archived or keep.told or bool(results)
     done: set[int] = set()
@@ -204,15 +207,15 @@ async def ack(
             ended.add(row)
         if len(row["done"]) == len(row["picked"]):
             break
-        records = True  # jobs with webhooks of their own are among those that are left
+        records = True  # the remaining jobs may have webhooks of their own
     return done
 
 
 class Return(msgspec.Struct, frozen=True):
-    """How one job goes back: after `delay_ms` (0: at once; None: as the topic's backoff says), with the holder's error.
+    """How one job is returned: after `delay_ms` (0: at once; None: the backoff's delay), with the holder's error.
 
-    The delivery that ends here is refunded if fewer than `refunds` of the job's were. None: always, and not counted, as
-    the service does by itself.
+    The delivery is given back if fewer than `refunds` deliveries of the job were. None: it is always given back and not
+    counted, which is what the service does on its own account.
     """
 
     delay_ms: int | None = 0
@@ -229,13 +232,13 @@ class Ending(NamedTuple):
 
 
 class NackResult(msgspec.Struct, frozen=True):
-    """What a nack did, by places in `held`."""
+    """The result of a nack, as places in `held`."""
 
     done: set[int]  # returned to the queue
-    keyed: set[int]  # not returned yet, since the job has a key: use `nack_keyed`
-    spent: dict[int, Ending]  # out of deliveries, or cancelled: the lease that still holds the job
-    refunded: set[int]  # of `done`
-    delays_ms: list[int]  # of `done`, in no order
+    keyed: set[int]  # not returned yet, because the job has a key: use `nack_keyed`
+    spent: dict[int, Ending]  # no deliveries left, or cancelled: the lease that still holds the job
+    refunded: set[int]  # places in `done` whose delivery was given back
+    delays_ms: list[int]  # of the jobs in `done`, in no order
 
 
 async def nack(
@@ -247,8 +250,8 @@ async def nack(
     *,
     backoff: Backoff | None = None,
 ) -> NackResult:
-    """Return jobs to the queue. `held` must ascend by seq; returns[i] belongs to held[i]. The caller takes out those
-    that are `spent` (`retire`)."""
+    """Return jobs to the queue. `held` must ascend by seq; returns[i] belongs to held[i]. The caller must remove the
+    `spent` jobs with `retire`."""
     done: set[int] = set()
     keyed: set[int] = set()
     spent: dict[int, Ending] = {}
@@ -281,19 +284,19 @@ async def nack(
 
 
 class KeyedNackResult(NamedTuple):
-    """What a nack of jobs with keys did, by places in `held`."""
+    """The result of a nack of jobs with keys, as places in `held`."""
 
-    done: set[int]  # were their holders'
-    ended: set[int]  # of those: a newer job of their key waits
+    done: set[int]  # the caller held these
+    ended: set[int]  # places in `done` that ended, because a newer job with their key waits
     refunded: set[int]
-    delays_ms: list[int]  # of those that did not end
+    delays_ms: list[int]  # of the jobs that did not end
 
 
 async def nack_keyed(
     db: Connection, topic: Topic, held: Sequence[HeldJob], returns: Sequence[Return], *, backoff: Backoff | None = None
 ) -> KeyedNackResult:
     """Return jobs that have keys. `held` must ascend by seq. Waits for transactions that write the same keys. Raises
-    SerializationError where it is worth a retry."""
+    SerializationError if a retry may succeed."""
     policy, places = _policy(backoff), _open(held, set())
     row = await _one(
         db,
@@ -318,10 +321,12 @@ async def extend(
     *,
     progress: Sequence[Progress | None] = (),
 ) -> dict[int, int]:
-    """Set deadlines to now + leases_ms[i]: place in `held` → new deadline in ms since 1970. `held` must ascend by seq.
+    """Set deadlines to now + leases_ms[i]. Returns the new deadline in ms since 1970 by place in `held`, which must
+    ascend
+    by seq.
 
-    cancelled: gets the places whose job was cancelled.
-    progress: how far holders are, by place; empty where no holder says.
+    cancelled: the places of cancelled jobs are added to it.
+    progress: the progress by place; empty if there is none.
     """
     done: dict[int, int] = {}
     for _ in range(MAX_RUNS):
@@ -338,13 +343,13 @@ async def extend(
 
 
 async def still_held(db: Connection, topic: Topic, leases: Sequence[tuple[int, LeaseId]]) -> set[int]:
-    """Of (seq, lease id) pairs: the places whose lease is good."""
+    """The places of the (seq, lease id) pairs whose lease is valid."""
     places: list[int] = await db.fetchval(_HELD, topic.name, [seq for seq, _ in leases], [lease for _, lease in leases])
     return {place - 1 for place in places}
 
 
 async def leases(db: Connection, topic: Topic, held: Sequence[HeldJob]) -> dict[int, Ending]:
-    """The leases under which holders have their jobs, by place in `held`."""
+    """The leases of the jobs that the caller holds, by place in `held`."""
     rows = await db.fetch(_LEASES, topic.name, *_columns(held, list(range(len(held)))))
     return {row["ord"] - 1: Ending(row["lease_id"], row["cancelled"], row["until_ms"]) for row in rows}
 
@@ -354,17 +359,17 @@ def _policy(backoff: Backoff | None) -> str | None:
 
 
 def _delays(returns: Sequence[Return], places: Sequence[int], policy: str | None) -> list[int | None]:
-    """Delays in ms; where there is no backoff, all of them."""
+    """Delays in ms. Without a backoff, None becomes 0."""
     if policy is not None:
         return [returns[i].delay_ms for i in places]
     return [returns[i].delay_ms or 0 for i in places]
 
 
 def _open(held: Sequence[HeldJob], settled: set[int] | dict[int, int]) -> list[int]:
-    """The places that a further run has to look at."""
+    """The places that the next run has to settle."""
     if settled:
         return [i for i in range(len(held)) if i not in settled]
-    # Rows are locked in this order by every verb; out of order, two batches deadlock.
+    # Every verb locks rows in this order. In another order, two batches could deadlock.
     assert all(a.seq <= b.seq for a, b in itertools.pairwise(held)), "held must ascend by seq"
     return list(range(len(held)))
 

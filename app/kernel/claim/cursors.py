@@ -1,18 +1,18 @@
-"""Where the claims of one topic begin, so that they don't walk over what was consumed before. docs/adr/0012 has the
-argument.
+"""Where the claims of one topic start reading, so that they skip what was already consumed. See docs/adr/0012.
 
-While a snapshot is older than deletions, their index entries stay, and a claim from the start walks over all of them.
-So a process remembers, for each lane, up to where it has seen everything taken. Two pairs of marks:
+While an old snapshot is open, index entries of deleted jobs stay, and a claim from the start of the index would read
+all
+of them. So each process remembers, for each lane, up to where all jobs were taken. There are two pairs of marks:
 
-- the hot ones (`after`, `due`): a hint. What turns up below them is found by a sweep from the low ones;
-- the low ones (`low`, `due_low`): proven. No job can be claimable at or below them, now or later (see marks.py).
+- the hot marks (`after`, `due`) are a hint. A sweep from the low marks finds jobs that appear below them.
+- the low marks (`low`, `due_low`) are proven: no job at or below them can be claimable, now or later (see marks.py).
 
-A lane that has none begins at the topic's floor, which is proven for all of those. So a topic may have a hundred
-thousand lanes: of those long empty nothing is remembered here.
+A lane without marks starts at the topic's floor, which is proven for all such lanes. So nothing is remembered for empty
+lanes, and a topic can have a hundred thousand of them.
 
-The tallies, whose sums are the topic's counts, have a proven mark as well: below it none is left.
+The tallies, whose sums are the topic's counts, have a proven mark too: no tally is left below it.
 
-Positions are the sequence's, times are in µs since 1970 by the database's clock.
+Positions come from the topic's sequence. Times are in µs since 1970 by the database's clock.
 """
 
 from __future__ import annotations
@@ -28,40 +28,40 @@ from app.kernel.claim.ordering import Ages
 from app.kernel.counts.inspector import Draw, LaneHead, Lows
 from app.kernel.model import Lane, Reach, Share, Topic
 
-LOOK_SECONDS: Final = 0.01  # how often the due parts of busy lanes are looked at, as long as they are empty
-SWEEP_SECONDS: Final = 0.4  # the least time between two sweeps of a lane
-SWEEP_SHARE: Final = 0.03  # of the time, that sweeps may take
-DUE_MARGIN_US: Final = 50_000  # what was written longer before a look has been committed, or is found by a sweep
-ANY: Final = 2**31 - 1  # jobs: as many as there are slots
-CLOCK_US: Final = 2_000_000  # by which the database's clock may step back without a word
-ROUNDING_US: Final = 2  # times pass through a float on their way
+LOOK_SECONDS: Final = 0.01  # least time between reads of an empty due part of a busy lane
+SWEEP_SECONDS: Final = 0.4  # least time between two sweeps of a lane
+SWEEP_SHARE: Final = 0.03  # most of the time that sweeps can take
+DUE_MARGIN_US: Final = 50_000  # a due job that was written longer ago has been committed, or a sweep finds it
+ANY: Final = 2**31 - 1  # jobs: no limit but the number of slots
+CLOCK_US: Final = 2_000_000  # how far the database's clock can step back unnoticed
+ROUNDING_US: Final = 2  # times pass through a float
 
 
 class Mark(msgspec.Struct):
-    """One lane's marks."""
+    """The marks of one lane."""
 
     after: int = 0
     due: int = 0
     low: int = 0
     due_low: int = 0
-    looked: float = 0.0  # when its due part was last seen to be empty
-    swept: float = 0.0  # when a claim last began at the low marks
-    took: float = 0.0  # what that took, in seconds
-    cost: float = 0.0  # the less of that and what the one before took: what was held up by something else is no cost
+    looked: float = 0.0  # when its due part was last found empty
+    swept: float = 0.0  # when a claim last started at the low marks
+    took: float = 0.0  # how many seconds that claim took
+    cost: float = 0.0  # the lesser of that and of the sweep before, so that a delay from elsewhere does not count
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """How one claim reaches into the lanes."""
+    """Where one claim starts in each lane, and how much it takes."""
 
     reaches: list[Reach]
-    shares: list[Share]  # of the reaches, all of them
-    swept: list[bool]  # which of them begin at the low marks
-    epoch: int  # of the cursor, when it was made
+    shares: list[Share]  # they cover all reaches
+    swept: list[bool]  # whether each reach starts at the low marks
+    epoch: int  # the cursor's epoch when the plan was made
     at: float  # when it was made, by the monotonic clock
 
     @property
     def sweeps(self) -> bool:
-        """Whether all begin there."""
+        """Whether all reaches start at the low marks."""
         return all(self.swept)
 
 
@@ -72,21 +72,21 @@ class Cursor(msgspec.Struct):
     marks: dict[Lane, Mark] = msgspec.field(default_factory=dict)
     used: float = 0.0  # when this process last moved a job of the topic
     tally: int = 0  # the tallies' low mark
-    drawn: int = 0  # as the sequence was last seen
-    clock: int = 0  # the database's, as it was last seen, in µs
-    bite: int = 10_000  # as many jobs a claim may lock: fewer once their bytes cut one short
-    epoch: int = 0  # what was learned in an earlier one counts no more
-    lanes: int = 0  # how many there are, where that was seen
-    floor: tuple[int, int] = (0, 0)  # low marks of the lanes that have none of their own
-    proven: tuple[int, int] = (0, 0)  # whatever is below this, a position and a time, can be seen by now
+    drawn: int = 0  # the sequence's last known value
+    clock: int = 0  # the database's last known time in µs
+    bite: int = 10_000  # most jobs that a claim locks; fewer after the limit on bytes cut a claim short
+    epoch: int = 0  # a claim that was planned in an earlier epoch teaches nothing
+    lanes: int = 0  # the number of lanes, if it is known
+    floor: tuple[int, int] = (0, 0)  # low marks of lanes without marks of their own
+    proven: tuple[int, int] = (0, 0)  # a position and a time: all jobs below have become visible
     ages: Ages = msgspec.field(default_factory=Ages)
-    _cost: float = 0.0  # of a sweep of all lanes, in seconds
-    _hurried: float = 0.0  # all sweeps before count no more
+    _cost: float = 0.0  # seconds for a sweep of all lanes
+    _hurried: float = 0.0  # earlier sweeps don't count: all lanes have to be swept again
     _planned: float = 0.0
     _learned: float = 0.0
 
     def plan(self, lanes: Sequence[Lane], shares: Sequence[Share] | None = None) -> Plan:
-        """Where the next claim of these lanes begins. Without `shares`, it may take all from any of them."""
+        """Where the next claim of these lanes starts. Without `shares`, it can take all jobs from any lane."""
         now = self._planned = time.monotonic()
         pause = max(SWEEP_SECONDS, self._cost / SWEEP_SHARE)
         reaches: list[Reach] = []
@@ -103,7 +103,7 @@ class Cursor(msgspec.Struct):
         return Plan(reaches, list(shares or [Share(len(reaches), ANY)]), swept, self.epoch, now)
 
     def plan_at(self, first: Sequence[tuple[Reach, int]]) -> Plan:
-        """A claim that begins there, and takes at most so many jobs of each lane."""
+        """The plan of a claim that starts at these reaches, and takes at most so many jobs of each lane."""
         self._planned = time.monotonic()
         for reach, _ in first:
             self._mark(reach.lane)
@@ -111,7 +111,7 @@ class Cursor(msgspec.Struct):
         return Plan([reach for reach, _ in first], shares, [False] * len(shares), self.epoch, self._planned)
 
     def learn(self, plan: Plan, claimed: ClaimResult, wanted: int, seconds: float) -> None:
-        """Move the hot marks by what a claim for `wanted` jobs met, and pace the sweeps by the seconds it took."""
+        """Move the hot marks by the answer of a claim for `wanted` jobs, and pace the sweeps by the seconds it took."""
         self.saw_clock(claimed.at)
         if plan.epoch != self.epoch:
             return
@@ -122,7 +122,7 @@ class Cursor(msgspec.Struct):
         for share in plan.shares:
             begin, end = end, end + share.lanes
             if full and begin > last:
-                break  # not looked at
+                break  # the claim did not read these lanes
             seen = [claimed.seen.get(i, _NOTHING) for i in range(begin, end)]
             cut = sum(one.met for one in seen) >= share.most or (full and last < end)
             at = max((i for i, one in enumerate(seen) if one.met), default=-1)
@@ -141,7 +141,7 @@ class Cursor(msgspec.Struct):
                     self._due(mark, reach.due, one, claimed.at, whole=whole_due, down=swept and not whole_due)
 
     def lows(self) -> Lows:
-        """The low marks: no job that may ever be claimed stands at or below them."""
+        """The low marks: no job at or below them can ever be claimed."""
         lanes = [Reach(lane, mark.low, mark.due_low) for lane, mark in self.marks.items()]
         return Lows(lanes, self.tally, self.floor, max(self.lanes, len(lanes)))
 
@@ -152,13 +152,14 @@ class Cursor(msgspec.Struct):
         return [Reach(lane, mark.low, mark.due_low) for lane, mark in marks]
 
     def raise_floor(self, proven: tuple[int, int], working: Collection[Lane]) -> None:
-        """A look at all lanes, begun after `proven` was, found something in these alone.
+        """Raise the floor to `proven`. A read of all lanes that began after `proven` was set found jobs in `working`
+        only.
 
-        What can be seen below `proven` was seen, so in the others there is nothing, and nothing more can come: those
-        whose hot marks say no more than that are forgotten.
+        That read saw all jobs below `proven`, so the other lanes have none there and get none later. A lane whose hot
+        marks say no more than that is forgotten.
         """
         for lane in working:
-            self._mark(lane)  # where lanes began until now
+            self._mark(lane)  # keeps the old floor for it
         self.floor = max(self.floor[0], proven[0]), max(self.floor[1], proven[1])
         low, due_low = self.floor
         for lane in [lane for lane, mark in self.marks.items() if mark.after <= low and mark.due <= due_low]:
@@ -166,47 +167,49 @@ class Cursor(msgspec.Struct):
                 self._cost -= self.marks.pop(lane).cost
 
     def raise_proven(self, seen: Draw) -> None:
-        """All that was drawn by then, and all whose time had come, can be seen by now. A little behind, as marks."""
+        """All jobs up to this position, and all that were due by this time, are visible now. Leaves the same margin for
+        the clock as the marks."""
         self.proven = max(self.proven[0], seen.drawn), max(self.proven[1], seen.at - CLOCK_US)
 
     def raise_low(self, lane: Lane, seen: Draw, head: LaneHead) -> None:
-        """A lane's first jobs are these, as of a moment when all that was `seen` could be read."""
+        """Raise the low marks of a lane to its first jobs, read when all jobs up to `seen` were visible."""
         mark = self.marks.get(lane)
         if mark is None:
             return  # reset meanwhile
         low = seen.drawn if head.ready is None else min(seen.drawn, head.ready - 1)
         due_low = seen.at if head.due is None else min(seen.at, head.due)
-        # A little behind, so that a clock that is set back a little hides nothing.
+        # The margin covers a clock that was set back a little.
         mark.low, mark.due_low = max(mark.low, low), max(mark.due_low, due_low - CLOCK_US)
         mark.after, mark.due = max(mark.after, mark.low), max(mark.due, mark.due_low)
 
     def sweep(self, lane: Lane) -> None:
-        """Begin the lane's next claim at its low marks: there is something in it which claims took for empty."""
+        """Start the lane's next claim at its low marks: there is a job that claims took for consumed."""
         self._mark(lane).swept = 0.0
 
     def saw_clock(self, at: int) -> None:
-        """Forget everything if the database's clock was set back: what is written now may lie below the marks."""
+        """Forget everything if the database's clock was set back: jobs that are written now may be below the marks."""
         if at < self.clock - CLOCK_US:
             self.reset()
         self.clock = max(self.clock, at)
 
     def sweep_all(self) -> None:
-        """Begin the next claim at the low marks: what kept jobs from being seen is gone."""
+        """Start the next claim at the low marks: whatever kept jobs from being seen is over."""
         self._hurried = time.monotonic()
 
     def note_change(self, began: float) -> None:
         """This process has changed claimable jobs since `began`, by the monotonic clock. A claim that ran meanwhile
-        passed them, as they were locked."""
+        skipped
+        them because they were locked."""
         if self._learned >= began or self._planned > self._learned:
             self.sweep_all()
 
     def look_at_due(self) -> None:
-        """Look at the due parts with the next claim: this process has put a job there."""
+        """Read the due parts with the next claim: this process has put a job there."""
         for mark in self.marks.values():
             mark.looked = 0.0
 
     def reset(self) -> None:
-        """Forget everything: the database may be another one now."""
+        """Forget everything: the database may be a different one now."""
         self.marks.clear()
         self.ages = Ages()
         self.drawn = self.clock = self.tally = 0
@@ -225,8 +228,8 @@ class Cursor(msgspec.Struct):
     def _ready(mark: Mark, reach: Reach, seen: LaneEnd, *, down: bool) -> None:
         end = reach.after if seen.ready is None else seen.ready
         if seen.ready_lost is not None:
-            end = min(end, seen.ready_lost - 1)  # still there: it must not be passed
-        # A sweep that was cut short has more to find right behind its last job.
+            end = min(end, seen.ready_lost - 1)  # the job is still there
+        # A sweep that was cut short has more jobs to find right behind its last one.
         mark.after = max(end, mark.low) if down else max(end, mark.after)
 
     @staticmethod

@@ -1,13 +1,16 @@
-"""Fair shares: which tenants a claim that names none takes from, and how much. docs/semantics.md, section 5.
+"""Fair shares: from which tenants a claim without named tenants takes jobs, and how many. docs/semantics.md, section 5.
 
-Virtual time, as in weighted fair queueing: each job moves its tenant on by what jobs of that tenant take, over its
-weight, and the next job is that of the tenant which is furthest behind. A tenant that was idle begins where the
-others are: idleness earns nothing, and a tenant that takes what others leave owes nothing for it.
+Tenants share by virtual time, as in weighted fair queueing. Each job advances its tenant by the mean time of the
+tenant's
+jobs, divided by its weight. The next job comes from the tenant that is furthest behind. A tenant that was idle starts
+at
+the time of the others: it earns nothing by being idle, and owes nothing for jobs that the others left unused.
 
-A claim does not ask all tenants, of which there may be thousands: those that had something when they were last looked
-at, the furthest behind first. The others rest. Where they are few, claims ask them too; where they are many, one read
-now and then says which of them have something (see marks.py). A claim of many jobs asks for that read before it shares
-them out, wherever it is cheap. docs/adr/0032.
+There may be thousands of tenants, so a claim asks only the busy ones, which had jobs when they were last asked, the
+furthest behind first. The others rest. If few tenants rest, claims ask them too. If many rest, one read now and then
+finds
+which of them have jobs (a look, see marks.py). A claim of many jobs starts a look first if that is cheap.
+docs/adr/0032.
 """
 
 from __future__ import annotations
@@ -28,18 +31,19 @@ from app.kernel.claim.cursors import Plan
 from app.kernel.model import Batch, Lane, Share
 
 MOST: Final = 256  # tenants that one statement asks
-FEW: Final = 32  # and so many at least, where fewer jobs are wanted: some may have nothing by now
-GUESSES: Final = 64  # of them, most that had nothing, where others have something
-# How soon a tenant that had nothing is asked again, if nothing is heard of it. A claim that has got nothing so far does
-# not wait for that where it can ask all of them, as on a topic without tenants.
+FEW: Final = 32  # tenants asked at least, even for fewer jobs: some may have no jobs left
+GUESSES: Final = 64  # most resting tenants among them, if there are busy ones
+# How soon a resting tenant is asked again if nothing is heard of it. A claim that has got no jobs so far does not wait
+# for
+# that if it can ask all tenants, as on a topic without tenants.
 REST_SECONDS: Final = 0.4
-LARGE: Final = 100  # jobs: worth a look who of those that rest has something, before they are shared out
-LEARNING: Final = 0.1  # what a new measurement counts, beside those before
-LEAST_MS: Final = 1.0  # what a job takes at least
+LARGE: Final = 100  # jobs: from here on, a claim looks which resting tenants have jobs before it shares out
+LEARNING: Final = 0.1  # weight of a new measurement in the mean
+LEAST_MS: Final = 1.0  # the least time that a job counts
 
 
 class _Tenant:
-    """What a process remembers of one tenant."""
+    """What this process knows of one tenant."""
 
     __slots__ = ("asked", "due", "heard", "lanes", "name", "pace", "time")
 
@@ -47,58 +51,57 @@ class _Tenant:
         self.name = name
         self.lanes: list[Lane] = []
         self.time = 0.0  # virtual
-        self.pace: float | None = None  # mean time of its jobs in ms; None: none was seen
-        self.asked = 0.0  # when it had nothing; 0: it must be asked
-        self.heard = 0.0  # when it was last said to have something
-        self.due = math.inf  # the next time of a job that this process knows of
+        self.pace: float | None = None  # mean time of its jobs in ms; None: not measured yet
+        self.asked = 0.0  # when it was asked and had no jobs; 0: ask it
+        self.heard = 0.0  # when it was last reported to have jobs
+        self.due = math.inf  # when the next job that this process knows of becomes due
 
 
 class Turn(msgspec.Struct):
-    """The tenants that one statement asks, and for how many jobs each."""
+    """The tenants that one statement asks, with the number of jobs for each."""
 
     at: float
-    open: bool  # to all tenants that have something, rather than to named ones
+    open: bool  # whether all tenants take part, rather than named ones
     tenants: list[_Tenant]
-    most: list[int] = msgspec.field(default_factory=list)  # jobs of each
-    owed: list[int] = msgspec.field(default_factory=list)  # of those, how many are due to it, whatever others leave
-    looks: bool = False  # the resting tenants are too many to be asked: it is time to look which have something
-    large: bool = False  # so many jobs are shared out that it is worth a look before
+    most: list[int] = msgspec.field(default_factory=list)  # jobs that each can give
+    owed: list[int] = msgspec.field(default_factory=list)  # jobs that each is entitled to, part of `most`
+    looks: bool = False  # whether to look now which resting tenants have jobs, as there are too many to ask
+    large: bool = False  # whether so many jobs are shared out that a look should come first
 
     @property
     def names(self) -> list[str]:
-        """The tenants' names."""
         return [tenant.name for tenant in self.tenants]
 
     @property
     def lanes(self) -> list[Lane]:
-        """The tenants' lanes, tenant by tenant, each tenant's in claim order."""
+        """The tenants' lanes, grouped by tenant, in claim order within each."""
         return [lane for tenant in self.tenants for lane in tenant.lanes]
 
     @property
     def shares(self) -> list[Share]:
-        """How many jobs each tenant's lanes may give."""
+        """How many jobs the lanes of each tenant can give."""
         return [Share(len(tenant.lanes), most) for tenant, most in zip(self.tenants, self.most, strict=True)]
 
 
 class Tenants:
-    """The tenants of one topic, as one process knows them."""
+    """The tenants of one topic."""
 
     def __init__(self) -> None:
         self.limited = asyncio.Lock()  # held by a claim of tenants that have limits
         self._all: dict[str, _Tenant] = {}
-        self._busy: dict[str, _Tenant] = {}  # had something when last asked, or are new
-        self._resting: dict[str, _Tenant] = {}  # had nothing; those that were asked longest ago come first
+        self._busy: dict[str, _Tenant] = {}  # had jobs when they were last asked, or are new
+        self._resting: dict[str, _Tenant] = {}  # had no jobs; the one asked longest ago comes first
         self._lanes: Sequence[Lane] = ()
         self._now = 0.0  # virtual
         self._pace = LEAST_MS
         self._heard = 0.0
-        self._looked = 0.0  # when a look at all of them was begun
+        self._looked = 0.0  # when the last look at all tenants began
         self._dues: list[tuple[float, str]] = []
-        self._full: set[str] = set()  # rest at their limits
-        self._freed = 0.0  # when some of those had a job less
+        self._full: set[str] = set()  # tenants that rest because they reached their limits
+        self._freed = 0.0  # when a tenant with a limit last had a job less in flight
 
     def know(self, lanes: Sequence[Lane]) -> bool:
-        """Learn the topic's lanes, given in claim order. Whether there is more than one tenant."""
+        """Learn the topic's lanes, given in claim order. Returns whether there is more than one tenant."""
         if lanes is not self._lanes:
             self._lanes = lanes
             for tenant in self._all.values():
@@ -119,7 +122,7 @@ class Tenants:
         return len(self._all) > 1
 
     def heard(self, names: Collection[str] | None) -> None:
-        """Jobs were made claimable, of these tenants; None: of unknown ones."""
+        """Jobs of these tenants have become claimable; None: of unknown tenants."""
         now = time.monotonic()
         if names is None:
             self._heard = now
@@ -131,7 +134,7 @@ class Tenants:
                 self._wake(tenant)
 
     def measure(self, names: Iterable[str], ages_ms: Iterable[float]) -> None:
-        """Jobs of these tenants took so long from claim to ack."""
+        """Learn how long jobs of these tenants took from claim to ack."""
         for name, age in zip(names, ages_ms, strict=True):
             took = max(age, LEAST_MS)
             self._pace += LEARNING * (took - self._pace)
@@ -140,7 +143,7 @@ class Tenants:
                 tenant.pace = took if tenant.pace is None else tenant.pace + LEARNING * (took - tenant.pace)
 
     def due(self, names: Iterable[str], seconds: float) -> None:
-        """A job of each of these tenants comes due in so many seconds."""
+        """A job of each of these tenants becomes due in so many seconds."""
         at = time.monotonic() + seconds
         for name in names:
             tenant = self._all.get(name)
@@ -149,18 +152,18 @@ class Tenants:
                 heapq.heappush(self._dues, (at, name))
 
     def note_freed(self) -> set[str]:
-        """Some tenant with a limit has a job less under lease: the tenants that were at their limits."""
+        """A tenant with a limit has a job less in flight. Returns the tenants that had reached their limits."""
         self._freed = time.monotonic()
         return set(self._full)
 
     def turn(
         self, wanted: int, among: Collection[str] | None = None, *, since: float = math.inf, empty: bool = True
     ) -> Turn:
-        """The tenants to ask next for so many jobs, of all or of these. None of them: there are no jobs.
+        """The tenants to ask next for `wanted` jobs, out of all tenants or of `among`. No tenants: there are no jobs.
 
-        since: a tenant that had nothing when it was asked since then, by the monotonic clock, is not asked again, so
-            that the call which began then ends.
-        empty: whether that call has got no job yet.
+        since: when the call began, by the monotonic clock. A tenant that was asked since then and had no jobs is not
+            asked again, so the call ends.
+        empty: whether the call has got no jobs yet.
         """
         at = time.monotonic()
         self._come(at)
@@ -174,7 +177,7 @@ class Tenants:
         large = wanted >= LARGE and among is None and bool(busy and self._resting) and self._looked < since
         rested = max(at - REST_SECONDS, self._heard)
         if not few:
-            # While others have something, no hint of who knows whom makes looks more frequent.
+            # While there are busy tenants, jobs of unknown tenants do not make looks more frequent.
             looks = self._looked <= (at - REST_SECONDS if busy else rested) and self._looked < since
             return Turn(at, open=True, tenants=busy, looks=looks, large=large)
         before = at if empty and not busy else rested
@@ -184,9 +187,9 @@ class Tenants:
         return Turn(at, among is None, asked, large=large)
 
     def learn_look(self, at: float, working: Iterable[tuple[Lane, float]]) -> list[Lane]:
-        """A look that was begun `at` found that these lanes, and no others, have something, or will have in so many
-        seconds. Returns those of tenants that were taken to have nothing. Paused tenants are left out, and so are
-        those found at their limits a moment ago."""
+        """Learn the answer of a look that began `at`: these lanes have jobs, or will have in so many seconds; no others
+        do. Returns the lanes whose tenants rested until now, without paused tenants and without tenants that reached
+        their limits a moment ago."""
         self._looked, woken = at, list[Lane]()
         for lane, seconds in working:
             tenant = self._all.get(lane.tenant)
@@ -201,19 +204,20 @@ class Tenants:
         return woken
 
     def several(self) -> Iterator[Sequence[Lane]]:
-        """The lanes of each tenant that has more than one lane, and had something when last asked."""
+        """The lanes of each busy tenant that has more than one lane."""
         return (tenant.lanes for tenant in self._busy.values() if len(tenant.lanes) > 1)
 
     def share(self, turn: Turn, wanted: int, left: Mapping[str, int], weights: Mapping[str, int]) -> Turn:
-        """Share `wanted` jobs out among the turn's tenants. `left`: how many jobs tenants with limits may be given.
-        Those that have none left, or are paused, rest."""
+        """Share out `wanted` jobs among the turn's tenants. `left` is how many jobs a tenant with a limit can get.
+        Paused
+        tenants and tenants with no jobs left to get begin to rest."""
         may: list[_Tenant] = []
         for tenant in turn.tenants:
             if not tenant.lanes:
                 self._rest(tenant, turn.at)
             elif left.get(tenant.name, 1) > 0:
                 may.append(tenant)
-            elif self._freed < turn.at:  # else it was counted before it had one less, perhaps
+            elif self._freed < turn.at:  # otherwise the count may be older than the job that ended
                 self._rest(tenant, turn.at)
                 self._full.add(tenant.name)
         for tenant in may:
@@ -232,7 +236,7 @@ class Tenants:
             else:
                 heapq.heapreplace(queue, (when + self._cost(may[i], weights), i))
         owed = list(most)
-        # Who rests takes nothing from the others unless it has something; each of them gets its chance.
+        # A resting tenant takes nothing from the others unless it has jobs; each of them gets its chance.
         for i, tenant in enumerate(may):
             if tenant.name in self._resting:
                 owed[i] = min(max(wanted // len(may), 1), left.get(tenant.name, wanted))
@@ -240,16 +244,16 @@ class Tenants:
         return Turn(turn.at, turn.open, may, most, owed)
 
     def charge(self, given: Mapping[str, int], weights: Mapping[str, int]) -> None:
-        """These tenants were given so many jobs."""
+        """Charge tenants for the jobs they were given."""
         for name, jobs in given.items():
             if tenant := self._all.get(name):
                 tenant.time += jobs * self._cost(tenant, weights)
 
     def learn(self, turn: Turn, plan: Plan, claimed: ClaimResult, weights: Mapping[str, int], *, full: bool) -> None:
-        """Charge the tenants for the jobs they were given, and let those rest that had no more.
+        """Charge the tenants for the jobs they were given. Tenants that had no more begin to rest.
 
-        plan: the one that was made of the turn.
-        full: the statement met as many jobs as it had seats for, and went no further.
+        plan: the plan that was made of the turn.
+        full: whether the statement met as many jobs as it had slots for, and stopped there.
         """
         last = max(claimed.seen, default=-1)
         self.charge(Counter(job.tenant for jobs in claimed.jobs for job in jobs), weights)
@@ -257,7 +261,7 @@ class Tenants:
         for tenant, share in zip(turn.tenants, plan.shares, strict=True):
             begin, end = end, end + share.lanes
             if full and begin > last:
-                break  # those from here on were not asked
+                break  # the statement did not reach this tenant
             seen = [claimed.seen[i] for i in range(begin, end) if i in claimed.seen]
             lost = any(one.ready_lost is not None or one.due_lost is not None for one in seen)
             unseen = any(plan.reaches[i].due is None for i in range(begin, end))
@@ -275,7 +279,7 @@ class Tenants:
         return (self._pace if tenant.pace is None else tenant.pace) / weights.get(tenant.name, 1)
 
     def _come(self, now: float) -> None:
-        """Wake those whose next job's time has come."""
+        """Wake tenants whose next job has become due."""
         while self._dues and self._dues[0][0] <= now:
             tenant = self._all[heapq.heappop(self._dues)[1]]
             if tenant.due <= now:
@@ -292,7 +296,7 @@ class Tenants:
 
     def _rest(self, tenant: _Tenant, at: float) -> None:
         if max(tenant.heard, self._heard) >= at:
-            return  # something came meanwhile
+            return  # a job came meanwhile
         self._busy.pop(tenant.name, None)
         self._resting.pop(tenant.name, None)
         self._resting[tenant.name] = tenant
@@ -300,50 +304,48 @@ class Tenants:
 
 
 class Fairness:
-    """The tenants by topic id. `followers`, by what they are for, learn what these learn from elsewhere."""
+    """The tenants by topic id. `followers` are the fairness of claims with tags, by tags: they hear of the same
+    events."""
 
     def __init__(self) -> None:
         self._topics: dict[int, Tenants] = {}
         self.followers: dict[Hashable, Fairness] = {}
 
     def of(self, topic_id: int) -> Tenants:
-        """A topic's, new where there were none."""
+        """The topic's tenants, new if there were none."""
         tenants = self._topics.get(topic_id)
         if tenants is None:
             tenants = self._topics[topic_id] = Tenants()
         return tenants
 
     def heard(self, topic_id: int, names: Collection[str] | None = None) -> None:
-        """See Tenants.heard."""
         for tenants in self._each(topic_id):
             tenants.heard(names)
 
     def note_delays(self, topic_id: int, batch: Batch) -> None:
-        """A batch was enqueued, some of it with delays."""
+        """Learn the delays of a batch that was enqueued."""
         for tenants in self._each(topic_id):
             for delay, owner in itertools.zip_longest(batch.delays_ms, batch.tenants):
                 if delay:
                     tenants.due([owner or ""], delay / 1000)
 
     def note_freed(self, topic_id: int) -> set[str]:
-        """See Tenants.note_freed."""
         tenants = self._topics.get(topic_id)
         return set() if tenants is None else tenants.note_freed()
 
     def measure(self, topic_id: int, names: Sequence[str], ages_ms: Sequence[float]) -> None:
-        """See Tenants.measure."""
         tenants = self._topics.get(topic_id)
         if tenants is not None:
             tenants.measure(names, ages_ms)
 
     def drop(self, topic_id: int) -> None:
-        """The topic is gone."""
+        """Forget a deleted topic."""
         self._topics.pop(topic_id, None)
         for follower in self.followers.values():
             follower.drop(topic_id)
 
     def _each(self, topic_id: int) -> Iterator[Tenants]:
-        """A topic's tenants, as known here and in followers."""
+        """A topic's tenants, here and in followers."""
         for fairness in (self, *self.followers.values()):
             tenants = fairness._topics.get(topic_id)
             if tenants is not None:

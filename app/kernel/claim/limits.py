@@ -1,10 +1,12 @@
-"""How many jobs may be handed out now: throughput limits (docs/semantics.md, section 11; docs/adr/0022), and tenants'
-limits of jobs in flight (section 5). A topic that has neither never comes here.
+"""How many jobs can be handed out now: throughput limits (docs/semantics.md, section 11; docs/adr/0022) and limits on
+the
+jobs that a tenant has in flight (section 5).
 
-A topic with a throughput limit has a bucket, which earns `throughput_limit` tokens a second and holds a second's worth.
-A new one is full. A claim takes tokens for the seats it has before it looks for jobs, and puts back those it found no
-job for. No process keeps any in between: what one has taken and not used is missing to the others for the length of a
-statement.
+A topic with a throughput limit has a bucket. It earns `throughput_limit` tokens a second, holds at most the tokens of
+one
+second, and starts full. A claim takes tokens for its slots before it reads jobs, and puts back the tokens that it had
+no
+job for. No process keeps tokens in between, so unused tokens are missing for one statement at most.
 """
 
 from __future__ import annotations
@@ -30,23 +32,23 @@ _DATABASE = _SQL["database"]
 _LOCK_TENANTS = _SQL["lock_tenants"]
 _IN_FLIGHT = _SQL["in_flight"]
 
-# A topic that ran out of tokens is left alone for so long, whatever it earns: those who wait share what came meanwhile.
+# A topic without tokens is closed for at least this long, whatever it earns, so that waiting callers share the tokens.
 LEAST_SECONDS: Final = 0.02
-# And for no longer: others may have put some back.
+# And for at most this long: other processes may put tokens back.
 MOST_SECONDS: Final = 0.5
 
 log = logging.getLogger(__name__)
 
 
 class TokenGrant(msgspec.Struct, frozen=True):
-    """So many tokens; and, where that is fewer than were wanted, in how many seconds there is one more."""
+    """Tokens that were granted, and in how many seconds there is one more if fewer were granted than wanted."""
 
     tokens: int
     wait_seconds: float
 
 
 class Buckets(Protocol):
-    """Buckets that all processes share, by key, outside PostgreSQL."""
+    """Buckets outside PostgreSQL, by key, shared by all processes."""
 
     up: bool
 
@@ -56,16 +58,16 @@ class Buckets(Protocol):
 
 
 class _Closure(msgspec.Struct):
-    """A topic that has run out of tokens: the timer that opens it, and whether a caller was sent away since."""
+    """A topic without tokens: the timer that reopens it, and whether a caller was sent away since."""
 
     timer: asyncio.TimerHandle
     wanted: bool = False
 
 
 class Throttle:
-    """Tokens of all topics that have a throughput_limit; those that have none are never met here.
+    """The tokens of all topics with a throughput_limit.
 
-    `wake(topic id, jobs)` is called when there may be tokens again for so many jobs, and somebody was sent away.
+    `wake(topic id, jobs)` is called when there may be tokens for so many jobs again, if a caller was sent away before.
     """
 
     def __init__(self, pools: Pools, wake: Callable[[int, int], None], shared: Buckets | None = None) -> None:
@@ -76,7 +78,7 @@ class Throttle:
         self._closed: dict[int, _Closure] = {}
 
     def sends_away(self, topic_id: int) -> bool:
-        """Whether a topic has run out of tokens a moment ago, whatever jobs there are. Who asks wants to be woken."""
+        """Whether a topic has just run out of tokens. If so, `wake` is called later."""
         closed = self._closed.get(topic_id)
         if closed is None:
             return False
@@ -84,9 +86,9 @@ class Throttle:
         return True
 
     async def take(self, policy: Policy, wanted: int) -> int:
-        """Tokens for up to `wanted` jobs (1 or more) of a topic that has a limit. Raises asyncpg's errors.
+        """Take tokens for up to `wanted` jobs (1 or more) of a topic with a limit. Raises asyncpg's errors.
 
-        What is not spent is to be put back.
+        The caller must put back the tokens that it does not use.
         """
         topic, per_second = policy.topic, policy.config.throughput_limit
         if self.sends_away(topic.id):
@@ -101,8 +103,7 @@ class Throttle:
         return grant.tokens
 
     async def refill(self, policy: Policy) -> float:
-        """In how many seconds a topic that has a limit has a token; 0: it has one. Takes none. Raises asyncpg's
-        errors."""
+        """In how many seconds a topic with a limit has a token; 0: it has one. Takes none. Raises asyncpg's errors."""
         topic, per_second = policy.topic, policy.config.throughput_limit
         seconds = None
         if self.shared is not None and self.shared.up:
@@ -110,7 +111,7 @@ class Throttle:
         return await peek_tokens(self._pools.rest, topic, per_second) if seconds is None else seconds
 
     async def put_back(self, policy: Policy, unspent: int) -> None:
-        """Put back what no job was handed out for, wherever tokens are kept by now. Best effort."""
+        """Put back unused tokens, to wherever tokens are kept now. Failures are logged only."""
         topic, per_second = policy.topic, policy.config.throughput_limit
         if unspent <= 0 or per_second <= 0:
             return
@@ -120,17 +121,17 @@ class Throttle:
             else:
                 await return_tokens(self._pools.hot_async, topic, unspent, per_second)
         except UNREACHABLE as error:
-            log.warning("%d tokens of %s are not put back: %r", unspent, topic.name, error)
+            log.warning("can't put back %d tokens of topic %s: %r", unspent, topic.name, error)
         self._open(topic.id, unspent)
 
     def drop(self, topic_id: int) -> None:
-        """The topic is gone."""
+        """Forget a deleted topic."""
         closed = self._closed.pop(topic_id, None)
         if closed is not None:
             closed.timer.cancel()
 
     def close(self) -> None:
-        """Wake nobody any more."""
+        """Stop all timers."""
         for topic_id in list(self._closed):
             self.drop(topic_id)
 
@@ -155,7 +156,7 @@ class Throttle:
 
 
 async def take_tokens(db: Connection, topic: Topic, wanted: int, per_second: int) -> TokenGrant:
-    """Take up to `wanted` tokens, 1 or more, from a bucket in PostgreSQL. Raises asyncpg's errors."""
+    """Take up to `wanted` tokens (1 or more) from a bucket in PostgreSQL. Raises asyncpg's errors."""
     row = await db.fetchrow(_TAKE, topic.id, wanted, per_second)
     assert row is not None, "an upsert answers one row always"
     return TokenGrant(row["granted"], row["wait_ms"] / 1000)
@@ -168,25 +169,25 @@ async def peek_tokens(db: Connection, topic: Topic, per_second: int) -> float:
 
 
 async def return_tokens(db: Connection, topic: Topic, tokens: int, per_second: int) -> None:
-    """Put back tokens that were taken and not spent."""
+    """Put back unused tokens."""
     await db.execute(_RETURN, topic.id, tokens, per_second)
 
 
 async def database_name(db: Connection) -> str:
-    """A name for this database that no other has: it tells apart those that share one Redis."""
+    """A unique name for this database, so that several databases can share one Redis."""
     name: str = await db.fetchval(_DATABASE)
     return name
 
 
 async def tenants_left(db: Connection, topic: Topic, limits: Mapping[str, int]) -> dict[str, int]:
-    """How many more jobs of these tenants may be in flight. `db` is a connection with a transaction of its own: other
-    callers wait for its end."""
+    """How many more jobs each tenant can have in flight. `db` must be in a transaction: other callers wait for its
+    end."""
     await db.execute(_LOCK_TENANTS, topic.id)
     counts = await in_flight(db, topic, limits)
     return {tenant: limit - counts[tenant] for tenant, limit in limits.items()}
 
 
 async def in_flight(db: Connection, topic: Topic, most: Mapping[str, int]) -> dict[str, int]:
-    """How many jobs of these tenants are under a good lease, counted up to so many of each."""
+    """How many jobs of each tenant are leased, before their deadline. Counts up to `most` of each."""
     rows = await db.fetch(_IN_FLIGHT, topic.name, list(most), list(most.values()))
     return {row["tenant"]: row["held"] for row in rows}

@@ -1,15 +1,16 @@
-"""The one owner of how far claims have come: every topic's cursor, and what proves its low marks.
+"""The cursors of all topics, and the ticker that proves their low marks.
 
-The ticker raises low marks (docs/adr/0012). Every TICK_SECONDS, for the topics that this process moves jobs of, it
-reads how far their sequences were drawn and what time it is; then, in a later statement, which transactions may still
-commit jobs or tallies. Once all of those have ended, every job at a position or time seen then is visible: the first
-one that is still there is the new mark. Tallies with ids drawn by then are visible too, and folded into one.
+The ticker raises low marks (docs/adr/0012). Every TICK_SECONDS, for the topics whose jobs this process moves, it reads
+how
+far their sequences were drawn and what time it is. A later statement reads which transactions may still commit jobs or
+tallies. Once all of these have ended, every job at a position or time read then is visible, so the first remaining job
+is
+the new mark. Tallies with ids drawn by then are visible too, and are folded into one.
 
-A look raises the floor of a topic's many lanes, and says which of them have something, by one read for all
-(docs/adr/0032). Claims ask the tenants that had something when last asked, and this process's own jobs are known by
-tenant. A look finds the rest, other processes' jobs and those whose time has come: in whatever lane, whether or not
-this process has ever met it. It begins where nothing can be any more, so it costs two looks into an index a lane. A
-claim of many jobs looks first, wherever that is cheap: each tenant that has something gets its part then.
+A look reads all lanes of a topic with one query (docs/adr/0032). It raises the topic's floor and says which lanes have
+jobs. Claims ask busy tenants anyway, and this process knows the tenants of its own jobs. A look finds the rest: jobs of
+other processes, and jobs that became due, in any lane. It starts at the low marks, so it costs two index reads for each
+lane. A claim of many jobs looks first if that is cheap, so that each tenant with jobs gets its share.
 """
 
 from __future__ import annotations
@@ -36,22 +37,23 @@ from app.kernel.model import Topic
 from app.kernel.tenants import tenants
 
 TICK_SECONDS: Final = 0.2
-IDLE_SECONDS: Final = 2.0  # a topic that nobody has used for so long is left alone
+IDLE_SECONDS: Final = 2.0  # the ticker skips topics that were not used for so long
 LONG_SECONDS: Final = 0.6  # a transaction that lasted so long may have hidden jobs from claims
 MOST_PENDING: Final = 64
-MOST_RAISED: Final = 1_000  # lanes at a tick; where there are more, they take turns
+MOST_RAISED: Final = 1_000  # lanes in one tick; if there are more, they take turns
 
-SOON_MS: Final = 1_000  # how far ahead a look sees jobs come due
-LOOK_SHARE: Final = 0.5  # of the time, that looks at one topic may take: 100,000 lanes are looked at within a second
-CHEAP_SHARE: Final = 0.05  # of the time, for looks before large claims: 100 lanes are looked at for each of them
-PATIENCE_SECONDS: Final = 0.1  # so long such a claim waits
+SOON_MS: Final = 1_000  # a look also reports jobs that become due within this time
+LOOK_SHARE: Final = 0.5  # most of the time that looks at one topic can take: enough for 100,000 lanes in a second
+CHEAP_SHARE: Final = 0.05  # most of the time for looks before large claims: enough for 100 lanes before each
+PATIENCE_SECONDS: Final = 0.1  # how long a large claim waits for a look
 
 log = logging.getLogger(__name__)
 
 
 class _Pace(msgspec.Struct, frozen=True):
-    """When the next look at a topic may begin, when the next would be cheap, and how long the last one took: seconds,
-    by the monotonic clock."""
+    """When the next look at a topic can begin, when it would be cheap, and how long the last look took; in seconds, by
+    the
+    monotonic clock."""
 
     free: float = 0.0
     cheap: float = 0.0
@@ -59,7 +61,7 @@ class _Pace(msgspec.Struct, frozen=True):
 
 
 class _Sight(msgspec.Struct):
-    """What was seen at one tick, and the transactions that have to end before it counts."""
+    """The values read at one tick, and the transactions that have to end before they are proven."""
 
     draws: dict[int, Draw]
     epochs: dict[int, int]  # of the topics' cursors
@@ -67,8 +69,9 @@ class _Sight(msgspec.Struct):
 
 
 class Marks:
-    """The cursors of one process, or those of its claims for some tags, by topic id. `followers`, by what they are for,
-    learn what these learn from elsewhere."""
+    """Cursors by topic id, for all claims or for claims with certain tags. `followers` are the marks of claims with
+    tags,
+    by tags: they hear of the same events."""
 
     def __init__(self, pools: Pools, fairness: Fairness) -> None:
         self._pools = pools
@@ -78,48 +81,45 @@ class Marks:
         self._pending: deque[_Sight] = deque()
         self._first_seen: dict[str, float] = {}
         self._ticker = Loop("raise marks", self._tick_active, TICK_SECONDS)
-        self._next = 0  # lane, where they take turns
-        self._looks: dict[int, asyncio.Task[None]] = {}  # one at a time for each topic
+        self._next = 0  # the next lane to raise, if lanes take turns
+        self._looks: dict[int, asyncio.Task[None]] = {}  # at most one for each topic
         self._paces: dict[int, _Pace] = {}
 
     def of(self, topic: Topic) -> Cursor:
-        """A topic's cursor, new where there was none."""
+        """The topic's cursor, new if there was none."""
         cursor = self._topics.get(topic.id)
         if cursor is None:
             cursor = self._topics[topic.id] = Cursor(topic)
         return cursor
 
     def lows(self, topic_id: int) -> Lows:
-        """See Cursor.lows; none for a topic that was not used yet."""
+        """The low marks of a topic; none if it was not used yet."""
         cursor = self._topics.get(topic_id)
         return _NO_LOWS if cursor is None else cursor.lows()
 
     def last_used(self, topic_id: int) -> float:
-        """When this process last moved a job of a topic, on the monotonic clock; 0 for never."""
+        """When this process last moved a job of the topic, by the monotonic clock; 0: never."""
         cursor = self._topics.get(topic_id)
         return 0.0 if cursor is None else cursor.used
 
     def used_since(self, when: float) -> list[Cursor]:
-        """Those whose jobs this process has moved since a time of the monotonic clock."""
+        """The cursors of topics whose jobs this process has moved since `when`, by the monotonic clock."""
         return [cursor for cursor in self._topics.values() if cursor.used >= when]
 
     def note_move(self, topic: Topic) -> None:
-        """This process has moved jobs of a topic: see to it that the ticker runs."""
+        """This process has moved jobs of a topic. Starts the ticker."""
         self.of(topic).used = time.monotonic()
         self._ticker.start()
 
     def look_at_due(self, topic_id: int) -> None:
-        """See Cursor.look_at_due."""
         for cursor in self._each(topic_id):
             cursor.look_at_due()
 
     def note_change(self, topic_id: int, began: float) -> None:
-        """See Cursor.note_change."""
         for cursor in self._each(topic_id):
             cursor.note_change(began)
 
     def saw_clock(self, topic_id: int, at: int) -> None:
-        """See Cursor.saw_clock."""
         cursor = self._topics.get(topic_id)
         if cursor is not None:
             cursor.saw_clock(at)
@@ -132,30 +132,29 @@ class Marks:
             follower.reset()
 
     def drop(self, topic_id: int) -> None:
-        """The topic is gone."""
+        """Forget a deleted topic."""
         self._topics.pop(topic_id, None)
         self._paces.pop(topic_id, None)
         for follower in self.followers.values():
             follower.drop(topic_id)
 
     async def stop(self) -> None:
-        """Stop the ticker."""
         await self._ticker.stop()
 
     async def drain(self) -> None:
-        """Wait for all looks that are under way."""
+        """Wait for all looks under way."""
         if self._looks:
             await asyncio.wait(list(self._looks.values()))
 
     def _each(self, topic_id: int) -> Iterator[Cursor]:
-        """A topic's cursors, here and in followers."""
+        """The topic's cursors, here and in followers."""
         for marks in (self, *self.followers.values()):
             cursor = marks._topics.get(topic_id)
             if cursor is not None:
                 yield cursor
 
     def begin_look(self, topic: Topic) -> asyncio.Task[None]:
-        """Begin a look, unless one is under way, and wait for nothing: the look."""
+        """Begin a look unless one is under way. Returns its task."""
         task = self._looks.get(topic.id)
         if task is None:
             task = self._looks[topic.id] = asyncio.create_task(self._look(topic))
@@ -163,16 +162,16 @@ class Marks:
         return task
 
     def can_look_cheaply(self, topic: Topic) -> bool:
-        """Whether a look can be had at once, without looks having more than CHEAP_SHARE of the time."""
+        """Whether a look can begin at once without exceeding CHEAP_SHARE of the time."""
         pace = self._paces.get(topic.id, _NEVER)
         return topic.id not in self._looks and time.monotonic() >= max(pace.free, pace.cheap)
 
     async def look(self, topic: Topic) -> None:
-        """Look, or wait for the look that is under way. Raises what asyncpg raises."""
+        """Look, or wait for the look under way. Raises asyncpg's errors."""
         await asyncio.shield(self.begin_look(topic))
 
     async def look_briefly(self, topic: Topic) -> None:
-        """Look, but wait for PATIENCE_SECONDS at most; errors are logged, not raised."""
+        """Look, but wait for at most PATIENCE_SECONDS. Errors are logged, not raised."""
         await asyncio.wait([self.begin_look(topic)], timeout=PATIENCE_SECONDS)
 
     async def _look(self, topic: Topic) -> None:
@@ -184,7 +183,7 @@ class Marks:
             found = await tenants.working(self._pools.hot, topic, cursor.floor, cursor.lows().lanes, SOON_MS)
         finally:
             took = time.monotonic() - began
-            # One that was held up by something else is not what looks cost.
+            # The lesser of two, so that a delay from elsewhere does not count.
             cheap = began + min(took, before.took) / CHEAP_SHARE
             self._paces[topic.id] = _Pace(began + took / LOOK_SHARE, cheap, took)
         if cursor.epoch == epoch:
@@ -195,7 +194,7 @@ class Marks:
     def _end_look(self, topic: Topic, task: asyncio.Task[None]) -> None:
         del self._looks[topic.id]
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("can't look which tenants of %s have jobs: %r", topic.name, error)
+            log.warning("can't read which tenants of topic %s have jobs: %r", topic.name, error)
 
     async def _tick_active(self) -> float | None:
         used = self.used_since(time.monotonic() - IDLE_SECONDS)
@@ -210,7 +209,7 @@ class Marks:
         return None
 
     async def tick(self, used: list[Cursor]) -> None:
-        """One round for these topics."""
+        """Run one tick for these topics."""
         db = self._pools.hot
         draws = await self._draws(used)
         writers = await inspector.writers(db, [cursor.topic for cursor in used])
@@ -218,12 +217,12 @@ class Marks:
             draw = draws.get(cursor.topic.id)
             if draw is not None:
                 if draw.drawn < cursor.drawn:
-                    cursor.reset()  # an older state: a backup was restored, or a standby took over
+                    cursor.reset()  # the database went back: a backup was restored, or a standby took over
                 cursor.saw_clock(draw.at)
                 cursor.drawn = draw.drawn
         self._sweep_after_long(used, writers)
         if len(self._pending) >= MOST_PENDING:
-            del self._pending[1]  # the oldest is what a long transaction holds up; between it and now any will do
+            del self._pending[1]  # keeps the oldest, which waits for a long transaction
         epochs = {cursor.topic.id: cursor.epoch for cursor in used}
         self._pending.append(_Sight(draws, epochs, set(writers)))
         proven: dict[int, Draw] = {}
@@ -242,7 +241,7 @@ class Marks:
         try:
             return await inspector.draws(self._pools.hot, [cursor.topic for cursor in used])
         except asyncpg.InternalServerError:
-            # What a missing sequence raises: a topic was deleted through another process. Find out which.
+            # A sequence is missing: another process deleted its topic. Find out which one.
             draws: dict[int, Draw] = {}
             for cursor in used:
                 try:
@@ -274,7 +273,7 @@ class Marks:
     async def _fold(
         self, used: list[Cursor], draws: dict[int, Draw], proven: dict[int, Draw], epochs: dict[int, int]
     ) -> None:
-        """Fold the tallies of these topics. Where nobody may still add one below, none is left there afterwards."""
+        """Fold the tallies of these topics. Once no transaction can add a tally below, raise the tallies' low mark."""
         upto = max((draw.tally for draw in draws.values()), default=0)
         await inspector.fold(self._pools.hot_async, [(cursor.topic, cursor.tally) for cursor in used], upto)
         for cursor in used:

@@ -1,7 +1,7 @@
-"""Tokens in Redis: the same buckets as app/kernel/claim/limits.py has, by the same rule, without PostgreSQL.
+"""Tokens in Redis instead of PostgreSQL. The buckets and their rule are the same as in limits.py.
 
-Redis runs a script as a whole, by its own clock, so takers of all processes come one after the other. While it can't be
-reached, no claim waits for it: a task checks whether it is back.
+Redis runs each script atomically, by its own clock, so the processes take tokens one after the other. While Redis is
+unreachable, claims don't wait for it, and a task checks whether it is back.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from redis.exceptions import RedisError
 from app.base.loops import end_tasks
 from app.kernel.claim.limits import TokenGrant
 
-TIMEOUT_SECONDS: Final = 0.25  # what a claim waits at most, once, when Redis hangs
+TIMEOUT_SECONDS: Final = 0.25  # a claim waits at most so long, once, if Redis hangs
 RETRY_SECONDS: Final = 1.0
-KEPT_MS: Final = 10_000  # by then a bucket is full, as a new one is
+KEPT_MS: Final = 10_000  # by then a bucket is full again, and can be forgotten
 
 log = logging.getLogger(__name__)
 
-# KEYS: the bucket  ARGV: tokens wanted, tokens a second. Answers tokens granted, and ms until there is one more.
+# KEYS: the bucket  ARGV: tokens wanted, tokens per second. Returns the tokens granted, and ms until there is one more.
 TAKE: Final = """
 local wanted, rate = tonumber(ARGV[1]), tonumber(ARGV[2])
 local clock = redis.call('TIME')
@@ -42,7 +42,7 @@ redis.call('HSET', KEYS[1], 'tokens', string.format('%.9f', tokens - granted), '
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return {granted, math.max(math.ceil((1 - (tokens - granted)) / rate * 1000), 0)}
 """
-# KEYS: the bucket  ARGV: tokens a second. Answers in how many ms there is a token, by the rule of TAKE, and takes none.
+# KEYS: the bucket  ARGV: tokens per second. Returns in how many ms there is a token, by the rule of TAKE. Takes none.
 PEEK: Final = """
 local rate = tonumber(ARGV[1])
 local kept = redis.call('HMGET', KEYS[1], 'tokens', 'at')
@@ -51,7 +51,7 @@ local clock = redis.call('TIME')
 local gap = math.max(clock[1] * 1000000 + clock[2] - tonumber(kept[2]), 0)
 return math.max(math.ceil((1 - tonumber(kept[1])) / rate * 1000 - gap / 1000), 0)
 """
-# KEYS: the bucket  ARGV: tokens that are put back, tokens a second.
+# KEYS: the bucket  ARGV: tokens to put back, tokens per second.
 PUT_BACK: Final = """
 local tokens = redis.call('HGET', KEYS[1], 'tokens')
 if tokens then
@@ -62,14 +62,14 @@ end
 
 
 class RedisBuckets:
-    """Buckets by key. `up` is whether Redis answered the last time."""
+    """Buckets by key. `up` says whether Redis answered the last time."""
 
     def __init__(self, url: str) -> None:
         self._redis = Redis.from_url(
             url,
             socket_timeout=TIMEOUT_SECONDS,
             socket_connect_timeout=TIMEOUT_SECONDS,
-            # None of the client's own: they take their time, and what is repeated may have been done.
+            # The client's own retries take time, and could repeat a script that has already run.
             retry=Retry(NoBackoff(), 0),
         )
         self._take = self._redis.register_script(TAKE)
@@ -79,7 +79,7 @@ class RedisBuckets:
         self.up = True
 
     async def take(self, key: str, wanted: int, per_second: int) -> TokenGrant | None:
-        """Take up to `wanted` tokens, 1 or more; None if Redis can't say."""
+        """Take up to `wanted` tokens (1 or more). None if Redis does not answer."""
         try:
             granted, wait_ms = await self._take(keys=[key], args=[wanted, per_second, KEPT_MS])
         except (RedisError, OSError, TimeoutError) as error:
@@ -88,7 +88,7 @@ class RedisBuckets:
         return TokenGrant(granted, wait_ms / 1000)
 
     async def refill(self, key: str, per_second: int) -> float | None:
-        """In how many seconds there is a token; 0: there is one; None if Redis can't say. Takes none."""
+        """In how many seconds there is a token; 0: there is one; None if Redis does not answer. Takes none."""
         try:
             wait_ms: int = await self._peek(keys=[key], args=[per_second])
         except (RedisError, OSError, TimeoutError) as error:
@@ -97,7 +97,7 @@ class RedisBuckets:
         return wait_ms / 1000
 
     async def put_back(self, key: str, tokens: int, per_second: int) -> None:
-        """Put back what was taken and not spent. Best effort: tokens that can't be put back are earned again."""
+        """Put back unused tokens. A failure does no harm: the tokens are earned again."""
         if self.up:
             try:
                 await self._put_back(keys=[key], args=[tokens, per_second])
@@ -114,7 +114,7 @@ class RedisBuckets:
     def _lost(self, error: Exception) -> None:
         self.up = False
         if self._looking is None:
-            log.warning("Redis gives no tokens at the moment, PostgreSQL does: %r", error)
+            log.warning("Redis is unreachable, tokens come from PostgreSQL: %r", error)
             self._looking = asyncio.create_task(self._look())
 
     async def _look(self) -> None:
@@ -124,4 +124,4 @@ class RedisBuckets:
                 await self._redis.ping()
                 self.up = True
         self._looking = None
-        log.info("Redis gives tokens again")
+        log.info("Redis is back: tokens come from it again")

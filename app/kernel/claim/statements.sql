@@ -1,13 +1,15 @@
 -- name: database
--- A name for this database that no other has: its server's own number, and its oid there.
--- Answers one row.
+-- A unique name for this database: the system identifier of its server, and its oid.   Answers one row.
 SELECT s.system_identifier || '.' || d.oid
 FROM pg_control_system() s CROSS JOIN pg_database d WHERE d.datname = current_database()
 
 -- name: held
--- Which leases are still good?   $1 topic  $2 seqs  $3 lease ids; one each per seq
--- Answers one row: the places in $2 (from 1) whose lease is.   Index: primary key (see ack).
--- The LIMIT keeps the planner from making a join of it, which walks the topic for every lease.
+-- Which leases are still valid?
+--   $1  topic
+--   $2  seqs
+--   $3  lease id per seq
+-- Answers one row: the places in $2 (from 1) with a valid lease.   Index: primary key (see ack).
+-- The LIMIT keeps the planner from a join that would scan the topic for every lease.
 SELECT array(
     SELECT r.ord FROM unnest($2::bigint[], $3::uuid[]) WITH ORDINALITY AS r(seq, lease, ord)
     CROSS JOIN LATERAL (
@@ -17,8 +19,11 @@ SELECT array(
 ) AS held
 
 -- name: in_flight
--- How many jobs of tenants are in flight: leased, and the lease is good.   $1 topic  $2 tenants  $3 most to count of each
--- One row a tenant: tenant, held. Only named tenants: others are not in the index.   Index: jobs_held.
+-- How many jobs of each tenant are in flight: leased, before their deadline.
+--   $1  topic
+--   $2  tenants
+--   $3  count at most so many, per tenant
+-- One row per tenant: tenant, held. Only for tenants with a name: the others are not in the index.   Index: jobs_held.
 SELECT t.tenant, held.held
 FROM unnest($2::text[], $3::bigint[]) AS t(tenant, most) CROSS JOIN LATERAL (
     SELECT count(*) AS held FROM (
@@ -29,11 +34,13 @@ FROM unnest($2::text[], $3::bigint[]) AS t(tenant, most) CROSS JOIN LATERAL (
 ) held
 
 -- name: leases
--- Under which leases holders have jobs that they name.
---   $1 topic  $2 seqs  $3 lease ids, or NULL for any  $4 nodes, or NULL for any; one each per seq
--- One row for each that is its holder's: `ord`, its place in $2 (from 1), lease_id, whether it was cancelled, and the
--- deadline in ms since 1970, as show_jobs has it. Locks nothing: the caller names the lease.
--- Index: primary key (see ack).
+-- The leases of jobs that their holders name.
+--   $1  topic
+--   $2  seqs
+--   $3  lease id per seq, or NULL for any
+--   $4  node per seq, or NULL for any
+-- One row per job that the caller still holds: `ord`, its place in $2 (from 1); lease_id; whether it was cancelled; the
+-- deadline in ms since 1970, as in show_jobs. Takes no locks.   Index: primary key (see ack).
 SELECT r.ord, x.lease_id, x.cancelled, x.until_ms
 FROM unnest($2::bigint[], $3::uuid[], $4::text[]) WITH ORDINALITY AS r(seq, lease, node, ord)
 CROSS JOIN LATERAL (
@@ -46,14 +53,15 @@ CROSS JOIN LATERAL (
 ) x
 
 -- name: lock_tenants
--- Let claims of tenants with limits come one after the other, up to commit.   $1 topic id
--- What a later statement of the same transaction counts is then all that is in flight.
+-- Serialize claims of tenants that have limits, until commit.   $1 topic id
+-- Later statements of the transaction then count all jobs in flight.
 SELECT pg_advisory_xact_lock(hashtextextended('holdfast.tenants ' || $1::integer, 0))
 
 -- name: peek_tokens
--- When has a topic's bucket a token?   $1 topic id  $2 tokens that it earns a second
--- Answers one row: wait_ms until there is one, by the rule of take_tokens; 0: there is, as in a bucket that nobody came to
--- yet. Takes none, and waits for nobody.   Index: primary key.
+-- How long until a topic's bucket has a token?   $1 topic id  $2 tokens per second
+-- Answers one row: wait_ms, by the rule of take_tokens; 0 if there is a token or the bucket was never used. Takes no
+-- token
+-- and does not wait for locks.   Index: primary key.
 SELECT coalesce((
     SELECT greatest(ceil((1 - b.tokens) / $2::double precision * 1000
                          - greatest(date_part('epoch', clock_timestamp() - b.at), 0) * 1000), 0)::bigint
@@ -61,18 +69,23 @@ SELECT coalesce((
 ), 0) AS wait_ms
 
 -- name: return_tokens
--- Put tokens back that were taken and not spent, up to what a bucket holds.
---   $1 topic id  $2 how many  $3 tokens that it earns a second
+-- Put back tokens that were taken and not used, up to the size of the bucket.
+--   $1  topic id
+--   $2  how many
+--   $3  tokens per second
 -- Answers nothing.   Index: primary key.
 UPDATE holdfast.buckets SET tokens = least(tokens + $2::integer, $3::double precision)
 WHERE topic_id = $1
 
 -- name: take_tokens
--- Take tokens from a topic's bucket.   $1 topic id  $2 how many are wanted, 1 or more  $3 tokens that it earns a second,
--- 1 or more
--- Answers one row: granted, whole tokens, no more than there are; wait_ms until there is one more.
--- Callers wait for each other: no two ever take the same token. A bucket holds a second's worth at most, and a new one
--- is full. app/kernel/claim/redis_tokens.py has the same rule.   Index: primary key.
+-- Take tokens from a topic's bucket.
+--   $1  topic id
+--   $2  how many are wanted, 1 or more
+--   $3  tokens per second, 1 or more
+-- Answers one row: granted, whole tokens, possibly fewer than wanted; wait_ms until there is one more.
+-- Callers wait for each other, so no token is taken twice. A bucket holds the tokens of one second, and a new one is
+-- full.
+-- app/kernel/claim/redis_tokens.py has the same rule.   Index: primary key.
 INSERT INTO holdfast.buckets AS b (topic_id, at, tokens, granted)
 SELECT $1::integer, clock_timestamp(), $3::double precision - f.granted, f.granted
 FROM (SELECT least($2::integer, floor($3::double precision)) AS granted) f
@@ -87,14 +100,21 @@ ON CONFLICT (topic_id) DO UPDATE SET (at, tokens, granted) = (
 RETURNING b.granted, greatest(ceil((1 - b.tokens) / $3::double precision * 1000), 0)::bigint AS wait_ms
 
 -- name: turns
--- How do the next jobs divide into fresh ones and ones whose time has come, if all are taken in the order of time?
---   $1 topic  $2 most jobs to look at in each part of a lane, also how many jobs are next
---   lanes, in claim order, each once:  $3 tenants  $4 priorities  $5 ready jobs above this position
---                                      $6 due jobs after this time, in µs since 1970 (NULL: don't look)
--- One row a lane that has some of them: `ord`, its place in $3 (from 1); how many of it are `next`, and how many of
--- those are `due`; and whether there are `more` due ones behind those.
--- A fresh job's time is when it was enqueued, but not before that of one at an earlier position: fresh ones stay in order.
--- Plain reads, as in heads.   Indexes: jobs_due, jobs_ready. Needs the hot pool's planner settings.
+-- How many of the next jobs are ready jobs and how many are due jobs, if all are taken in the order of time?
+--   $1  topic
+--   $2  most jobs to read from each part of a lane, which is also how many next jobs are looked for
+--   Lanes, in claim order, each once:
+--   $3  tenants
+--   $4  priorities
+--   $5  ready jobs above this position
+--   $6  due jobs after this time, in µs since 1970; NULL skips the due part
+-- One row per lane that has some of the next jobs: `ord`, its place in $3 (from 1); `next`, how many; `due`, how many
+-- of
+-- these are due jobs; `more`, whether further due jobs wait behind them.
+-- A ready job's time is when it was enqueued, but never earlier than that of a job at a lower position, so ready jobs
+-- keep
+-- their order.
+-- Takes no locks, as heads.   Indexes: jobs_due, jobs_ready. Needs the planner settings of the hot pool.
 WITH lane AS MATERIALIZED (
     SELECT l.tenant, l.priority, l.after, l.ord,
            timestamptz 'epoch' + l.due_after * interval '1 microsecond' AS due_after

@@ -1,4 +1,5 @@
-"""Work streams: jobs pushed to a connection, never more than it can work on at once. docs/semantics.md, section 16."""
+"""Work streams: jobs are pushed to a connection, up to the number it can work on at once. docs/semantics.md, section
+16."""
 
 from __future__ import annotations
 
@@ -20,14 +21,14 @@ from app.kernel.model import Job
 from app.kernel.settle.settlements import Settlements
 from app.kernel.state import EngineState
 
-CHECK_SECONDS: Final = 1.0  # how soon a full stream learns that a lease ended elsewhere
-RENEW_SECONDS: Final = 5.0  # how soon an idle stream learns that its topic changed elsewhere
+CHECK_SECONDS: Final = 1.0  # how soon a full stream learns that a lease ended in another process
+RENEW_SECONDS: Final = 5.0  # how soon an idle stream learns of a change of its topic
 
 log = logging.getLogger(__name__)
 
 
 class Stream:
-    """One connection's deliveries. `leased` are the jobs that were delivered on it and not settled yet, by seq."""
+    """The deliveries of one connection. `leased` holds the jobs that were sent and not settled yet, by seq."""
 
     def __init__(self, claimer: Claimer) -> None:
         self.claimer = claimer
@@ -36,18 +37,18 @@ class Stream:
         self._ended: asyncio.Future[HoldfastError] = asyncio.get_running_loop().create_future()
 
     def end(self, error: HoldfastError) -> None:
-        """Ask the connection to send this error and close."""
+        """Make the connection send this error and close."""
         if not self._ended.done():
             self._ended.set_result(error)
 
     @property
     def ending(self) -> asyncio.Future[HoldfastError]:
-        """Done, with the reason, once the stream must close."""
+        """A future that gets the reason once the stream must close."""
         return self._ended
 
 
 class Streams:
-    """All open work streams of the process, and who was given what."""
+    """All open work streams of the process."""
 
     def __init__(self, state: EngineState, claims: Claims, settlements: Settlements) -> None:
         self._state = state
@@ -70,26 +71,26 @@ class Streams:
         return stream
 
     def count(self) -> int:
-        """How many are open."""
+        """The number of open streams."""
         return len(self._open)
 
     def stop(self) -> None:
-        """Close every stream: the service is stopping."""
+        """Close all streams, because the service is stopping."""
         self._stopping = True
         for stream in self._open:
             stream.end(ShuttingDown("The service is stopping. Connect again."))
 
     def lost(self, topic: str) -> None:
-        """Close a topic's streams: it was deleted."""
+        """Close a topic's streams, because it was deleted."""
         for stream in self._open:
             if stream.claimer.policy.topic.name == topic:
                 stream.end(_gone(topic))
 
     async def next(self, stream: Stream) -> list[Job]:
-        """The stream's next jobs, at least one; waits for work and for room.
+        """The stream's next jobs, at least one. Waits for jobs, and until the stream has room.
 
-        May be cancelled: what was being claimed goes back. Ends the stream when its topic is gone. Raises Unavailable,
-        after which it may be called again.
+        If it is cancelled, jobs that are being claimed go back. Ends the stream if its topic was deleted. Raises
+        Unavailable; it may be called again after that.
         """
         opened = stream.claimer
         topic = opened.policy.topic
@@ -106,18 +107,18 @@ class Streams:
                 policy = None
             if policy is None or policy.topic.id != topic.id:
                 stream.end(_gone(topic.name))
-                await asyncio.Event().wait()  # until the connection has heard
+                await asyncio.Event().wait()  # until the connection reacts
                 raise AssertionError("unreachable")
             jobs = await self._claims.claim(replace(opened, policy=policy, max=free), RENEW_SECONDS)
             for job in jobs:
-                self._let_go(topic.id, [job.seq])  # whoever had it before has lost it
-                # Without what may be large: a worker may take hours.
+                self._let_go(topic.id, [job.seq])  # an earlier holder has lost its lease
+                # Drop the large fields: a worker may hold the job for hours.
                 stream.leased[job.seq] = replace(job, payload=b"", metadata=None, more=None)
                 self._holders[topic.id, job.seq] = stream
         return jobs
 
     async def close(self, stream: Stream) -> None:
-        """The connection is gone: return the jobs that were delivered on it and not settled, and no others."""
+        """The connection is closed: return its jobs that are not settled."""
         self._open.discard(stream)
         policy, node = stream.claimer.policy, stream.claimer.node
         jobs = list(stream.leased.values())
@@ -125,11 +126,11 @@ class Streams:
         for job in jobs:
             self._holders.pop((policy.topic.id, job.seq), None)
         if jobs:
-            # A worker that went away has had its delivery; one that we send away has not.
+            # If the worker disconnected, the delivery counts. If the service is stopping, it does not.
             await self._settlements.give_back(policy, node, jobs, refund=self._stopping)
 
     async def _room(self, stream: Stream) -> None:
-        """Wait for a delivery to be settled; look now and then whether one was, elsewhere."""
+        """Wait until a delivery is settled. Checks now and then whether one was settled in another process."""
         try:
             await asyncio.wait_for(stream.room.wait(), CHECK_SECONDS)
         except TimeoutError:
@@ -140,7 +141,7 @@ class Streams:
                     self._state.pools.hot, topic, [(job.seq, UUID(job.lease)) for job in jobs]
                 )
             except UNREACHABLE as error:
-                log.warning("can't look at leases at the moment: %r", error)
+                log.warning("can't check the leases of a stream: %r", error)
                 return
             self._let_go(topic.id, [job.seq for i, job in enumerate(jobs) if i not in held])
 
@@ -156,5 +157,5 @@ class Streams:
 
 def _gone(topic: str) -> HoldfastError:
     error = NotAQueue(topic)
-    error.message = f"Topic {topic!r} was deleted, or made anew."
+    error.message = f"Topic {topic!r} was deleted, or deleted and created again."
     return error

@@ -1,7 +1,8 @@
-"""Callers that wait for work, and what wakes them. docs/semantics.md, section 15.
+"""Callers that wait for jobs, and what wakes them. docs/semantics.md, section 15.
 
-Waiting costs the database nothing per caller. A job of this process's own wakes just enough of them at once. For
-delays, leases that end and other processes' jobs, one statement looks every POLL_SECONDS, for all topics together.
+Waiting callers cost the database nothing. New jobs of this process wake just enough callers at once. Delayed jobs,
+leases
+that end and jobs of other processes are found by one statement for all topics, every POLL_SECONDS.
 """
 
 from __future__ import annotations
@@ -23,69 +24,67 @@ from app.kernel.counts import inspector
 from app.kernel.model import Topic
 
 POLL_SECONDS: Final = 0.5
-QUIET_SECONDS: Final = 0.8  # what the last look found holds a little longer than until the next
+QUIET_SECONDS: Final = 0.8  # how long a poll without jobs counts: a little longer than until the next poll
 MOST_MARKS: Final = 50_000
-MOST_TAGS: Final = 1_000  # of a topic, that callers have named
+MOST_TAGS: Final = 1_000  # tags that callers have named, for each topic
 
 log = logging.getLogger(__name__)
 
 
 class _Filter(NamedTuple):
-    """A caller that waits for jobs of some tenants, or with some tags; None: of all, with any."""
+    """A caller that waits for jobs of some tenants or with some tags; None: of all tenants, with any tags."""
 
     tenants: Collection[str] | None
     tags: Collection[str] | None
     node: str
 
     def wants(self, tenants: Collection[str] | None, tags: Collection[str] | None) -> bool:
-        """Whether to look again for jobs of these tenants, with these tags; None: unknown ones."""
+        """Whether to look for jobs of these tenants, with these tags; None: unknown ones."""
         if self.tags is not None:
             return tenants != () and (tags is None or not set(self.tags).isdisjoint(tags))
         return tenants is None or not set(self.tenants or ()).isdisjoint(tenants)
 
 
 class _TopicWaiters:
-    """The callers that wait for one topic."""
-
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
-        # For any job: (future, jobs wanted, node), first come first served.
+        # Callers that want any job: (future, jobs wanted, node). First come, first served.
         self.parked: deque[tuple[asyncio.Future[bool], int, str]] = deque()
-        # For jobs of some tenants, or with some tags: all that match are woken.
+        # Callers that want jobs of some tenants or with some tags. All that match are woken.
         self.named: dict[asyncio.Future[bool], _Filter] = {}
-        self.timer: asyncio.TimerHandle | None = None  # of the next look for this topic alone
-        self.even = False  # its jobs are shared by all callers, so all of them are woken
+        self.timer: asyncio.TimerHandle | None = None  # of the next probe of this topic alone
+        self.even = False  # whether callers share the jobs evenly, so that all of them are woken
 
     def nodes(self) -> list[str]:
-        """The nodes of all callers that wait, once for each call."""
+        """The nodes of the waiting callers, one entry per call."""
         calls = [(future, node) for future, _, node in self.parked]
         calls += [(future, named.node) for future, named in self.named.items()]
         return [node for future, node in calls if not future.done()]
 
 
 class Waiters:
-    """Parks callers that found nothing, by topic."""
+    """Parks callers that found no jobs, by topic."""
 
     def __init__(self, pools: Pools, marks: Marks) -> None:
         self._pools = pools
         self._marks = marks
         self._topics: dict[int, _TopicWaiters] = {}
         self._clock = itertools.count(1)
-        # When something last became claimable, by topic; _base for one that is not listed.
+        # When a job last became claimable, by topic; _base for topics that are not listed.
         self._changes: dict[int, int] = {}
-        # The same by topic and tenant; None: of unknown tenants.
+        # The same by topic and tenant; None: an unknown tenant.
         self._by_tenant: dict[tuple[int, str | None], int] = {}
-        # The same by topic and tag, where callers have named tags; None: with unknown tags.
+        # The same by topic and tag, for tags that callers have named; None: unknown tags.
         self._by_tag: dict[int, dict[str | None, int]] = {}
         self._base = 0
-        self._quiet: dict[int, tuple[int, float]] = {}  # at which mark, and when, a look found nothing
+        self._quiet: dict[int, tuple[int, float]] = {}  # the mark at which a topic was found empty, and when
         self._loop = Loop("look for work", self._poll, POLL_SECONDS, first=POLL_SECONDS)
         self._looks: set[asyncio.Task[None]] = set()
-        self.made: Signal[int, int] = Signal()  # topic id, and how many jobs this process has made claimable
-        self.claimable: Signal[int, Collection[str] | None] = Signal()  # topic id, and tenants; None: unknown ones
+        self.made: Signal[int, int] = Signal()  # topic id, number of jobs that this process made claimable
+        self.claimable: Signal[int, Collection[str] | None] = Signal()  # topic id, tenants; None: unknown tenants
 
     def mark(self, topic_id: int, tenants: Collection[str] | None = None, tags: Collection[str] | None = None) -> int:
-        """What to hand to `park` after a claim that found nothing: taken before that claim was made."""
+        """A mark for `park`. Take it before a claim, and pass it to `park` if the claim found no jobs."""
         if tags is not None:
             changes = self._by_tag.setdefault(topic_id, {})
             if len(changes) > MOST_TAGS:
@@ -96,11 +95,12 @@ class Waiters:
         return max(self._by_tenant.get((topic_id, name), self._base) for name in (None, *tenants))
 
     def found_nothing(self, topic_id: int, mark: int) -> None:
-        """A look found nothing to claim. `mark` was taken before it."""
+        """The topic was found empty. `mark` was taken before that."""
         self._quiet[topic_id] = (mark, time.monotonic())
 
     def is_quiet(self, topic_id: int) -> bool:
-        """Whether a look has just found nothing, and nothing came since: a caller that waits anyway need not ask."""
+        """Whether the topic was found empty a moment ago and nothing has come since. A caller that waits need not
+        claim."""
         mark, when = self._quiet.get(topic_id, (-1, 0.0))
         return mark == self.mark(topic_id) and time.monotonic() < when + QUIET_SECONDS
 
@@ -116,13 +116,13 @@ class Waiters:
         tags: Collection[str] | None = None,
         node: str = "",
     ) -> bool:
-        """Wait until there may be work, of these tenants or with these tags if any are named. False: `seconds` have
-        passed.
+        """Wait until there may be jobs, of these tenants or with these tags if there are any. Returns False after
+        `seconds`.
 
-        even: wake all callers that wait for this topic together, to form one cohort.
+        even: wake all callers of the topic together, to form one cohort.
         """
         if mark != self.mark(topic.id, tenants, tags):
-            return True  # something came between the claim and now
+            return True  # a job came after the claim
         loop = asyncio.get_running_loop()
         woken: asyncio.Future[bool] = loop.create_future()
         waited = self._topics.get(topic.id)
@@ -141,7 +141,7 @@ class Waiters:
             return await woken
         except asyncio.CancelledError:
             if tenants is None and tags is None and woken.done() and not woken.cancelled() and woken.result():
-                self.wake(topic.id, wanted)  # the next in line gets what this one was woken for
+                self.wake(topic.id, wanted)  # the next caller in line gets the jobs
             raise
         finally:
             waited.named.pop(woken, None)
@@ -154,8 +154,9 @@ class Waiters:
         tenants: Collection[str] | None = None,
         tags: Collection[str | None] | None = None,
     ) -> None:
-        """This process has made so many more jobs claimable, of these tenants and with these tags where that is known:
-        wake callers that want them, here and in other processes."""
+        """This process has made `jobs` claimable, of these tenants and with these tags if known. Wakes callers here and
+        in
+        other processes."""
         if jobs:
             self.claimable.emit(topic_id, tenants)
             self.wake(topic_id, jobs, tenants, tags)
@@ -168,8 +169,8 @@ class Waiters:
         tenants: Collection[str] | None = None,
         tags: Collection[str | None] | None = None,
     ) -> None:
-        """There are `jobs` more to claim, of these tenants and with these tags where that is known. Wake as many
-        callers as they suffice for, and all that wait for one of the tenants or tags."""
+        """There are `jobs` more to claim, of these tenants and with these tags if known. Wakes as many callers as there
+        are jobs for, and all callers that wait for one of the tenants or tags."""
         if len(self._changes) + len(self._by_tenant) >= MOST_MARKS:
             self._forget_marks()
         now = self._changes[topic_id] = next(self._clock)
@@ -193,30 +194,30 @@ class Waiters:
                 jobs -= 0 if waited.even else wanted
 
     def wake_all(self) -> None:
-        """Let all callers look again, for instance to find that the service is stopping."""
+        """Let all callers claim again, for instance to find that the service is stopping."""
         for topic_id, waited in self._topics.items():
             self.wake(topic_id, sum(wanted for _, wanted, _ in waited.parked))
 
     def due_in(self, topic_id: int, seconds: float) -> None:
-        """A job comes due in so many seconds. The poll finds those that are later than it."""
+        """A job becomes due in so many seconds. A later one is found by the poll."""
         waited = self._topics.get(topic_id)
         if waited is not None and seconds <= POLL_SECONDS:
             self._look_in(waited, seconds)
 
     def waits_for(self, topic_id: int) -> bool:
-        """Whether a caller waits, or has just waited, for this topic."""
+        """Whether a caller waits for this topic, or has just waited."""
         return topic_id in self._topics
 
     def nodes(self, topic: str) -> list[str]:
-        """The nodes that wait for work on a topic, once for each call."""
+        """The nodes that wait for jobs of a topic, one entry per call."""
         return [node for waited in self._topics.values() if waited.topic.name == topic for node in waited.nodes()]
 
     def count(self, topic: str | None = None) -> int:
-        """How many callers wait for work on a topic, or on any."""
+        """How many callers wait for jobs of a topic, or of any topic."""
         return sum(len(one.nodes()) for one in self._topics.values() if topic is None or one.topic.name == topic)
 
     async def close(self) -> None:
-        """Stop looking."""
+        """Stop polling."""
         await asyncio.gather(self._loop.stop(), end_tasks(*self._looks))
         for waited in self._topics.values():
             if waited.timer is not None:
@@ -227,7 +228,7 @@ class Waiters:
         self._by_tenant.clear()
         self._by_tag.clear()
         self._quiet.clear()
-        self._base = next(self._clock)  # a mark taken before is not taken for unchanged
+        self._base = next(self._clock)  # marks that were taken before count as changed
 
     def _look_in(self, waited: _TopicWaiters, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -262,10 +263,10 @@ class Waiters:
             lows = {waited.topic.name: self._marks.lows(waited.topic.id) for waited in topics}
             found = await inspector.probe(self._pools.hot, lows)
         except UNREACHABLE as error:
-            log.warning("can't look for work at the moment: %r", error)
+            log.warning("can't look for claimable jobs: %r", error)
             return
         except Exception:
-            log.exception("can't look for work")  # and goes on: whoever waits must not wait for ever
+            log.exception("can't look for claimable jobs")  # the loop goes on: callers must not wait for ever
             return
         for waited in topics:
             probe = found.get(waited.topic.name)

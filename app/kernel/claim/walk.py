@@ -1,7 +1,7 @@
-"""One cohort's walk through a topic's lanes: a statement leases jobs, again and again, as long as another may find more
-for the callers that lack jobs.
+"""The claim of one cohort. A statement leases jobs, and further ones follow as long as they may find jobs for callers
+that still lack some.
 
-Each pass takes out the spent jobs that stand in its way. Where tenants share a topic, each pass asks some of them.
+Each pass also removes the spent jobs that it meets. If tenants share a topic, each pass asks some of them.
 docs/semantics.md, sections 4 and 5; docs/adr/0001, 0012 and 0032.
 """
 
@@ -32,42 +32,43 @@ from app.kernel.settle.exits import Exits
 from app.kernel.state import EngineState
 from app.kernel.topics.policy import Policy
 
-MAX_CLAIM: Final = 1_000  # jobs that one caller may ask for
-MAX_SLOTS: Final = 10_000  # of a cohort that shares evenly
-CLEARING_SECONDS: Final = 0.5  # how long one cohort takes out what stands in its way, before it makes room for others
-MOST_IDLE: Final = 20  # passes in a row that met what stands in the way, and took out none of it: others did
+MAX_CLAIM: Final = 1_000  # jobs that one caller can ask for
+MAX_SLOTS: Final = 10_000  # jobs of a cohort that shares evenly
+CLEARING_SECONDS: Final = 0.5  # how long one cohort removes spent jobs before others get their turn
+MOST_IDLE: Final = 20  # consecutive passes that met spent jobs and removed none, because others did
 
 log = logging.getLogger(__name__)
 
 
 class Claimer(msgspec.Struct, frozen=True):
-    """A caller that claims up to `max` jobs (1 to MAX_CLAIM) from one queue, for `lease_ms` (clamped already)."""
+    """A caller that claims up to `max` jobs (1 to MAX_CLAIM) from one queue, for `lease_ms` (already clamped)."""
 
     policy: Policy
     node: str
     max: int
     lease_ms: int
-    whole: bool = False  # with what only the messages dialect shows
-    tenants: frozenset[str] | None = None  # only their jobs
-    tags: frozenset[str] | None = None  # only jobs with one of these
+    whole: bool = False  # with the extra fields of the messages dialect
+    tenants: frozenset[str] | None = None  # only jobs of these
+    tags: frozenset[str] | None = None  # only jobs with at least one of these
 
 
 class WalkOutcome(Enum):
-    """What a pass, or a whole walk, leaves to do for the callers that still lack jobs."""
+    """What a pass or a whole walk leaves to do for callers that still lack jobs."""
 
-    DONE = "done"  # nothing: there are no more
-    AGAIN = "again"  # there may be more
-    TENANTS = "tenants"  # other tenants may have some
-    OUTRUN = "outrun"  # there may be more: what stood in the way was gone before it could be taken out
-    FULL = "full"  # there are more, but this cohort has as many bytes as it may
+    DONE = "done"  # nothing: there are no more jobs
+    AGAIN = "again"  # there may be more jobs
+    TENANTS = "tenants"  # other tenants may have jobs
+    OUTRUN = "outrun"  # there may be more jobs: others removed the spent jobs first
+    FULL = "full"  # there are more jobs, but this cohort has reached its limit on bytes
 
 
 _ONWARD: Final = {WalkOutcome.AGAIN, WalkOutcome.TENANTS, WalkOutcome.OUTRUN}
 
 
 class Walks:
-    """What all walks of a process share; or, with `tags`, all walks for jobs with one of these. `marks` and `fairness`
-    are theirs alone. Neither aging_ms nor retry_order count for claims by tag."""
+    """What all walks of a process share, or with `tags` all walks for jobs with one of these tags. `marks` and
+    `fairness`
+    belong to these walks alone. Claims by tag ignore aging_ms and retry_order."""
 
     def __init__(
         self, state: EngineState, exits: Exits, marks: Marks, fairness: Fairness, tags: Sequence[str] | None = None
@@ -78,7 +79,7 @@ class Walks:
         self.fairness = fairness
         self.tags = tags
         self.numbers = Verb(state.metrics, "claim")
-        # By whether the pass was a sweep, and whether it took all seats.
+        # By whether the pass was a sweep, and whether it filled all slots.
         self.passes = [
             [state.metrics.counter(catalogue.PASSES, begin, full) for full in ("no", "yes")]
             for begin in ("cursor", "mark")
@@ -87,7 +88,7 @@ class Walks:
 
 
 class Walk:
-    """Claims up to `most` jobs for a cohort, into `shares`, which stand beside it. `lanes` are those to go through."""
+    """Claims up to `most` jobs from `lanes` for a cohort. Adds them to `shares`, one list per caller."""
 
     def __init__(
         self,
@@ -112,12 +113,12 @@ class Walk:
         self._cursor = walks.marks.of(policy.topic)
         self._tenants = walks.fairness.of(policy.topic.id)
         self._began = time.monotonic()
-        self._room = MAX_BYTES  # bytes that the next pass may lease
-        self._bitten = False  # whether the cohort lacks more than the next pass has seats for
+        self._room = MAX_BYTES  # bytes that the next pass can lease
+        self._bitten = False  # whether the cohort lacks more jobs than the next pass has slots
 
     async def run(self) -> WalkOutcome:
-        """Go on as long as another pass may find more. DONE: callers without a job need not ask again. Raises only
-        where nobody got one."""
+        """Run passes as long as another may find jobs. DONE: callers without jobs need not claim again. Raises only if
+        no caller got a job."""
         idle, outcome = 0, WalkOutcome.AGAIN
         try:
             if self._policy.config.aging_ms and self._walks.tags is None:
@@ -125,13 +126,13 @@ class Walk:
             while outcome in _ONWARD and idle < MOST_IDLE:
                 outcome = await self._pass()
                 idle = idle + 1 if outcome is WalkOutcome.OUTRUN else 0
-                # Not between tenants: each that has nothing is asked once, and a cohort that is cut short asks anew.
+                # Never between tenants: each is asked once, and a cohort that is cut short would ask them all again.
                 if outcome is not WalkOutcome.TENANTS and time.monotonic() >= self._began + CLEARING_SECONDS:
                     break
         except Exception as error:
             if isinstance(error, UNREACHABLE) and not isinstance(error, TOO_SLOW):
                 self._walks.marks.reset()
-            # Those who got something get it: an error would strand their leases until the deadline.
+            # Callers that got jobs get them now; after an error they would stay leased until their deadline.
             if not any(self._shares):
                 raise
             log.exception("a claim of topic %s was cut short", self._topic.name)
@@ -139,11 +140,11 @@ class Walk:
         return WalkOutcome.DONE if idle >= MOST_IDLE else outcome
 
     def _finish(self) -> None:
-        """Put each share into claim order, and count."""
+        """Put each share into claim order, and count the jobs."""
         config = self._policy.config
         if config.aging_ms:
             self._cursor.ages.earn(itertools.chain.from_iterable(self._shares))
-        elif self._tenants.know(self._lanes):  # the jobs came tenant by tenant
+        elif self._tenants.know(self._lanes):  # the jobs are grouped by tenant
             best = 1 if config.priority_order == "lowest_first" else -1
             for share in self._shares:
                 share.sort(key=lambda job: best * job.priority)
@@ -153,7 +154,7 @@ class Walk:
             self._state.waiters.due_in(self._topic.id, soonest / 1000)
 
     async def _let_overtake(self) -> None:
-        """Claim jobs that have waited for so long that they come before those of better lanes of their tenants."""
+        """Claim jobs that have waited long enough to come before jobs of better lanes of their tenants."""
         several = self._tenants.several() if self._by_tenant() else [self._lanes]
         overtaking = await ordering.look_at_ages(
             self._state.pools.hot,
@@ -167,12 +168,12 @@ class Walk:
             await self._pass(overtaking)
 
     def _by_tenant(self) -> bool:
-        """Whether tenants take turns."""
+        """Whether to claim tenant by tenant."""
         several = self._tenants.know(self._lanes)
         return several or self._among is not None or bool(self._policy.config.tenant_limits)
 
     async def _pass(self, overtaking: Mapping[str, Overtaking] | None = None) -> WalkOutcome:
-        """Claim what the cohort still lacks; `overtaking`: only jobs that overtake, of these."""
+        """Claim the jobs that the cohort still lacks. With `overtaking`, claim only from these lanes."""
         slots = seats(self._cohort, self._shares, self._most, even=self._policy.config.claim_jitter_ms > 0)
         if not slots.callers:
             return WalkOutcome.DONE
@@ -190,7 +191,7 @@ class Walk:
         return await self._take(slots, *await self._run_statement(self._state.verbs(self._policy), plan, slots))
 
     async def _claim_by_tenant(self, slots: Slots) -> WalkOutcome:
-        """Claim from the tenants whose turn it is."""
+        """Claim from the tenants that come next."""
         tenants, marks, wanted = self._tenants, self._walks.marks, len(slots.callers)
         self._cursor.lanes = len(self._lanes)
         weights = self._policy.config.tenant_weights
@@ -210,7 +211,7 @@ class Walk:
             async with self._within_limits(turn.names) as (db, left):
                 turn = tenants.share(turn, wanted, left, weights)
                 if not turn.tenants:
-                    continue  # they are at their limits, and rest now, or are counted again
+                    continue  # they have reached their limits, and rest now or are counted again
                 plan = self._cursor.plan(turn.lanes, turn.shares)
                 plan, claimed = await self._run_statement(db, plan, slots)
         tenants.learn(turn, plan, claimed, weights, full=claimed.met == wanted)
@@ -221,7 +222,7 @@ class Walk:
     async def _claim_overtaking(
         self, slots: Slots, overtaking: Mapping[str, Overtaking], *, charged: bool
     ) -> WalkOutcome:
-        """Claim jobs that overtake, of the tenants whose turn it is. `charged`: tenants take turns, and pay for it."""
+        """Claim jobs that overtake, of the tenants that come next. `charged`: their tenants are charged for them."""
         tenants, wanted = self._tenants, len(slots.callers)
         weights = self._policy.config.tenant_weights
         turn = tenants.turn(wanted, self._among)
@@ -248,7 +249,7 @@ class Walk:
         return await self._take(slots, plan, claimed)
 
     async def _run_statement(self, db: Connection, plan: Plan, slots: Slots) -> tuple[Plan, ClaimResult]:
-        """Run one statement, and learn from it; the plan as it was carried out."""
+        """Run one statement and learn from its answer. Returns the plan as it was carried out."""
         policy, began = self._policy, time.monotonic()
         by_time = policy.config.retry_order == "back" and self._walks.tags is None
         if by_time:
@@ -272,8 +273,9 @@ class Walk:
         return plan, claimed
 
     async def _take(self, slots: Slots, plan: Plan, claimed: ClaimResult) -> WalkOutcome:
-        """Hand out what was claimed, and take out what stood in the way. The outcome says whether that, or what was not
-        looked at, is a reason for another pass."""
+        """Hand out the claimed jobs, and remove the spent jobs that were met. The outcome says whether a further pass
+        may
+        find jobs."""
         for share, jobs in zip(self._shares, claimed.jobs, strict=True):
             share.extend(jobs)
         policy, topic, wanted = self._policy, self._topic, len(slots.callers)
@@ -282,11 +284,11 @@ class Walk:
         if claimed.met:
             self._state.note_move(topic, ready=-claimed.count, in_flight=claimed.count)
         if claimed.met == wanted:
-            # There may be more, for those who were not woken yet: not for who waits for some tenants.
+            # There may be more, for callers without named tenants that were not woken yet.
             self._state.waiters.wake(topic.id, 1, ())
         gone = 0
         if claimed.exhausted:
-            # A batch, however few seats there are, and of all lanes that were asked.
+            # A whole batch, whatever the number of slots, from all lanes that were asked.
             gone += await self._walks.exits.exhaust(policy, [reach.lane for reach in plan.reaches])
         if claimed.expired:
             gone += await self._walks.exits.expire(policy)
@@ -313,21 +315,23 @@ class Walk:
 
     @asynccontextmanager
     async def _within_limits(self, tenants: Sequence[str]) -> AsyncIterator[tuple[Connection, Mapping[str, int]]]:
-        """A connection for a claim, and how many jobs tenants with a limit may be given. Where there are such, it is a
-        transaction, and no other claim gives them any before its end."""
+        """A connection for a claim, and how many jobs each tenant with a limit can get. If there are such tenants, it
+        is in
+        a transaction, and no other claim gives them jobs before its end."""
         pool, most = self._state.verbs(self._policy), self._policy.config.tenant_limits
         limited = {name: most[name] for name in tenants if name in most}
         if not limited:
             yield pool, {}
             return
-        # Those that wait for it in here don't each take a connection to wait with.
+        # Callers wait for this lock first, so that they don't hold a connection while they wait.
         async with self._tenants.limited, pool.acquire() as db, db.transaction():
             yield db, await limits.tenants_left(db, self._topic, limited)
 
 
 def seats(cohort: Sequence[Claimer], shares: Sequence[list[Job]], most: int, *, even: bool) -> Slots:
-    """One seat for each job that is still wanted, as far as `most` jobs in all allow: caller by caller, or, evenly, one
-    each in turn."""
+    """Slots for the jobs that are still wanted, up to `most` jobs in all. Filled caller by caller, or with `even` one
+    for
+    each caller in turn."""
     lacking = [claimer.max - len(share) for claimer, share in zip(cohort, shares, strict=True)]
     callers: list[int] = []
     if even:

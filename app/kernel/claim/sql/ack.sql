@@ -1,11 +1,19 @@
--- Complete jobs that their holders still have: the ack is the delete.
---   $1 topic  $2 seqs, ascending  $3 lease ids, or NULL for any  $4 nodes, or NULL for any; one each per seq
--- Answers one row: `done`, the places in $2 (from 1) that were completed, and `picked`, those that were locked.
--- Beside `done`, in no order: `deliveries` of those that were completed, and `ages`, the time since their last claim in
--- ms (NULL: not known), and whose they were, `tenants`.
--- What was picked and not done was changed by a verb that this one waited for, or has a webhook of its own: the caller
--- runs ack_and_record for those, or a good lease's ack would be lost. The rest is no longer the caller's.
--- state::text keeps the planner off jobs_due, whose predicate would fit; the LATERAL leaves it no join to choose.
+-- Complete jobs whose lease the caller still has: an ack deletes the job.
+--   $1  topic
+--   $2  seqs, ascending
+--   $3  lease id per seq, or NULL for any
+--   $4  node per seq, or NULL for any
+-- Answers one row:
+--   done        places in $2 (from 1) of the jobs that were completed
+--   picked      places of the jobs that were locked
+--   deliveries  of the completed jobs, in no order
+--   ages        time since their last claim in ms, in the same order; NULL if unknown
+--   tenants     their tenants, in the same order
+-- A job that is in `picked` but not in `done` was changed by a statement that this one waited for, or has a webhook of
+-- its
+-- own. The caller runs ack_and_record for it; otherwise the ack of a valid lease would be lost. The caller has lost its
+-- lease on every other job.
+-- state::text keeps the planner from jobs_due, whose predicate would match. The LATERAL keeps it from choosing a join.
 -- Index: primary key.
 WITH picked AS MATERIALIZED (
     SELECT r.ord, x.tid

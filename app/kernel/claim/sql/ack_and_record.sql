@@ -1,10 +1,14 @@
--- Complete jobs as ack does, and record what became of them: results, the archive, what webhooks are to hear.
---   $1 topic  $2 seqs, ascending  $3 lease ids, or NULL for any  $4 nodes, or NULL for any; and what it answers: as in ack
---   $5 results, or NULL for none; one each per seq, or empty  $6 for how long they are kept, in ms from now; 0 for ever
---   $7 whether the topic is replayable: each job goes into the archive, or stays
---   $8 whether the topic has a webhook: its jobs, and those with one of their own, are told of (endings)
--- The event of a job with a result says until when that is kept. Jobs that are completed together have one time in the
--- archive, and stand there by seq.
+-- Complete jobs as ack does, and write results, archive rows and webhook events for them.
+--   $1  topic
+--   $2  seqs, ascending
+--   $3  lease id per seq, or NULL for any
+--   $4  node per seq, or NULL for any
+--   $5  result per seq, or NULL for none; may be empty
+--   $6  how long results are kept, in ms from now; 0 keeps them for ever
+--   $7  whether the topic is replayable: completed jobs go into the archive
+--   $8  whether the topic has a webhook; a job with its own webhook gets an event in any case (table endings)
+-- Answers the same row as ack. The lease event of a job with a result records until when the result is kept. Jobs that
+-- are completed together have the same time in the archive and are ordered there by seq.
 -- Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
     SELECT r.ord, x.tid

@@ -1,30 +1,46 @@
--- Lease jobs to a cohort of callers: the i-th job that may be leased takes the i-th slot.
---   $1 topic
---   lanes, in claim order, each once:  $2 tenants  $3 priorities  $4 ready jobs above this position
---                                      $5 due jobs after this time, in µs since 1970 (NULL: don't look)
---                                      $6 most due jobs, or NULL; where the array is shorter, as many as there are
---   shares of it, one for each tenant:  $7 its last lane, a place in $2  $8 most jobs to look at in its lanes
---   slots, as many as jobs are looked at:  $9 lease ids  $10 the slot's caller, from 1
---   callers:  $11 nodes  $12 lease lengths in ms
---   $13 the topic's max_deliveries, 0 for no end; NULL: deliveries don't run out here
---   $14 whether `more` is wanted, what the messages dialect shows besides (NULL: not wanted)
---   $15 bytes of payload after which nothing more is leased
--- `candidates` are the jobs that were met, and locked; `seats` those of them that may be leased, in order, each with its
--- slot; `leases` those that were.
--- Rows by what they are (`kind`):
---   leased     a job and its slot; again: the same, whose last delivery had ended by its deadline
---   exhausted, expired   a job met on the way that has no delivery left, or whose time to live has passed: not leased;
---              the caller takes it out with bury, fail or expire
---   lost       a job that was locked, and had been changed meanwhile: not leased, and still there
---   heavy      a job behind as many bytes as were wanted: not leased, and still there
---   clock      one row always, the last: `place` is now()
--- `lane` is the lane's place in $2 (from 1), `due` whether the job stood in its due part, `place` its position there:
--- a position, or a time in µs since 1970. `created` is in seconds since 1970, exact to the µs. `rare` is what few jobs
--- have, NULL where a job has none of it. Lanes are gone through in order, each due part before the ready part, until the
--- share's most were met, or as many as there are slots: all of the share before the last one met were seen to their ends.
--- Compares with now(), which an index can serve; writes clock_timestamp(), so that no lease is born short.
--- Changes by ctid: a join by key turns into a walk over the whole index when statistics are stale.
--- Indexes: jobs_due, jobs_ready. Needs the hot pool's planner settings.
+-- Lease jobs to a cohort of callers: the i-th job that can be leased takes the i-th slot.
+--   $1   topic
+--   Lanes, in claim order, each once:
+--   $2   tenants
+--   $3   priorities
+--   $4   ready jobs above this position
+--   $5   due jobs after this time, in µs since 1970; NULL skips the due part
+--   $6   most due jobs, or NULL for no limit; the array may be shorter, and the rest then has no limit
+--   Shares, one per tenant:
+--   $7   the share's last lane, as a place in $2
+--   $8   most jobs to read from its lanes
+--   Slots, as many as jobs are read:
+--   $9   lease ids
+--   $10  the slot's caller, from 1
+--   Callers:
+--   $11  nodes
+--   $12  lease lengths in ms
+--   $13  the topic's max_deliveries, 0 for no limit; NULL if deliveries are not limited here
+--   $14  whether to return `more`, the extra fields of the messages dialect (NULL if not)
+--   $15  bytes of payload after which no more jobs are leased
+-- `candidates` are the jobs that were found and locked, `seats` the candidates that can be leased, each with its slot,
+-- and
+-- `leases` the jobs that were leased.
+-- One row per job, and one for the clock. `kind` is one of:
+--   leased     a job with its slot
+--   again      the same, but its last lease had passed its deadline
+--   exhausted  not leased: it has no deliveries left. The caller removes it with bury or fail
+--   expired    not leased: its time to live has passed. The caller removes it with expire
+--   lost       not leased: it was locked, but had been changed meanwhile. It is still in the table
+--   heavy      not leased: the jobs before it already had $15 bytes. It is still in the table
+--   clock      always one row, the last: `place` is now()
+-- `lane` is the lane's place in $2 (from 1). `due` says whether the job was in the lane's due part. `place` is its
+-- position
+-- there: a position, or a time in µs since 1970. `created` is in seconds since 1970, exact to the µs. `rare` holds
+-- fields
+-- that few jobs have; it is NULL if the job has none of them.
+-- Lanes are read in order, the due part of each before its ready part, until a share or all slots are full. All lanes
+-- of a
+-- share before the last one that had jobs were read to their ends.
+-- Compares with now(), because an index can serve that. Writes clock_timestamp(), so that no lease starts with less
+-- time.
+-- Updates by ctid: a join by key becomes a scan of the whole index when statistics are stale.
+-- Indexes: jobs_due, jobs_ready. Needs the planner settings of the hot pool.
 WITH candidates AS MATERIALIZED (
     SELECT y.* FROM (
         SELECT coalesce(($7::integer[])[s.n - 1], 0) + 1 AS first, s.last, s.most

@@ -1,12 +1,10 @@
--- Lease jobs with certain tags to a cohort of callers. The rows, and the parameters up to $15, are those of claim.sql.
---   $1 topic  $2 tenants  $3 priorities  $4 ready jobs above this position  $5 due jobs after this time  $6 most due jobs
---   $7, $8 shares: last lanes, most jobs  $9 lease ids  $10 slots' callers  $11 nodes  $12 lease lengths
---   $13 max_deliveries  $14 whether `more` is wanted  $15 bytes
---   $16 tags, each once
--- One more kind of row:   taken   a job that somebody else had locked: those behind it were not looked at
--- Fresh jobs are found tag by tag, merged by their positions, and locked only then: what is not leased is not locked. Jobs
--- whose time has come are looked through, whatever their tags: an index of them would cost each claim of a tagged job.
--- Indexes: jobs_tagged, jobs_due. Needs the hot pool's planner settings.
+-- Lease jobs with certain tags to a cohort of callers. Parameters $1 to $15 and the rows are the same as in claim.sql.
+--   $16  tags, each once
+-- There is one more kind of row: `taken`, a job that another transaction had locked. Jobs behind it were not read.
+-- Ready jobs are found for each tag, merged by position, and locked only then, so jobs that are not leased stay
+-- unlocked.
+-- Due jobs are filtered by tag without an index: such an index would make each claim of a tagged job more expensive.
+-- Indexes: jobs_tagged, jobs_due. Needs the planner settings of the hot pool.
 WITH candidates AS MATERIALIZED (
     SELECT y.* FROM (
         SELECT coalesce(($7::integer[])[s.n - 1], 0) + 1 AS first, s.last, s.most

@@ -1,11 +1,17 @@
--- Set the deadlines of leases that their holders still have, counted from now; the lease id stays. And note how far the
--- work is, where holders say so.
---   $1 topic  $2 seqs, ascending  $3 lease ids, or NULL for any  $4 nodes, or NULL for any  $5 lease lengths in ms
---   $6 percent, or NULL: what was said last holds  $7 notes, or NULL; one each per seq, or empty
--- Answers one row: `done` and `picked` as in ack, and `deadlines` in ms since 1970, one each per entry of `done`;
--- and `cancelled`, those of `done` whose job was cancelled meanwhile.
--- The progress is the lease's: under another one it is not shown.
--- The lock lets holdfast.assert_lease hold the job in a transaction of its own meanwhile.
+-- Set new deadlines, counted from now, for leases that their holders still have. The lease id stays. Also stores
+-- progress.
+--   $1  topic
+--   $2  seqs, ascending
+--   $3  lease id per seq, or NULL for any
+--   $4  node per seq, or NULL for any
+--   $5  lease length per seq in ms
+--   $6  progress per seq in percent, or NULL to keep the last one; may be empty
+--   $7  progress note per seq, or NULL; may be empty
+-- Answers one row: `done` and `picked` as in ack; `deadlines` in ms since 1970, one per entry of `done`; `cancelled`,
+-- the
+-- entries of `done` whose job was cancelled meanwhile.
+-- Progress belongs to the lease. It is not shown once the job is leased again.
+-- The lock mode lets a transaction that called holdfast.assert_lease keep its lock on the job.
 -- Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
     SELECT r.ord, r.lease_ms, r.percent, r.note, x.tid

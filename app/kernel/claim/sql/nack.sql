@@ -1,16 +1,27 @@
--- Return jobs that their holders still have, to be claimed again now or after a delay.
---   $1 topic  $2 seqs, ascending  $3 lease ids, or NULL for any  $4 nodes, or NULL for any  $5 delays in ms,
---   or NULL for what the backoff says, and none where the delivery is given back  $6 errors, or NULL
---   $7 a delivery is given back for as long as the job was given back fewer than so many (0: it counts), or NULL: always,
---   and that is not counted; one each per seq
---   $8 whether deliveries run out here  $9 the topic's max_deliveries, 0 for no end  $10 its backoff, NULL for none
--- Answers one row: `done` and `picked` as in ack; of those that are done, `refunded`, the places whose delivery was given
--- back and counted, and in no order their `delays` in ms; `spent`, places whose job has no delivery left, with the
--- `leases` under which they are still held, and whether they were `cancelled`: the caller takes those out with bury or
--- fail, or cancel_held; and `keyed`, places whose job
--- has a key, and is returned with nack_keyed: its place may be taken.
--- A dead letter's cluster is that of the last error that was handed in.
--- A returned job enters the due lane, never the ready lane: its position lies below what claims have passed.
+-- Return jobs whose lease the caller still has. They can be claimed again now or after a delay.
+--   $1   topic
+--   $2   seqs, ascending
+--   $3   lease id per seq, or NULL for any
+--   $4   node per seq, or NULL for any
+--   $5   delay per seq in ms, or NULL for the backoff's delay (no delay if the delivery is given back)
+--   $6   error per seq, or NULL
+--   $7   limit per seq on given-back deliveries: the delivery does not count while fewer were given back (0: it always
+--        counts). NULL: this delivery does not count, and is not counted as given back
+--   $8   whether deliveries are limited here
+--   $9   the topic's max_deliveries, 0 for no limit
+--   $10  its backoff, or NULL for none
+-- Answers one row:
+--   done       as in ack
+--   picked     as in ack
+--   refunded   places of the jobs in `done` whose delivery was given back and counted
+--   delays     delays of the jobs in `done` in ms, in no order
+--   spent      places of jobs with no deliveries left. The caller removes them with bury, fail or cancel_held
+--   leases     their lease ids: they are still leased
+--   cancelled  whether they were cancelled
+--   keyed      places of jobs with a key. The caller returns them with nack_keyed, as another job may have the key by
+--   now
+-- The last error of a dead letter decides its cluster.
+-- A returned job goes to the due part of its lane, never to the ready part: claims have already passed its position.
 -- Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
     SELECT r.ord, r.error, x.tid, x.lease_id, x.node, x.given_back, x.given_back AND r.refund IS NOT NULL AS refunded,
