@@ -1,11 +1,12 @@
 # What a contributor types. Using Holdfast needs ./run and ./test only.
 PYTHON := .venv/bin/python
 UV = $(shell bash -c 'source deploy/bootstrap.sh && find_uv && printf %s "$$UV"')
+RELEASE := var/release
 COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-annotate --python-version 3.11
 
 .DEFAULT_GOAL := help
 # What these run is in .venv, which they make first: in a fresh clone each works by itself.
-IN_VENV := format pins audit sbom schema openapi examples exchanges wheel bench figures docs docs-serve house reference dashboards scenarios chaos chaos-short mutants mutation fuzz pgbouncer pictures pages failover herd soak spark-zip spark-bench
+IN_VENV := format pins audit sbom schema openapi examples exchanges release bench figures docs docs-serve house reference dashboards scenarios chaos chaos-short mutants mutation fuzz pgbouncer pictures pages failover herd soak spark-zip spark-bench
 .PHONY: help installed run test check $(IN_VENV)
 $(IN_VENV): | installed
 
@@ -71,9 +72,12 @@ examples: ## take the examples of app/http/examples.json anew from a run of docs
 exchanges: ## record anew what every route answers, into tests/exchanges
 	HOLDFAST_TEST_WRITE_EXCHANGES=1 $(PYTHON) -m pytest -q tests/api/test_exchanges.py
 
-wheel: ## build the client, and the service for tests against it, into sdk/dist, to be installed and published
-	$(UV) build --quiet --out-dir sdk/dist sdk
-	$(UV) build --quiet --out-dir sdk/dist .
+release: ## build what is published into var/release: wheels and source archives of client and service, with checksums
+	rm -rf $(RELEASE)
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(UV) build --quiet --out-dir $(RELEASE) sdk
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(UV) build --quiet --out-dir $(RELEASE) .
+	rm -f $(RELEASE)/.gitignore
+	cd $(RELEASE) && sha256sum *.whl *.tar.gz >SHA256SUMS && cat SHA256SUMS
 
 bench: ## measure the bars; takes some minutes on a machine that does nothing else
 	$(PYTHON) -m tools.bench

@@ -78,8 +78,10 @@ def steps(page: str) -> list[Step]:
     return found
 
 
+# A stream's reader is curl itself, so that a page may kill it.
 _CURL = """#!/bin/sh
 printf '%s\\0' "$@" > "$NOTES/$$.asked"
+case " $* " in *" -sN "*) exec CURL "$@" ;; esac
 CURL -sS -D "$NOTES/$$.head" -o "$NOTES/$$.out" "$@"
 code=$?
 cat "$NOTES/$$.out"
@@ -112,7 +114,7 @@ class Shell:
         for text in iter(stdout.readline, "\x1e\n"):
             assert text, f"the shell ended at line {step.line}"
         asked = sorted(self._notes.glob("*.asked"), key=lambda path: path.stat().st_mtime_ns)
-        calls = [_call(path) for path in asked]
+        calls = [_call(path) for path in asked if path.with_suffix(".head").exists()]
         for path in self._notes.iterdir():
             path.unlink()
         return Ran(step, calls)

@@ -1,31 +1,34 @@
-"""README from the top in a fresh copy of what git has: the service runs, the first job is done, each by its own words.
+"""README from the top: a job survives a killed worker. In a fresh copy of what git has, and from a release's archives.
 
-The packages are those of this environment: installing them takes as long as the network does.
+The packages of the copy are those of this environment: installing them takes as long as the network does.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from app.base.db import programs
-from tests import command_lines
+from tests import command_lines, manual
 from tests.command_lines import ROOT
-from tests.manual import AS_PRINTED
 from tests.processes import until
+from tests.sdk.pages import examples
 from tests.test_tree import tree
 
 ONE_MINUTE, TWO_MINUTES = 60, 120
-FIRST_JOB = ("-X PUT", "records", "/claim", "/ack")
+LIVED = ["enqueued", "claimed", "released", "claimed", "acked"]
+SURVIVAL = ("-X PUT", "records", "kill -9", "/claim", "worker-1", "worker-2", "/history")
 
 
 @pytest.fixture(scope="module")
@@ -70,39 +73,58 @@ def typed(command: str, folder: Path, environ: dict[str, str]) -> Iterator[tuple
                 os.killpg(process.pid, 9)
 
 
+def shell(command: str, folder: Path, environ: dict[str, str]) -> str:
+    """What a command that is typed in a folder prints; it must end well."""
+    ran = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", command],
+        cwd=folder, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, f"{command}: {ran.stderr}"
+    return ran.stdout
+
+
+def address(process: subprocess.Popen[bytes], out: Path) -> str:
+    """Where the service runs, once it says so."""
+
+    def printed() -> str | None:
+        assert process.poll() is None, out.read_text()
+        match = re.search(r"is running on (\S+) ", out.read_text())
+        return match and match[1]
+
+    return until(printed, ONE_MINUTE, or_show=out.read_text) or ""
+
+
+def survive(run: Callable[[str], str], url: str) -> None:
+    """README's commands, as they are typed."""
+    said = [one.text for one in command_lines.of_page("README.md")]
+    calls = [one for one in said if one.startswith("curl ")][: len(SURVIVAL)]
+    assert [sign for sign, call in zip(SURVIVAL, calls, strict=True) if sign not in call] == []
+    _, _, _, claim, late, ack, history = (run(call.replace(manual.AS_PRINTED, url)) for call in calls)
+    assert '"deliveries":2' in claim
+    assert '"acked":0,"skipped":[1]' in late
+    assert '"acked":1,"skipped":[]' in ack
+    assert [one["event"] for one in json.loads(history)["events"]] == LIVED
+
+
+def clean() -> dict[str, str]:
+    """The environment without this project's settings."""
+    mine = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTHON"))}
+    return mine | {"HOLDFAST_PORT": "0"}
+
+
 @pytest.mark.alone
-def test_the_first_job_is_done_by_what_the_readme_says(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTHON"))}
-    tools = programs.find_programs(None).bindir
-    environ = clean | {"PATH": f"{clean['PATH']}:{tools}", "HOLDFAST_PORT": "0"}
-    start, demo, *_ = said = [one.text for one in command_lines.of_page("README.md")]
-    calls = [one for one in said if one.startswith("curl ")]
+def test_a_job_survives_a_kill_by_copying_from_the_readme(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    environ = clean()
+    environ["PATH"] += f":{programs.find_programs(None).bindir}"
+    start, demo, *_ = [one.text for one in command_lines.of_page("README.md")]
     assert (start, demo) == ("./run", "./run demo")
-    assert [next((sign for sign in FIRST_JOB if sign in call), "") for call in calls[:4]] == list(FIRST_JOB)
-
-    def run(command: str) -> str:
-        ran = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", command],
-            cwd=copy, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
-        assert ran.returncode == 0, f"{command}: {ran.stderr}"
-        return ran.stdout
-
+    run = partial(shell, folder=copy, environ=environ)
     began = time.monotonic()
     with typed(start, copy, environ) as (process, out):
-
-        def printed() -> str | None:
-            assert process.poll() is None, out.read_text()
-            match = re.search(r"is running on (\S+) ", out.read_text())
-            return match and match[1]
-
-        url = until(printed, ONE_MINUTE, or_show=out.read_text) or ""
+        url = address(process, out)
         running = time.monotonic() - began
-        answers = [run(call.replace(AS_PRINTED, url)) for call in calls[:4]]
+        survive(run, url)
         done = time.monotonic() - began
-        # The comment above that command promises dead letters: deliveries are bounded only where there are some.
-        assert '"on_exhausted":"dead_letter"' in answers[0].replace(" ", "")
-        assert '"acked":1' in answers[3].replace(" ", "")
         environ["HOLDFAST_PORT"] = url.rpartition(":")[2]
         assert "every digest is right, and the queue is empty" in run(demo)
         of_folder = "psql", ".venv-spark/bin/python -c", "make spark-zip"
@@ -117,6 +139,30 @@ def test_the_first_job_is_done_by_what_the_readme_says(copy: Path, capsys: pytes
             run(command)
     assert (copy / "holdfast-spark.zip").is_file()
     with capsys.disabled():
-        print(f"\nfresh copy: running after {running:.1f} s, first job done after {done:.1f} s, without the install")
+        print(f"\nfresh copy: running after {running:.1f} s, its job survived after {done:.1f} s, without the install")
     assert running < ONE_MINUTE
     assert done < TWO_MINUTES
+
+
+@pytest.mark.alone
+@pytest.mark.index
+def test_the_same_from_the_archives_of_a_release(tmp_path: Path) -> None:
+    """`make release`, installed into an empty environment; the service in a folder that has nothing else."""
+    archives, empty = tmp_path / "release", tmp_path / "empty"
+    empty.mkdir()
+    shell(f"make --silent release RELEASE={archives}", ROOT, dict(os.environ))
+    assert "FAILED" not in shell("sha256sum -c SHA256SUMS", archives, clean())
+    client, service = sorted(archives.glob("*.whl"))
+    assert len([*archives.iterdir()]) == len([client, service]) * 2 + 1
+    uv = shutil.which("uv") or ROOT / ".tools/bin/uv"
+    environ = clean() | {"UV_PYTHON": sys.executable}
+    shell(f"{uv} venv --quiet env && {uv} pip install --quiet --python env/bin/python {client}", tmp_path, environ)
+    with typed(f"{uv} tool run --quiet --isolated --from {service} holdfast-service", empty, environ) as (process, out):
+        url = address(process, out)
+        survive(partial(shell, folder=empty, environ=environ), url)
+        (program,) = examples((ROOT / "README.md").read_text())
+        (tmp_path / "tasks.py").write_text(program.code.replace(manual.AS_PRINTED, url))
+        enqueue = next(one.text for one in command_lines.of_page("README.md") if '"records"' in one.text)
+        shell(enqueue.replace(manual.AS_PRINTED, url).replace("ada", "alan"), empty, environ)
+        with typed("env/bin/python -u tasks.py", tmp_path, environ) as (_, said):
+            until(lambda: "to alan" in said.read_text(), ONE_MINUTE, or_show=said.read_text)

@@ -20,7 +20,7 @@ from tools.bench import load
 ROOT = Path(__file__).parents[1]
 # Pages, and how many commands each has at least: a page that is read as having none proves nothing.
 COMMANDS: Final = {
-    "README.md": 1,
+    "README.md": 6,
     "docs/quick-start.md": 3,
     "docs/v0.md": 20,
     "docs/messages.md": 12,
@@ -58,7 +58,8 @@ async def test_its_commands_work_as_they_stand(
     with services(tmp_path) as start:
         service = start(DATABASE_URL=await new_database())
         with closing(Shell(tmp_path, service.up())) as shell:
-            ran = [shell.run(step) for step in found]
+            every = [shell.run(step) for step in found]
+    ran = [one for one in every if one.calls]  # the reader of a stream may have been killed
     for one in ran:
         where = f"{page}:{one.step.line}"
         *before, last = one.calls

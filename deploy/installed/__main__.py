@@ -1,4 +1,4 @@
-"""The service where it was installed as a package: `holdfast-service serve`, as `./run serve` in a checkout."""
+"""The service installed as a package: `holdfast-service` starts it, as `./run` does in a checkout."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ HOME = Path(__file__).parent
 
 
 def main() -> None:
-    """Run `python -m app …` with this folder first on its path, wherever it is called."""
+    """Run `python -m app serve`, or another command, with this folder first on Python's path."""
     path = os.pathsep.join([str(HOME), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
-    os.execve(sys.executable, [sys.executable, "-m", "app", *sys.argv[1:]], environment)  # noqa: S606
+    os.execve(sys.executable, [sys.executable, "-m", "app", *(sys.argv[1:] or ["serve"])], environment)  # noqa: S606
 
 
 if __name__ == "__main__":
