@@ -79,7 +79,7 @@ def _table() -> str:
 
 def _row(one: Declaration) -> str:
     setting = one.setting
-    about = setting.about + ("" if setting.logs or one.name == "type" else " Of a queue.")
+    about = setting.about + ("" if setting.logs or one.name == "type" else " Queues only.")
     see = f" {setting.see[0].upper()}{setting.see[1:]}." if setting.see else ""
     cells = (f"`{one.name}`", _type(one), setting.usual or _value(one, one.default), _bounds(one), about + see)
     return f"| {' | '.join(cells)} |\n"

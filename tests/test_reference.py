@@ -14,6 +14,8 @@ from tests import reference
 from tests.reference import OF_MESSAGES, errors_page, every
 
 SETTINGS: Final = reference.DOCS / "configuration.md"
+PROMISES: Final = reference.DOCS / "semantics.md"
+TESTS: Final = Path(__file__).parent
 
 
 @pytest.mark.parametrize("path", reference.pages(), ids=lambda path: path.name)
@@ -44,3 +46,19 @@ def test_the_table_of_settings_is_what_they_are() -> None:
         known = set(re.findall(r"\d[\d.]*", bounds))
         limits = {getattr(limit, end) for limit in field.metadata for end in ("ge", "le") if hasattr(limit, end)}
         assert {str(limit) for limit in limits} <= known, name
+
+
+def test_every_promise_names_a_test_that_exists() -> None:
+    """Each rule of docs/semantics.md is numbered by its section, in order, and names a test by its path and name."""
+    text = PROMISES.read_text()
+    numbered: list[str] = []
+    for section, body in re.findall(r"^## (\d+)\. [^\n]+\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL):
+        rules = re.findall(r"^- \*\*(\d+\.\d+)\*\* (.*?)(?=^- \*\*|\n\n|\Z)", body, re.MULTILINE | re.DOTALL)
+        assert [number for number, _ in rules] == [f"{section}.{n}" for n in range(1, len(rules) + 1)]
+        assert [number for number, rule in rules if "::test_" not in rule] == []
+        numbered += [number for number, _ in rules]
+    assert len(numbered) > 200
+    named = re.findall(r"`([\w/]+\.py)::(test_\w+)`", text)
+    assert len(named) == text.count("::test_")
+    missing = [f"{path}::{name}" for path, name in named if f"def {name}(" not in (TESTS / path).read_text()]
+    assert missing == []
