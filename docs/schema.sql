@@ -570,7 +570,7 @@ BEGIN
         RAISE EXCEPTION 'a result has 1 MiB at most, nested 128 deep at most'
             USING ERRCODE = 'program_limit_exceeded';
     END IF;
-    PERFORM handed_in::jsonb;  -- raises for what can be stored, and not be shown
+    PERFORM handed_in::jsonb;  -- raises an error for JSON that can be stored but not shown
 
     DELETE FROM holdfast.jobs j
     WHERE j.topic = parts[1] AND j.seq = parts[2]::bigint AND j.state::text = 'leased'
@@ -857,7 +857,7 @@ BEGIN
             enqueue.max_deliveries, enqueue.key, enqueue.tenant, enqueue."group", enqueue.dedupe_id,
             enqueue.user_id, enqueue.webhook);
     SELECT o.id, o.dedupe_window_ms AS window_ms INTO t FROM holdfast.topics o WHERE o.name = enqueue.topic;
-    -- Which job it is: the first one of its dedupe id, the one that waits under its key, or the newest.
+    -- The job is the first one with its dedupe id, the waiting one with its key, or the newest.
     own_id := coalesce(enqueue.dedupe_id, CASE WHEN enqueue.topic LIKE '%.fifo'
                                                THEN encode(sha256(enqueue.payload), 'hex') END);
     IF own_id IS NOT NULL AND t.window_ms > 0 THEN
@@ -907,12 +907,12 @@ CREATE FUNCTION holdfast.enqueue_deduped(of_topic text, of_id integer, sequence 
     AS $$
 DECLARE
     total integer := cardinality(payloads);
-    wrote boolean[] := array_fill(false, ARRAY[cardinality(sizes)]);  -- of each caller: its key is its own
-    dropped boolean[] := array_fill(false, ARRAY[total]);             -- of each record
-    jobs bigint[] := array_fill(NULL::bigint, ARRAY[total]);          -- its job
+    wrote boolean[] := array_fill(false, ARRAY[cardinality(sizes)]);  -- by caller: whether its key is new
+    dropped boolean[] := array_fill(false, ARRAY[total]);             -- by record: whether it is a duplicate
+    jobs bigint[] := array_fill(NULL::bigint, ARRAY[total]);          -- by record: its job
     changed boolean[] := array_fill(false, ARRAY[total]);
-    leaders integer[] := array_fill(NULL::integer, ARRAY[total]);     -- the first one in this call with its id
-    claims tid[] := array_fill(NULL::tid, ARRAY[total]);              -- of the first one: where its id is kept
+    leaders integer[] := array_fill(NULL::integer, ARRAY[total]);     -- by record: the first one with its id
+    claims tid[] := array_fill(NULL::tid, ARRAY[total]);              -- by first record: the row of its id
     kept integer[];
     drawn bigint[];
     renewed boolean[];
@@ -921,7 +921,7 @@ DECLARE
     r record;
     p record;
 BEGIN
-    -- Locks the sequence to the end of the transaction, as nextval does: the topic's deletion waits for it.
+    -- Locks the sequence until the end of the transaction, as nextval does, so the topic's deletion waits.
     head_seq := coalesce(pg_sequence_last_value(sequence::regclass), 0);
     ready := 0;
     due := 0;
@@ -943,7 +943,7 @@ BEGIN
             END LOOP;
         END IF;
     END LOOP;
-    -- Until it has its seq, a row that is claimed has its record's place, as a negative number.
+    -- A new row has its record's place as a negative number until its seq is known.
     INSERT INTO holdfast.dedupe AS d (topic_id, tenant, grp, dedupe_id, seq, expires_at)
     SELECT of_id, coalesce(u.tenant, '') COLLATE "C", coalesce(u.grp, '') COLLATE "C", u.id COLLATE "C",
            -min(u.ord), clock_timestamp() + window_ms * interval '1 ms'
@@ -1067,7 +1067,7 @@ DECLARE
     holder text;
     starts timestamptz;
     changed boolean;
-    fresh_tenants text[] := '{}';  -- groups that had no live job: the first of each comes out at once
+    fresh_tenants text[] := '{}';  -- groups without a live job: the first job of each does not wait
     fresh_grps text[] := '{}';
     place holdfast.job_state;
     n_ready integer := 0;
@@ -1076,19 +1076,19 @@ DECLARE
     n_leased integer := 0;
     n_bytes bigint := 0;
 BEGIN
-    -- Locks the sequence to the end of the transaction, as nextval does: the topic's deletion waits for it.
+    -- Locks the sequence until the end of the transaction, as nextval does, so the topic's deletion waits.
     head_seq := coalesce(pg_sequence_last_value(sequence::regclass), 0);
-    at := clock_timestamp();  -- once the lock is held: no time is written that lies before it (ADR 0012)
+    at := clock_timestamp();  -- read after the lock: no job gets a time from before it (ADR 0012)
     ready := 0;
     due := 0;
     touched := 0;
-    -- Groups are locked before seqs are drawn: of one group, those are drawn and committed in one order.
+    -- Groups are locked before seqs are drawn, so the seqs of a group are drawn and committed in one order.
     IF cardinality(grps) > 0 THEN
         SELECT coalesce(array_agg(l.tenant), '{}'), coalesce(array_agg(l.grp), '{}')
         INTO fresh_tenants, fresh_grps
         FROM holdfast.lock_groups(of_id, tenants, grps) l WHERE l.fresh;
     END IF;
-    -- Seqs in the order of the batch, for what is new as far as can be seen.
+    -- Draws seqs in the order of the batch, for all jobs that look new.
     SELECT array_agg(d.seq ORDER BY d.ord), array_agg(d.is_last ORDER BY d.ord) INTO drawn, lasts
     FROM (
         SELECT b.ord, b.is_last,
@@ -1149,9 +1149,9 @@ BEGIN
                     updated[r.ord] := true;
                     EXIT;
                 END IF;
-                -- A lease that has ended counts as pending, unless its job is on its way out. One that somebody has
-                -- locked is being claimed or settled: to wait for that would be out of order, since holders' verbs
-                -- lock by seq, and not by key.
+                -- A job whose lease has ended counts as pending, unless it has no deliveries left. A locked one is
+                -- being claimed or settled. Waiting for it could deadlock, since the verbs of lease holders lock by
+                -- seq and not by key.
                 SELECT j.* INTO job FROM holdfast.jobs j
                 WHERE j.topic = of_topic AND j.state = 'leased' AND j.tenant = r.tenant AND j.key = r.key
                   AND j.original_topic IS NULL AND j.visible_at < clock_timestamp()
@@ -1188,7 +1188,7 @@ BEGIN
                         updated[r.ord] := true;
                         EXIT;
                     END IF;
-                    CONTINUE;  -- somebody was faster: there is a pending one now
+                    CONTINUE;  -- another transaction has added a pending job
                 END IF;
             END IF;
             IF drawn[r.ord] IS NULL THEN
@@ -1227,12 +1227,12 @@ BEGIN
     SELECT of_id, n_ready, n_scheduled, n_blocked, n_leased, n_bytes
     WHERE (n_ready, n_scheduled, n_blocked, n_leased, n_bytes) <> (0, 0, 0, 0, 0);
     IF cardinality(fresh_grps) > 0 AND num_nonnulls(VARIADIC keys) > 0 THEN
-        -- Where the first of a fresh group was written into a pending job, the next one comes out, if any.
+        -- If the first job of a fresh group updated a pending job, the next one does not wait.
         SELECT enqueue_keyed.ready + n.ready INTO ready
         FROM holdfast.let_next(of_topic, of_id, sequence, fresh_tenants, fresh_grps) n;
     END IF;
     IF false = ANY (lasts) THEN
-        -- Of several with one key, the last one counts; the others were there before it, one after the other.
+        -- Of several jobs with one key the last one counts; the earlier ones count as updated by it.
         SELECT array_agg(s.seq ORDER BY s.ord), array_agg(s.changed ORDER BY s.ord) INTO seqs, updated
         FROM (
             SELECT u.ord,
@@ -2756,7 +2756,7 @@ BEGIN
     IF url IS NULL AND hook->'on' ? NEW.event THEN
         url := hook->>'url';
     END IF;
-    IF url IS NULL OR NEW.topic = 'holdfast.webhooks' THEN  -- or it would go on for ever
+    IF url IS NULL OR NEW.topic = 'holdfast.webhooks' THEN  -- the deliveries' own endings have no webhooks
         RETURN NULL;
     END IF;
     SELECT t.id INTO own FROM holdfast.topics t WHERE t.name = 'holdfast.webhooks';
@@ -2777,7 +2777,7 @@ BEGIN
     at := clock_timestamp();
     told_id := holdfast.message_id(coalesce((NEW.about->>'first_topic_id')::integer, NEW.topic_id),
                                    coalesce((NEW.about->>'first_seq')::bigint, NEW.seq));
-    -- As text: jsonb would refuse numbers of meta's that json takes, and a job must end whatever its meta is.
+    -- As text: jsonb refuses some numbers that json accepts, and a job must be able to end whatever its meta is.
     body := '{' || concat_ws(',',
         '"event":' || to_json(NEW.event), '"topic":' || to_json(NEW.topic), '"seq":' || NEW.seq,
         '"id":' || to_json(told_id), '"deliveries":' || NEW.deliveries,

@@ -126,7 +126,7 @@ async def test_a_full_log_that_refuses_loses_no_job(queue: Topic, dead: Topic, d
     kept = await db.fetch(
         "SELECT seq, state::text, last_error FROM holdfast.jobs WHERE topic = $1 AND seq < 5 ORDER BY seq", queue.name
     )
-    full = f"The log for dead letters, {dead.name}, is full"
+    full = f"The dead-letter log {dead.name} is full"
     assert [tuple(row) for row in kept] == [(3, "failed", f"{full}: boom"), (4, "failed", full)]
     ledger = await db.fetch(
         "SELECT seq, event::text, detail FROM holdfast.lease_events WHERE topic = $1 AND node = 'n' ORDER BY at, seq",

@@ -187,7 +187,7 @@ async def nack(world: World, jobs: list[Job], machine: Machine) -> None:
 
 
 async def sweep(world: World, _jobs: list[Job], machine: Machine) -> None:
-    await machine.engine.exits.exhaust_all(world.queue)
+    await machine.engine.exits.remove_all_exhausted(world.queue)
 
 
 async def requeue(world: World, _jobs: list[Job], machine: Machine) -> None:

@@ -179,7 +179,7 @@ async def test_the_last_crash_counts_though_nobody_claims_after_it(
     await crash(db, queue)
     seen = ExitCounts()
     if way == "bury":
-        assert await exits.bury(db, queue.topic, LAST, [Spent(1)], dead.topic, seen=seen) == {0}
+        assert await exits.move_to_dead_letters(db, queue.topic, LAST, [Spent(1)], dead.topic, seen=seen) == {0}
         found = await row(db, dead, 1)
         assert found is not None
         assert (found["crashes"], found["original_crashes"], found["original_deliveries"]) == (0, 2, 2)

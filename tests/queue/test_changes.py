@@ -86,10 +86,10 @@ async def test_it_is_no_dead_letter_and_has_not_failed(db: Session, topic: str, 
     [job] = await take(db, queue, lease_ms=200)
     await cancel(db, queue, 1)
     gives_up = [Spent(1, UUID(job.lease))]
-    assert await exits.bury(db, queue.topic, queue.budget, gives_up, dead.topic) == set()
+    assert await exits.move_to_dead_letters(db, queue.topic, queue.budget, gives_up, dead.topic) == set()
     assert await exits.fail(db, queue.topic, queue.budget, gives_up) == set()
     await lease_ended(db, queue, job)
-    assert await exits.bury(db, queue.topic, queue.budget, [Spent(1)], dead.topic) == set()
+    assert await exits.move_to_dead_letters(db, queue.topic, queue.budget, [Spent(1)], dead.topic) == set()
     assert await exits.fail(db, queue.topic, queue.budget, [Spent(1)]) == set()
 
 
@@ -151,7 +151,7 @@ async def test_the_group_of_a_dead_letter_stays_with_it(db: Session, topic: str,
     await write_grouped(db, queue, ("a", "1"))
     [job] = await take(db, queue)
     dead = await make_queue(f"{topic}.dead")
-    await exits.bury(db, queue.topic, queue.budget, [Spent(1, UUID(job.lease))], dead.topic)
+    await exits.move_to_dead_letters(db, queue.topic, queue.budget, [Spent(1, UUID(job.lease))], dead.topic)
     await take(db, dead)
     assert await cancel(db, dead, 1) == (set(), {1})
     assert await db.fetchval("SELECT grp FROM holdfast.jobs WHERE topic = $1", dead.topic.name) == "a"

@@ -141,7 +141,9 @@ async def _completed_by_sql(db: Session, queue: Policy, head: Job) -> None:
 async def _buried(db: Session, queue: Policy, head: Job) -> None:
     dead = await store.get(db, f"{queue.topic.name}.dead", DEFAULTS)
     assert dead is not None
-    assert await exits.bury(db, queue.topic, queue.budget, [Spent(head.seq, held(head).lease)], dead.topic) == {0}
+    assert await exits.move_to_dead_letters(
+        db, queue.topic, queue.budget, [Spent(head.seq, held(head).lease)], dead.topic
+    ) == {0}
 
 
 async def _failed(db: Session, queue: Policy, head: Job) -> None:

@@ -98,7 +98,7 @@ async def test_a_job_whose_last_delivery_has_ended_is_not_written_into(
     (job,) = await take(db, queue, lease_ms=100)
     await lease_ended(db, queue, job)
     assert (await write(db, queue, ("a", "2"))).seqs == [2]
-    assert await exits.supersede(db, queue.topic, queue.budget, Lease(), 10) == (0, Lease("", "a", 1))
+    assert await exits.end_superseded(db, queue.topic, queue.budget, Lease(), 10) == (0, Lease("", "a", 1))
     assert await exits.fail(db, queue.topic, queue.budget, [Spent(1)]) == {0}
     assert [job.payload for job in await take(db, queue, 10)] == [b"2"]
 
@@ -162,7 +162,7 @@ async def sweep(db: Session, policy: Policy) -> int:
     count = 0
     last: Lease | None = Lease()
     while last is not None:
-        ended, last = await exits.supersede(db, policy.topic, policy.budget, last, 1)
+        ended, last = await exits.end_superseded(db, policy.topic, policy.budget, last, 1)
         count += ended
     return count
 
@@ -193,7 +193,9 @@ async def test_dead_letters_may_have_the_same_key(db: Session, topic: str, make_
     for n in range(2):
         await write(db, queue, ("a", str(n)))
         (job,) = await take(db, queue)
-        assert await exits.bury(db, queue.topic, queue.budget, [Spent(job.seq, UUID(job.lease))], dead.topic) == {0}
+        assert await exits.move_to_dead_letters(
+            db, queue.topic, queue.budget, [Spent(job.seq, UUID(job.lease))], dead.topic
+        ) == {0}
     letters = await take(db, dead, 10)
     assert [(letter.key, letter.payload) for letter in letters] == [("a", b"0"), ("a", b"1")]
     how = [Return(), Return()]

@@ -38,7 +38,7 @@ async def killed(db: Session, queue: Policy, dead: Policy, count: int = 1, error
     """Claim so many jobs of a queue and give them up: they are dead letters. Their seqs before."""
     jobs = await take(db, queue, count)
     spent = sorted((exits.Spent(job.seq, held(job).lease, error) for job in jobs), key=lambda one: one.seq)
-    assert len(await exits.bury(db, queue.topic, queue.budget, spent, dead.topic)) == count
+    assert len(await exits.move_to_dead_letters(db, queue.topic, queue.budget, spent, dead.topic)) == count
     return [one.seq for one in spent]
 
 
@@ -54,7 +54,7 @@ async def test_a_dead_letter_is_again_what_it_was(db: Session, queue: Policy, de
     assert before is not None
     jobs: dict[int, Job] = {job.seq: job for job in await take(db, queue, 3)}
     spent = [exits.Spent(seq, held(jobs[seq]).lease, "boom")]
-    await exits.bury(db, queue.topic, queue.budget, spent, dead.topic)
+    await exits.move_to_dead_letters(db, queue.topic, queue.budget, spent, dead.topic)
     assert await row(db, queue, seq) is None
 
     [one] = await requeued(db, dead, 1)
@@ -80,7 +80,7 @@ async def test_a_dead_letter_is_again_what_it_was(db: Session, queue: Policy, de
     assert await tallied(db, dead)
     [job] = await take(db, queue)
     assert (job.seq, job.deliveries) == (seq, 1)
-    await exits.bury(db, queue.topic, queue.budget, [exits.Spent(seq, held(job).lease)], dead.topic)
+    await exits.move_to_dead_letters(db, queue.topic, queue.budget, [exits.Spent(seq, held(job).lease)], dead.topic)
     [one] = await requeued(db, dead, 2)
     again = await db.fetchval("SELECT ttl_ms FROM holdfast.jobs WHERE topic = $1 AND seq = $2", queue.topic.name, seq)
     assert again == 5_000, "a second life is no longer than the first"

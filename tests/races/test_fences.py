@@ -35,7 +35,7 @@ async def ways_out(db: Connection, queue: Policy, dead: Policy, seq: int, lease:
     """What an engine does for a holder whose job has no delivery left: what had an effect."""
     spent = [Spent(seq, lease, "late")]
     done = [
-        await exits.bury(db, queue.topic, queue.budget, spent, dead.topic),
+        await exits.move_to_dead_letters(db, queue.topic, queue.budget, spent, dead.topic),
         await exits.fail(db, queue.topic, queue.budget, spent),
         await consumer.still_held(db, queue.topic, [(seq, lease)]),
     ]
@@ -171,7 +171,9 @@ async def test_held_out_of_order_is_refused(queue: Policy, rivals: Rivals) -> No
         consumer.extend(rivals.one, queue.topic, wrong, [1_000, 1_000]),
         consumer.nack(rivals.one, queue.topic, queue.budget, wrong, [Return(), Return()]),
         exits.fail(rivals.one, queue.topic, queue.budget, [Spent(holder.seq, holder.lease) for holder in wrong]),
-        exits.bury(rivals.one, queue.topic, queue.budget, [Spent(h.seq, h.lease) for h in wrong], queue.topic),
+        exits.move_to_dead_letters(
+            rivals.one, queue.topic, queue.budget, [Spent(h.seq, h.lease) for h in wrong], queue.topic
+        ),
     ]
     for attempt in attempts:
         with pytest.raises(AssertionError, match="ascend"):

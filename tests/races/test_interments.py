@@ -12,7 +12,7 @@ from app.kernel.claim import consumer
 from app.kernel.logs import log
 from app.kernel.logs.log import Ask
 from app.kernel.settle import exit_rows as exits
-from app.kernel.settle.exit_rows import Interment, Spent
+from app.kernel.settle.exit_rows import LogMove, Spent
 from app.kernel.topics import store
 from app.kernel.topics.cache import Policies
 from app.kernel.topics.policy import AskedSettings, Policy, resolve
@@ -30,9 +30,9 @@ async def dead(topic: str, pools: Pools, policies: Policies) -> Policy:
     return await policies.get(name)
 
 
-async def inter(db: Session, queue: Policy, spent: list[Spent], dead: Policy) -> Interment:
+async def inter(db: Session, queue: Policy, spent: list[Spent], dead: Policy) -> LogMove:
     async with db.transaction():
-        return await exits.inter(db, queue.topic, queue.budget, spent, dead.topic, limits=dead.log_limits)
+        return await exits.move_to_log(db, queue.topic, queue.budget, spent, dead.topic, limits=dead.log_limits)
 
 
 async def came_from(db: Session, dead: Policy) -> list[int]:
@@ -56,10 +56,10 @@ async def test_a_job_is_in_one_place_whoever_comes_first(
         elif rival == "ack":
             assert await consumer.ack(rivals.one, queue.topic, [held(job)]) == {0}
         else:
-            assert await inter(rivals.one, queue, spent, dead) == Interment({0}, set())
+            assert await inter(rivals.one, queue, spent, dead) == LogMove({0}, set())
         late = await rivals.behind(inter(rivals.other, queue, spent, dead))
 
-    assert await late == Interment({0} if rival == "heartbeat" else set(), set())
+    assert await late == LogMove({0} if rival == "heartbeat" else set(), set())
     assert await row(rivals.one, queue, job.seq) is None
     assert len(await came_from(rivals.one, dead)) == (0 if rival == "ack" else 1)
     ended = {"heartbeat": ["extended", "dead_lettered"], "ack": ["acked"], "inter": ["dead_lettered"]}[rival]

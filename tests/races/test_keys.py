@@ -157,9 +157,9 @@ async def test_the_sweep_waits_for_nobody(queue: Policy, rivals: Rivals) -> None
     await lease_ended(rivals.one, queue, job)
     async with rivals.first():
         await write(rivals.one, queue, ("a", "3"))
-        ended, _ = await exits.supersede(rivals.other, queue.topic, queue.budget, exits.Lease(), 10)
+        ended, _ = await exits.end_superseded(rivals.other, queue.topic, queue.budget, exits.Lease(), 10)
         assert ended == 0
-    ended, _ = await exits.supersede(rivals.other, queue.topic, queue.budget, exits.Lease(), 10)
+    ended, _ = await exits.end_superseded(rivals.other, queue.topic, queue.budget, exits.Lease(), 10)
     assert ended == 1
 
 

@@ -79,11 +79,13 @@ async def test_a_burial_that_meets_a_heartbeat_changes_nothing_and_can_run_again
     spent = [Spent(job.seq, UUID(job.lease), "no use")]
     async with rivals.first():
         assert await _extend(rivals.one, queue, held(job))
-        late = await rivals.behind(exits.bury(rivals.other, queue.topic, queue.budget, spent, dead.topic))
+        late = await rivals.behind(
+            exits.move_to_dead_letters(rivals.other, queue.topic, queue.budget, spent, dead.topic)
+        )
     assert await late == set()
     assert await events(rivals.one, queue, job.seq) == ["enqueued", "claimed", "extended"]
     assert len(await take(rivals.one, dead)) == 0, "it was in two places"
-    assert await exits.bury(rivals.other, queue.topic, queue.budget, spent, dead.topic) == {0}
+    assert await exits.move_to_dead_letters(rivals.other, queue.topic, queue.budget, spent, dead.topic) == {0}
     assert await events(rivals.one, queue, job.seq) == ["enqueued", "claimed", "extended", "dead_lettered"]
 
 

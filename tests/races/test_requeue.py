@@ -38,7 +38,7 @@ async def killed(db: Session, queue: Policy, dead: Policy, **fields: object) -> 
     await producer.add_lanes(db, queue.topic, [Lane("", 0)])
     await producer.upsert(db, queue.topic, queue.budget, records, ttl_ms=0)
     [job] = await take(db, queue)
-    await exits.bury(db, queue.topic, queue.budget, [exits.Spent(job.seq, held(job).lease)], dead.topic)
+    await exits.move_to_dead_letters(db, queue.topic, queue.budget, [exits.Spent(job.seq, held(job).lease)], dead.topic)
     return job.seq
 
 

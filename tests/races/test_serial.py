@@ -123,9 +123,9 @@ async def fail(db: Session, at: Stage) -> object:
 async def bury(db: Session, at: Stage) -> object:
     """Nobody holds it, and it has no delivery left."""
     spent, to = [Spent(at.seq)], at.dead.topic
-    return await exits.bury(db, at.queue.topic, at.queue.budget, spent, to) or await exits.bury(
+    return await exits.move_to_dead_letters(
         db, at.queue.topic, at.queue.budget, spent, to
-    )
+    ) or await exits.move_to_dead_letters(db, at.queue.topic, at.queue.budget, spent, to)
 
 
 async def requeue(db: Session, at: Stage) -> object:
@@ -176,7 +176,7 @@ async def failed(db: Session, queue: Policy, dead: Policy) -> Stage:
 async def buried(db: Session, queue: Policy, dead: Policy) -> Stage:
     """It is a dead letter: the stage is its topic, and what comes of it is in the other one."""
     at = await leased(db, queue, dead)
-    assert await exits.bury(db, queue.topic, queue.budget, [Spent(at.seq, at.lease)], dead.topic) == {0}
+    assert await exits.move_to_dead_letters(db, queue.topic, queue.budget, [Spent(at.seq, at.lease)], dead.topic) == {0}
     letter = await db.fetchval("SELECT seq FROM holdfast.jobs WHERE topic = $1", dead.topic.name)
     return Stage(dead, queue, letter)
 

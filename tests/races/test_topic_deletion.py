@@ -75,7 +75,7 @@ async def test_it_waits_for_a_move_to_it_and_leaves_nothing(
         await lease_ended(rivals.one, queue, job)
     async with rivals.first():
         spent = [Spent(job.seq) for job in jobs]
-        assert await exits.bury(rivals.one, queue.topic, queue.budget, spent, dead.topic) == {0, 1, 2}
+        assert await exits.move_to_dead_letters(rivals.one, queue.topic, queue.budget, spent, dead.topic) == {0, 1, 2}
         deleting = await rivals.behind(delete(machine, dead.topic.name))
 
     assert await deleting is True

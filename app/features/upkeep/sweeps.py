@@ -87,7 +87,7 @@ async def exhaustion(pools: Pools, engine: Engine, pace: Pace | None = None) -> 
     pace = pace or Pace()
     async for policy in _queues(pools, engine):
         if policy.budget.ends:
-            await pace.drain(partial(engine.exits.exhaust_all, policy))
+            await pace.drain(partial(engine.exits.remove_all_exhausted, policy))
     return pace.moved
 
 
@@ -99,7 +99,7 @@ async def supersede(pools: Pools, engine: Engine, pace: Pace | None = None) -> i
         for row in found:
             policy = await store.get(pools.rest, row["topic"], engine.policies.defaults) if row["leased"] else None
             if policy is not None:
-                await pace.batch(partial(engine.exits.supersede, policy))
+                await pace.batch(partial(engine.exits.end_superseded, policy))
         after = found[-1]["topic"]
     return pace.moved
 

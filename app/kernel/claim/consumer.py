@@ -1,9 +1,8 @@
 """The statements of a lease: claim, ack, nack and extend. docs/semantics.md, sections 1 to 4.
 
 Each verb is one statement that checks the lease itself. ack, nack and extend lock a job before they change it. If
-another
-statement changed the job in between, it comes back as picked but not done, and the verb runs again for it. Otherwise an
-ack that ran at the same time as a heartbeat would be lost, though its lease is valid.
+another statement changed the job in between, it comes back as picked but not done, and the verb runs again for it.
+Otherwise an ack that ran at the same time as a heartbeat would be lost, though its lease is valid.
 """
 
 from __future__ import annotations
@@ -48,8 +47,7 @@ class Slots(msgspec.Struct, frozen=True):
 
 class LaneEnd(msgspec.Struct):
     """How far a claim came in one lane. For the ready part and the due part: the last job it met, and the first job it
-    met
-    and could not lease. `met` counts the jobs it met."""
+    met and could not lease. `met` counts the jobs it met."""
 
     ready: int | None = None
     due: int | None = None
@@ -192,14 +190,14 @@ async def ack(
 
     results[i] is JSON text for held[i]; empty if there are no results.
     """
-    records = keep.archived or keep.told or bool(results)
+    records = keep.archived or keep.has_webhook or bool(results)
     done: set[int] = set()
     for _ in range(MAX_RUNS):
         places = _open(held, done)
         of = topic.name, *_columns(held, places)
         if records:
             given = [results[i] for i in places] if results else []
-            row = await _one(db, _ACK_AND_RECORD, *of, given, keep.ttl_ms, keep.archived, keep.told)
+            row = await _one(db, _ACK_AND_RECORD, *of, given, keep.ttl_ms, keep.archived, keep.has_webhook)
         else:
             row = await _one(db, _ACK, *of)
         done.update(places[i - 1] for i in row["done"])
@@ -251,7 +249,7 @@ async def nack(
     backoff: Backoff | None = None,
 ) -> NackResult:
     """Return jobs to the queue. `held` must ascend by seq; returns[i] belongs to held[i]. The caller must remove the
-    `spent` jobs with `retire`."""
+    `spent` jobs with `Exits.remove_spent`."""
     done: set[int] = set()
     keyed: set[int] = set()
     spent: dict[int, Ending] = {}
@@ -322,8 +320,7 @@ async def extend(
     progress: Sequence[Progress | None] = (),
 ) -> dict[int, int]:
     """Set deadlines to now + leases_ms[i]. Returns the new deadline in ms since 1970 by place in `held`, which must
-    ascend
-    by seq.
+    ascend by seq.
 
     cancelled: the places of cancelled jobs are added to it.
     progress: the progress by place; empty if there is none.

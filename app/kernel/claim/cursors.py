@@ -1,8 +1,7 @@
 """Where the claims of one topic start reading, so that they skip what was already consumed. See docs/adr/0012.
 
 While an old snapshot is open, index entries of deleted jobs stay, and a claim from the start of the index would read
-all
-of them. So each process remembers, for each lane, up to where all jobs were taken. There are two pairs of marks:
+all of them. So each process remembers, for each lane, up to where all jobs were taken. There are two pairs of marks:
 
 - the hot marks (`after`, `due`) are a hint. A sweep from the low marks finds jobs that appear below them.
 - the low marks (`low`, `due_low`) are proven: no job at or below them can be claimable, now or later (see marks.py).
@@ -198,8 +197,7 @@ class Cursor(msgspec.Struct):
 
     def note_change(self, began: float) -> None:
         """This process has changed claimable jobs since `began`, by the monotonic clock. A claim that ran meanwhile
-        skipped
-        them because they were locked."""
+        skipped them because they were locked."""
         if self._learned >= began or self._planned > self._learned:
             self.sweep_all()
 

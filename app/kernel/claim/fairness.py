@@ -1,15 +1,13 @@
 """Fair shares: from which tenants a claim without named tenants takes jobs, and how many. docs/semantics.md, section 5.
 
 Tenants share by virtual time, as in weighted fair queueing. Each job advances its tenant by the mean time of the
-tenant's
-jobs, divided by its weight. The next job comes from the tenant that is furthest behind. A tenant that was idle starts
-at
+tenant's jobs, divided by its weight. The next job comes from the tenant that is furthest behind. A tenant that was idle
+starts at
 the time of the others: it earns nothing by being idle, and owes nothing for jobs that the others left unused.
 
 There may be thousands of tenants, so a claim asks only the busy ones, which had jobs when they were last asked, the
 furthest behind first. The others rest. If few tenants rest, claims ask them too. If many rest, one read now and then
-finds
-which of them have jobs (a look, see marks.py). A claim of many jobs starts a look first if that is cheap.
+finds which of them have jobs (a look, see marks.py). A claim of many jobs starts a look first if that is cheap.
 docs/adr/0032.
 """
 
@@ -34,8 +32,7 @@ MOST: Final = 256  # tenants that one statement asks
 FEW: Final = 32  # tenants asked at least, even for fewer jobs: some may have no jobs left
 GUESSES: Final = 64  # most resting tenants among them, if there are busy ones
 # How soon a resting tenant is asked again if nothing is heard of it. A claim that has got no jobs so far does not wait
-# for
-# that if it can ask all tenants, as on a topic without tenants.
+# for that if it can ask all tenants, as on a topic without tenants.
 REST_SECONDS: Final = 0.4
 LARGE: Final = 100  # jobs: from here on, a claim looks which resting tenants have jobs before it shares out
 LEARNING: Final = 0.1  # weight of a new measurement in the mean
@@ -209,8 +206,7 @@ class Tenants:
 
     def share(self, turn: Turn, wanted: int, left: Mapping[str, int], weights: Mapping[str, int]) -> Turn:
         """Share out `wanted` jobs among the turn's tenants. `left` is how many jobs a tenant with a limit can get.
-        Paused
-        tenants and tenants with no jobs left to get begin to rest."""
+        Paused tenants and tenants with no jobs left to get begin to rest."""
         may: list[_Tenant] = []
         for tenant in turn.tenants:
             if not tenant.lanes:

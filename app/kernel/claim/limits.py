@@ -1,11 +1,9 @@
 """How many jobs can be handed out now: throughput limits (docs/semantics.md, section 11; docs/adr/0022) and limits on
-the
-jobs that a tenant has in flight (section 5).
+the jobs that a tenant has in flight (section 5).
 
 A topic with a throughput limit has a bucket. It earns `throughput_limit` tokens a second, holds at most the tokens of
-one
-second, and starts full. A claim takes tokens for its slots before it reads jobs, and puts back the tokens that it had
-no
+one second, and starts full. A claim takes tokens for its slots before it reads jobs, and puts back the tokens that it
+had no
 job for. No process keeps tokens in between, so unused tokens are missing for one statement at most.
 """
 

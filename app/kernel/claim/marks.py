@@ -1,10 +1,9 @@
 """The cursors of all topics, and the ticker that proves their low marks.
 
 The ticker raises low marks (docs/adr/0012). Every TICK_SECONDS, for the topics whose jobs this process moves, it reads
-how
-far their sequences were drawn and what time it is. A later statement reads which transactions may still commit jobs or
-tallies. Once all of these have ended, every job at a position or time read then is visible, so the first remaining job
-is
+how far their sequences were drawn and what time it is. A later statement reads which transactions may still commit jobs
+or tallies. Once all of these have ended, every job at a position or time read then is visible, so the first remaining
+job is
 the new mark. Tallies with ids drawn by then are visible too, and are folded into one.
 
 A look reads all lanes of a topic with one query (docs/adr/0032). It raises the topic's floor and says which lanes have
@@ -52,8 +51,7 @@ log = logging.getLogger(__name__)
 
 class _Pace(msgspec.Struct, frozen=True):
     """When the next look at a topic can begin, when it would be cheap, and how long the last look took; in seconds, by
-    the
-    monotonic clock."""
+    the monotonic clock."""
 
     free: float = 0.0
     cheap: float = 0.0
@@ -70,8 +68,7 @@ class _Sight(msgspec.Struct):
 
 class Marks:
     """Cursors by topic id, for all claims or for claims with certain tags. `followers` are the marks of claims with
-    tags,
-    by tags: they hear of the same events."""
+    tags, by tags: they hear of the same events."""
 
     def __init__(self, pools: Pools, fairness: Fairness) -> None:
         self._pools = pools

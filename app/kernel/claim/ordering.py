@@ -1,6 +1,5 @@
 """Which lanes a topic has, and in which order their jobs are claimed. docs/semantics.md, section 4; docs/adr/0031. A
-topic
-with the default order pays only for the list of lanes."""
+topic with the default order pays only for the list of lanes."""
 
 from __future__ import annotations
 
@@ -157,8 +156,7 @@ async def look_at_ages(
     """The tenants with lanes that have overtaken others, as last read.
 
     A lane overtakes once its first job has waited `aging_ms` for each step of priority between it and the best lane of
-    its
-    tenant that has jobs.
+    its tenant that has jobs.
 
     several: the lanes of each tenant that may have such lanes.
     lows_of: returns the low marks of lanes.
@@ -209,8 +207,7 @@ def _rotate(one: Overtaking, now: Sequence[Reach]) -> Overtaking:
 
 def sort_keys(places: Sequence[tuple[int, bool, int, int, Seq]]) -> dict[Seq, tuple[int, int, int]]:
     """Sort keys by seq, from (lane, due, place, time of enqueueing in µs, seq). Lanes keep their order; within a lane
-    the
-    earlier job comes first. Ready jobs keep the order of their places."""
+    the earlier job comes first. Ready jobs keep the order of their places."""
     keys: dict[Seq, tuple[int, int, int]] = {}
     latest: dict[int, int] = {}
     for lane, due, place, at, seq in sorted(places):
@@ -222,8 +219,7 @@ def sort_keys(places: Sequence[tuple[int, bool, int, int, Seq]]) -> dict[Seq, tu
 
 async def limit_due(db: Connection, topic: Topic, reaches: Sequence[Reach], most: int) -> list[Reach]:
     """Limit the due jobs of each reach to those among the next `most` jobs of all, for a claim that takes due jobs and
-    ready
-    jobs by time. Takes no locks: a change before the claim is not seen."""
+    ready jobs by time. Takes no locks: a change before the claim is not seen."""
     if all(reach.due is None for reach in reaches):
         return list(reaches)
     rows = await db.fetch(

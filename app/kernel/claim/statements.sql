@@ -60,8 +60,7 @@ SELECT pg_advisory_xact_lock(hashtextextended('holdfast.tenants ' || $1::integer
 -- name: peek_tokens
 -- How long until a topic's bucket has a token?   $1 topic id  $2 tokens per second
 -- Answers one row: wait_ms, by the rule of take_tokens; 0 if there is a token or the bucket was never used. Takes no
--- token
--- and does not wait for locks.   Index: primary key.
+-- token and does not wait for locks.   Index: primary key.
 SELECT coalesce((
     SELECT greatest(ceil((1 - b.tokens) / $2::double precision * 1000
                          - greatest(date_part('epoch', clock_timestamp() - b.at), 0) * 1000), 0)::bigint
@@ -109,11 +108,9 @@ RETURNING b.granted, greatest(ceil((1 - b.tokens) / $3::double precision * 1000)
 --   $5  ready jobs above this position
 --   $6  due jobs after this time, in µs since 1970; NULL skips the due part
 -- One row per lane that has some of the next jobs: `ord`, its place in $3 (from 1); `next`, how many; `due`, how many
--- of
--- these are due jobs; `more`, whether further due jobs wait behind them.
+-- of these are due jobs; `more`, whether further due jobs wait behind them.
 -- A ready job's time is when it was enqueued, but never earlier than that of a job at a lower position, so ready jobs
--- keep
--- their order.
+-- keep their order.
 -- Takes no locks, as heads.   Indexes: jobs_due, jobs_ready. Needs the planner settings of the hot pool.
 WITH lane AS MATERIALIZED (
     SELECT l.tenant, l.priority, l.after, l.ord,

@@ -1,8 +1,7 @@
 """Callers that wait for jobs, and what wakes them. docs/semantics.md, section 15.
 
 Waiting callers cost the database nothing. New jobs of this process wake just enough callers at once. Delayed jobs,
-leases
-that end and jobs of other processes are found by one statement for all topics, every POLL_SECONDS.
+leases that end and jobs of other processes are found by one statement for all topics, every POLL_SECONDS.
 """
 
 from __future__ import annotations
@@ -155,8 +154,7 @@ class Waiters:
         tags: Collection[str | None] | None = None,
     ) -> None:
         """This process has made `jobs` claimable, of these tenants and with these tags if known. Wakes callers here and
-        in
-        other processes."""
+        in other processes."""
         if jobs:
             self.claimable.emit(topic_id, tenants)
             self.wake(topic_id, jobs, tenants, tags)

@@ -67,8 +67,7 @@ _ONWARD: Final = {WalkOutcome.AGAIN, WalkOutcome.TENANTS, WalkOutcome.OUTRUN}
 
 class Walks:
     """What all walks of a process share, or with `tags` all walks for jobs with one of these tags. `marks` and
-    `fairness`
-    belong to these walks alone. Claims by tag ignore aging_ms and retry_order."""
+    `fairness` belong to these walks alone. Claims by tag ignore aging_ms and retry_order."""
 
     def __init__(
         self, state: EngineState, exits: Exits, marks: Marks, fairness: Fairness, tags: Sequence[str] | None = None
@@ -274,8 +273,7 @@ class Walk:
 
     async def _take(self, slots: Slots, plan: Plan, claimed: ClaimResult) -> WalkOutcome:
         """Hand out the claimed jobs, and remove the spent jobs that were met. The outcome says whether a further pass
-        may
-        find jobs."""
+        may find jobs."""
         for share, jobs in zip(self._shares, claimed.jobs, strict=True):
             share.extend(jobs)
         policy, topic, wanted = self._policy, self._topic, len(slots.callers)
@@ -289,7 +287,7 @@ class Walk:
         gone = 0
         if claimed.exhausted:
             # A whole batch, whatever the number of slots, from all lanes that were asked.
-            gone += await self._walks.exits.exhaust(policy, [reach.lane for reach in plan.reaches])
+            gone += await self._walks.exits.remove_exhausted(policy, [reach.lane for reach in plan.reaches])
         if claimed.expired:
             gone += await self._walks.exits.expire(policy)
         if claimed.met < wanted and any(reach.due is None or reach.most_due is not None for reach in plan.reaches):
@@ -316,8 +314,7 @@ class Walk:
     @asynccontextmanager
     async def _within_limits(self, tenants: Sequence[str]) -> AsyncIterator[tuple[Connection, Mapping[str, int]]]:
         """A connection for a claim, and how many jobs each tenant with a limit can get. If there are such tenants, it
-        is in
-        a transaction, and no other claim gives them jobs before its end."""
+        is in a transaction, and no other claim gives them jobs before its end."""
         pool, most = self._state.verbs(self._policy), self._policy.config.tenant_limits
         limited = {name: most[name] for name in tenants if name in most}
         if not limited:
@@ -330,8 +327,7 @@ class Walk:
 
 def seats(cohort: Sequence[Claimer], shares: Sequence[list[Job]], most: int, *, even: bool) -> Slots:
     """Slots for the jobs that are still wanted, up to `most` jobs in all. Filled caller by caller, or with `even` one
-    for
-    each caller in turn."""
+    for each caller in turn."""
     lacking = [claimer.max - len(share) for claimer, share in zip(cohort, shares, strict=True)]
     callers: list[int] = []
     if even:

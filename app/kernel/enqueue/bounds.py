@@ -1,11 +1,11 @@
-"""Putting jobs into a queue that may hold no more than so many. docs/semantics.md, section 11; docs/adr/0022.
+"""Enqueueing to a queue with a limit. docs/semantics.md, section 11; docs/adr/0022.
 
-Transactions that add to one topic do so one after the other: what a queue holds is counted under a lock up to commit,
-so that no number of processes together exceeds its limit. Jobs that leave take no lock. What moves to a dead-letter
-topic is never refused, and takes none either.
+Transactions that add to one topic run one after the other: what the queue holds is counted under a lock until commit,
+so no number of processes exceeds the limit together. Jobs that leave the queue take no lock. Moves to a dead-letter
+topic are never refused, and take no lock either.
 
-A queue that evicts takes all that max_depth allows, and then lets go of the oldest that could be claimed. What is
-leased or delayed stays, even where that alone is more than its caps allow.
+A queue that evicts takes all jobs that max_depth allows, and then deletes its oldest claimable jobs. Leased and delayed
+jobs stay, even if they alone exceed the caps.
 """
 
 from __future__ import annotations
@@ -32,50 +32,50 @@ _DEPTH = _SQL["depth"]
 _EVICT = sql.load(__package__, "evict")
 
 EXPIRED_AT_ONCE: Final = 1_000
-MOST_EXPIRIES: Final = 10  # batches that are marked as expired before somebody is refused, or something evicted
-FIRST_LOOK: Final = 64  # jobs that are looked at beyond those to evict, should some of them be being leased
+MOST_EXPIRIES: Final = 10  # batches of expired jobs that are marked before a batch is refused or a job evicted
+FIRST_LOOK: Final = 64  # jobs to read beyond those to evict, as some may be locked
 EVICTED_AT_ONCE: Final = 1_000
 FRESH_SECONDS: Final = 1.0
-MOST_EVICTIONS: Final = 30  # batches of one transaction: caps that were lowered take effect by and by
+MOST_EVICTIONS: Final = 30  # batches in one transaction; lowered caps take effect gradually
 
 
 class Holdings(msgspec.Struct, frozen=True):
-    """What a queue holds: jobs that are not finished, and the bytes of their payloads."""
+    """What a queue holds: unfinished jobs, and the bytes of their payloads."""
 
     jobs: int
     bytes: int
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """What a queue may hold; 0 is no limit."""
+    """The limits of a queue; 0 is no limit."""
 
     depth: int = 0  # jobs, by max_depth
     records: int = 0  # jobs, by cap_records
     bytes: int = 0  # of payload
-    evicts: bool = False  # jobs above the caps go, and no more are refused
+    evicts: bool = False  # whether jobs above the caps are deleted, rather than new ones refused
 
     def refusal(self, held: Holdings) -> Refusal | None:
-        """Why a queue must not hold so much; None: it may."""
+        """Why a queue must not hold so much; None if it may."""
         if 0 < self.depth < held.jobs:
             return Refusal.TOO_DEEP
         return Refusal.FULL if not self.evicts and self.above(held) else None
 
     def above(self, held: Holdings) -> Holdings | None:
-        """By how much a queue is above its caps; None where it isn't."""
+        """By how much a queue exceeds its caps; None if it does not."""
         jobs = held.jobs - self.records if 0 < self.records < held.jobs else 0
         size = held.bytes - self.bytes if 0 < self.bytes < held.bytes else 0
         return Holdings(jobs, size) if jobs or size else None
 
 
 class Refusal(Enum):
-    """Why a batch was not taken."""
+    """Why a batch was refused."""
 
     TOO_DEEP = "too_deep"  # max_depth
     FULL = "full"  # the caps
 
 
 class Clearance(msgspec.Struct):
-    """How many jobs were marked as expired, or evicted, to make room."""
+    """How many jobs were marked as expired or evicted to make room."""
 
     expired: int = 0
     evicted: int = 0
@@ -84,12 +84,12 @@ class Clearance(msgspec.Struct):
 async def enqueue(
     db: Connection, topic: Topic, budget: Budget, batches: Sequence[Batch], bounds: Bounds, *, ttl_ms: int, lows: Lows
 ) -> tuple[list[list[Seq] | Refusal], Clearance]:
-    """Insert each batch whole or not at all, in order, as far as there is room: a smaller one may fit behind one that
-    did not. Returns each batch's seqs, or why it was refused.
+    """Insert each batch whole or not at all, in order, as far as there is room. A smaller batch may fit after a larger
+    one did not. Returns each batch's seqs, or why it was refused.
 
-    `db` is a connection with a transaction of its own, which holds the lock until it ends. What is below `lows` counts
-    for nothing. Before a batch is refused, or a job evicted, jobs that have outlived their time make room. The batches'
-    lanes must be known. Raises asyncpg's errors.
+    `db` must be in a transaction, which holds the lock until its end. Tallies below `lows` don't count. Before a batch
+    is refused or a job evicted, expired jobs are marked to make room. The batches' lanes must be known. Raises
+    asyncpg's errors.
     """
     await db.execute(_LOCK, topic.id)
     room = Clearance()
@@ -117,7 +117,7 @@ async def enqueue(
 
 
 class WriteResult(Protocol):
-    """What became of records that looked at existing jobs."""
+    """The answer of a statement that looks at existing jobs."""
 
     @property
     def new(self) -> int:
@@ -128,7 +128,7 @@ Wrote = TypeVar("Wrote", bound=WriteResult)
 
 
 class _NoRoomError(Exception):
-    """Undoes what was put in."""
+    """Rolls back the insert."""
 
     def __init__(self, refusal: Refusal) -> None:
         self.refusal = refusal
@@ -144,12 +144,12 @@ async def upsert(
     budget: Budget,
     lows: Lows,
 ) -> tuple[Wrote | Refusal, Clearance]:
-    """The same for records that look at existing jobs. `write` puts them in over `db`, in one statement. Returns its
-    answer, or why no record was taken. Without `makes_room`, nothing is marked as expired before they are refused.
+    """The same for records that look at existing jobs. `write` inserts them with one statement over `db`. Returns its
+    answer, or why all records were refused. Without `makes_room`, no jobs are marked as expired before that.
 
-    Neither an update nor a duplicate takes room, so a batch of those is never refused. Which records they are is known
-    once they are written, so they are tried behind a savepoint. One statement locks their groups and keys in the order
-    that every transaction keeps to; a second one in the same transaction would not.
+    Updates and duplicates need no room, so a batch of these is never refused. Which records they are is known only
+    after the insert, so it runs inside a savepoint. One statement locks all groups and keys in the order that every
+    transaction keeps. A second statement in the same transaction would break that order.
     """
     await db.execute(_LOCK, topic.id)
     room = Clearance()
@@ -188,14 +188,14 @@ async def _upsert(
 
 async def _read_holdings(db: Connection, topic: Topic, lows: Lows) -> Holdings:
     row = await db.fetchrow(_DEPTH, topic.id, lows.tally)
-    assert row is not None, "an aggregate answers one row always"
+    assert row is not None, "an aggregate always answers one row"
     return Holdings(row["held"], row["bytes"])
 
 
 async def _verdicts(
     db: Connection, topic: Topic, batches: Sequence[Batch], bounds: Bounds, lows: Lows
 ) -> tuple[list[Refusal | None], Holdings]:
-    """What becomes of each batch, and what the queue holds with those that are taken."""
+    """The verdict on each batch, and what the queue holds with the accepted ones."""
     held = await _read_holdings(db, topic, lows)
     verdicts: list[Refusal | None] = []
     for batch in batches:
@@ -207,7 +207,7 @@ async def _verdicts(
 
 
 async def _evict(db: Connection, topic: Topic, budget: Budget, above: Holdings | None, lows: Lows) -> int:
-    """Take out the claimable jobs that are above the caps, oldest first: how many."""
+    """Delete the oldest claimable jobs above the caps. Returns how many."""
     jobs, size, count = (above.jobs, above.bytes, 0) if above else (0, 0, 0)
     look = min(jobs + FIRST_LOOK, EVICTED_AT_ONCE)
     for _ in range(MOST_EVICTIONS):
@@ -216,7 +216,7 @@ async def _evict(db: Connection, topic: Topic, budget: Budget, above: Holdings |
         row = await db.fetchrow(
             _EVICT, topic.name, jobs, size, look, budget.ends, budget.max_deliveries, *columns(lows.lanes)
         )
-        assert row is not None, "an aggregate answers one row always"
+        assert row is not None, "an aggregate always answers one row"
         if row["evicted"] == 0 and look == EVICTED_AT_ONCE:
             break
         jobs, size, count = jobs - row["evicted"], size - row["bytes"], count + row["evicted"]
@@ -225,24 +225,24 @@ async def _evict(db: Connection, topic: Topic, budget: Budget, above: Holdings |
 
 
 class ByteQuota:
-    """The quota of bytes that all topics together may hold.
+    """The limit on the bytes of all topics together.
 
-    Bytes are counted at most every FRESH_SECONDS, and only while something is written; in between, what this process
-    lets in is added. What other processes write meanwhile may go above the quota.
+    Bytes are counted at most every FRESH_SECONDS, and only while jobs are written. In between, this process adds what
+    it writes. Other processes' writes in that time may exceed the limit.
     """
 
     def __init__(self, pools: Pools, most: int) -> None:
-        self.most = most  # bytes; 0: no quota, and nothing to ask
+        self.most = most  # bytes; 0: no limit
         self._pools = pools
         self._held = 0
         self._fresh: Fresh[None, None] = Fresh(FRESH_SECONDS)
 
     async def take(self, size: int) -> None:
-        """Let so many bytes in. Raises Throttled, and asyncpg's errors."""
+        """Count `size` bytes as written. Raises Throttled, and asyncpg's errors."""
         await self._fresh.get(None, self._look)
         if self._held + size > self.most:
             raise Throttled(
-                f"All topics together may hold {self.most} bytes, and have no room for {size} more.",
+                f"All topics together can hold {self.most} bytes. There is no room for {size} more.",
                 {"limit": "max_total_bytes", "max": self.most},
             )
         self._held += size

@@ -1,5 +1,4 @@
-"""Enqueues, in groups: of plain jobs, of jobs with keys or groups, and of batches that may have been enqueued
-before."""
+"""Enqueues in group commits: of plain jobs, of jobs with keys or groups, and of batches that may be duplicates."""
 
 from __future__ import annotations
 
@@ -24,9 +23,9 @@ from app.kernel.state import EngineState
 from app.kernel.topics import webhooks
 from app.kernel.topics.policy import Policy, check_groups
 
-MOST_BYTES: Final = 8 * 1024 * 1024  # of payloads that callers share a statement for
-Gone = asyncpg.InternalServerError  # what a missing sequence raises, and more
-BYTES_OF_A_RECORD: Final = 512  # what its other columns may weigh, so that empty payloads are bounded too
+MOST_BYTES: Final = 8 * 1024 * 1024  # of payloads in one shared statement
+Gone = asyncpg.InternalServerError  # raised for a missing sequence, among other things
+BYTES_OF_A_RECORD: Final = 512  # assumed size of a record's other columns, so that empty payloads are bounded too
 
 
 class _EnqueueCall(msgspec.Struct, frozen=True):
@@ -36,21 +35,21 @@ class _EnqueueCall(msgspec.Struct, frozen=True):
 
     @property
     def batch(self) -> Batch:
-        """What it puts in."""
+        """The jobs to add."""
         return self.write.batch
 
 
 class Put(msgspec.Struct, frozen=True):
-    """What a transaction that is not committed yet has put in."""
+    """The result of an insert in a transaction that is not committed yet."""
 
     shares: list[list[Seq] | BaseException]  # each batch's seqs, or the error for its caller
-    announce: Callable[[], None]  # wakes callers: call it after the commit
-    duplicates: frozenset[int] = frozenset()  # places of batches whose records were all there before
+    announce: Callable[[], None]  # wakes callers; call it after the commit
+    duplicates: frozenset[int] = frozenset()  # places of batches whose records were all enqueued before
 
 
 class Enqueues:
-    """One statement in flight for each topic; one for jobs with keys or groups; and one for batches that may have been
-    enqueued before. The last two wait for others of the same keys, groups and ids."""
+    """Runs one statement at a time for each topic, and one more each for jobs with keys or groups and for batches that
+    may be duplicates. The latter two wait for transactions with the same keys, groups and ids."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
@@ -67,26 +66,26 @@ class Enqueues:
         )
 
     async def enqueue(self, policy: Policy, batch: Batch, size: int) -> list[Seq]:
-        """Put the batch into its queue, all or nothing; `size` is its payloads' bytes. Answers its seqs, in its order;
-        they ascend, but for records whose keys' jobs waited already, and for duplicates.
+        """Put the batch into its queue, all or nothing. `size` is the bytes of its payloads. Returns its seqs, in its
+        order. They ascend, except for records that updated a waiting job, and for duplicates.
 
-        When it returns, the commit is flushed if the topic is durable. Raises SchemaViolation, Throttled and TopicFull
-        (there is no room for all of it: nothing was put in), Unavailable (it may have happened), TopicNotFound,
-        NotAQueue, and asyncpg's errors for what the database refuses.
+        When it returns, the commit is flushed if the topic is durable. Raises SchemaViolation; Throttled and TopicFull
+        (there is no room for the whole batch, and nothing was added); Unavailable (the batch may have been added);
+        TopicNotFound; NotAQueue; asyncpg's errors if the database refuses.
         """
         found = await self.place(policy, batch, size)
         return found.seqs if isinstance(found, Placement) else found
 
     async def place(self, policy: Policy, batch: Batch, size: int, key: str | None = None) -> list[Seq] | Placement:
-        """The same. A batch with keys, groups, dedupe ids or an idempotency key of its own gets what became of each
-        record. docs/semantics.md, sections 6 to 8."""
+        """The same, for batches with keys, groups, dedupe ids or an idempotency key too: these get a Placement.
+        docs/semantics.md, sections 6 to 8."""
         return (await self.place_as_found(policy, batch, size, key, self._state.policies.queue))[1]
 
     async def place_as_found(
         self, policy: Policy, batch: Batch, size: int, key: str | None, find: Callable[[str], Awaitable[Policy]]
     ) -> tuple[Policy, list[Seq] | Placement]:
-        """The same, with the policy of the topic that has the jobs: not the given one, if that was deleted and `find`
-        has one of its name."""
+        """The same. Also returns the policy of the topic that has the jobs: if the given topic was deleted, it is the
+        one that `find` returns for its name."""
 
         async def put(policy: Policy) -> tuple[Policy, list[Seq] | Placement]:
             return policy, await self._place(policy, _write(policy, batch, key), size)
@@ -104,7 +103,7 @@ class Enqueues:
         return await self.group.submit(policy.topic.id, call)
 
     async def admit(self, policy: Policy, batch: Batch, size: int) -> None:
-        """Check that a batch may go in, before it joins others, or comes to `put`: others must not share its faults.
+        """Check a batch before it joins others or is passed to `put`, so that its errors don't affect others.
 
         Raises Draining, InvalidRequest, SchemaViolation, Throttled, TopicNotFound, and asyncpg's errors.
         """
@@ -119,9 +118,9 @@ class Enqueues:
             await self._state.room.take(size)
 
     async def put(self, db: Session, policy: Policy, batches: Sequence[Batch]) -> Put:
-        """Put batches into their queue within the caller's transaction, each whole or not at all. They were admitted,
-        and their lanes are known; those for a queue with bounds have the same groups and keys. Raises asyncpg's errors;
-        `Gone` where the topic was deleted, perhaps."""
+        """Put batches into their queue within the caller's transaction, each whole or not at all. They must have been
+        admitted, and their lanes be known; for a queue with bounds, all must have the same groups and keys. Raises
+        asyncpg's errors, and `Gone` if the topic may have been deleted."""
         writes = [_write(policy, batch, None) for batch in batches]
         if any(write.looks_back or write.batch.placed_singly for write in writes):
             began = time.monotonic()
@@ -141,14 +140,17 @@ class Enqueues:
         else:
             shares = await self._within(db, policy, policy.bounds, batches)
         taken = merge([batch for batch, share in zip(batches, shares, strict=True) if isinstance(share, list)])
-        return Put(shares, partial(self._announce, policy, taken, len(taken), taken.ready_count) if taken else _nobody)
+        return Put(
+            shares,
+            partial(self._announce, policy, taken, len(taken), taken.ready_count) if taken else _announce_nothing,
+        )
 
     def groups(self) -> dict[str, list[GroupCommit[Any, Any]]]:
-        """Its group commits, by verb."""
+        """The group commits by verb."""
         return {"enqueue": [self.group, self.keyed, self.deduped]}
 
     async def drain(self) -> None:
-        """Wait for all that is under way."""
+        """Wait for all statements under way."""
         await self.group.drain()
         await self.keyed.drain()
         await self.deduped.drain()
@@ -186,7 +188,7 @@ class Enqueues:
     async def _within(
         self, db: Connection, policy: Policy, limits: Bounds, batches: Sequence[Batch]
     ) -> list[list[Seq] | BaseException]:
-        """Enqueue the batches that have room: each one's seqs, or the error for its caller."""
+        """Enqueue the batches that have room. Returns each one's seqs, or the error for its caller."""
         topic = policy.topic
         lows = self._state.marks.lows(topic.id)
         taken, room = await bounds.enqueue(
@@ -238,12 +240,12 @@ class Enqueues:
 
 
 def _write(policy: Policy, batch: Batch, key: str | None) -> Write:
-    """The batch and its key, as far as the topic looks at them."""
+    """The batch and its key, without the ids that the topic ignores."""
     return Write(with_ids(policy, batch), key if policy.config.idempotency_window_ms else None)
 
 
-def _nobody() -> None:
-    """Nothing was put in: there is nothing to announce."""
+def _announce_nothing() -> None:
+    """For a transaction that added no jobs."""
 
 
-NOTHING: Final = Put([], _nobody)
+NOTHING: Final = Put([], _announce_nothing)

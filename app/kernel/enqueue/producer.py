@@ -1,4 +1,4 @@
-"""Putting jobs into a queue. docs/semantics.md, sections 7 and 8, has what keys and dedupe ids mean."""
+"""The statements that enqueue jobs. docs/semantics.md, sections 7 and 8, describes keys and dedupe ids."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _SWEEP_DEDUPE = _SQL["sweep_dedupe"]
 
 
 async def enqueue(db: Connection, topic: Topic, batch: Batch, *, ttl_ms: int) -> list[Seq]:
-    """Insert all records or none; their seqs, ascending, in the order of the batch.
+    """Insert all records or none. Returns their seqs, ascending, in the order of the batch.
 
-    `ttl_ms` is the topic's own, 0 for none. The batch's lanes must be known (`add_lanes`). Raises asyncpg's errors;
-    one for a missing relation when the topic was deleted meanwhile.
+    `ttl_ms` is the topic's own, 0 for none. The batch's lanes must be known (`add_lanes`). Raises asyncpg's errors, one
+    for a missing relation if the topic was deleted meanwhile.
     """
     seqs: list[Seq] = await db.fetchval(_ENQUEUE, topic.name, topic.id, topic.sequence, *batch.columns(), ttl_ms)
     return seqs
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """Where the records of a batch with keys, groups or dedupe ids are, in its order: a job's seq; whether that waited,
-    and was updated; whether the record was dropped, as a duplicate of the one that made that job.
+    """The result for a batch with keys, groups or dedupe ids, in its order: for each record the job's seq, whether that
+    job was waiting and was updated, and whether the record was dropped as a duplicate.
 
-    `head_seq` is the last seq drawn, as far as is known. `ready` and `due` jobs became claimable; `touched` ones
-    waited already, and were locked meanwhile, so that a claim went past them. `repeated`: a batch of the same
-    idempotency key was there before, and the seqs and the head are its; all records are duplicates.
+    `head_seq` is the last seq drawn, as far as known. `ready` and `due` jobs became claimable. `touched` jobs were
+    waiting already and were locked meanwhile, so claims skipped them. `repeated`: a batch with the same idempotency key
+    was enqueued before; the seqs and the head are those of that batch, and all records are duplicates.
     """
 
     seqs: list[Seq]
@@ -59,22 +59,22 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 class Windows(msgspec.Struct, frozen=True):
-    """For how many ms a topic remembers dedupe ids, and idempotency keys."""
+    """For how many ms a topic remembers dedupe ids and idempotency keys."""
 
     ids_ms: int
     keys_ms: int
 
 
 async def upsert(db: Connection, topic: Topic, budget: Budget, batch: Batch, *, ttl_ms: int) -> Placement:
-    """Enqueue, with keys: a record whose tenant and key are those of a waiting job is written into it.
+    """Enqueue records with keys or groups, all or none. Otherwise as `enqueue`.
 
-    And with groups: a record whose group has a live job is blocked until that is gone, as are all but the first of one
-    group. All records or none. Of several with one key the last counts, and all have its seq. Otherwise as `enqueue`.
-    Waits for others that write the same keys or groups, up to their commits; raises SerializationError where it is
-    worth a retry.
+    A record with the tenant and key of a waiting job updates that job. Of several records with one key the last one
+    counts, and all have its seq. A record whose group has a live job is blocked until that job ends, and so are all but
+    the first of a group. Waits for transactions that write the same keys or groups. Raises SerializationError if a
+    retry may succeed.
     """
     row = await db.fetchrow(_ENQUEUE_KEYED, *_with_keys(topic, budget, batch, ttl_ms), batch.groups)
-    assert row is not None, "it answers one row always"
+    assert row is not None, "the statement always answers one row"
     return Placement(*row)
 
 
@@ -88,12 +88,13 @@ async def enqueue_deduped(
     windows: Windows,
     ttl_ms: int,
 ) -> list[Placement]:
-    """Several callers' batches, each perhaps with an idempotency key, of records that may have dedupe ids: what was
-    enqueued before, within its window, is not enqueued again. What became of each batch, in order; `ready`, `due` and
-    `touched` of all stand with the first.
+    """Enqueue batches of several callers, each with an idempotency key or None, whose records may have dedupe ids. A
+    record or batch that was enqueued before, within its window, is not enqueued again. Returns a placement per batch,
+    in order;
+    the first one has `ready`, `due` and `touched` of all.
 
-    All that is new or none of it. Of several with one dedupe id the first counts. Otherwise as `upsert`; waits for
-    others of the same ids or idempotency keys too.
+    All new records are enqueued or none. Of several records with one dedupe id the first one counts. Otherwise as
+    `upsert`. Also waits for transactions with the same ids or idempotency keys.
     """
     batch = merge(batches)
     rows = await db.fetch(
@@ -115,22 +116,22 @@ def _with_keys(topic: Topic, budget: Budget, batch: Batch, ttl_ms: int) -> list[
 
 
 async def sweep_dedupe(db: Connection, limit: int) -> int:
-    """Forget up to `limit` dedupe ids whose window has passed: how many."""
+    """Forget up to `limit` dedupe ids whose window has passed. Returns how many."""
     count: int = await db.fetchval(_SWEEP_DEDUPE, limit)
     return count
 
 
 async def hook(db: Connection, topic: Topic, batch: Batch, placed: Placement) -> None:
-    """Note which URLs are to hear of what becomes of these records' jobs, in the transaction that put them in. A
-    duplicate's job is somebody else's, and stays as it is."""
+    """Store the records' webhooks with their jobs, in the transaction that added these. A duplicate leaves the job of
+    the first record as it is."""
     dropped = set(placed.duplicates)
     given = [(placed.seqs[i], url) for i, url in enumerate(batch.webhooks) if url is not None and i not in dropped]
     if given and not placed.repeated:
-        last = dict(given)  # of several with one key
+        last = dict(given)  # the last of several with one key
         await db.execute(_HOOK, topic.name, sorted(last), [last[seq] for seq in sorted(last)])
 
 
 async def add_lanes(db: Connection, topic: Topic, lanes: list[Lane]) -> None:
-    """Record that these lanes exist, before the first job in them does."""
+    """Record lanes before the first job in them is written."""
     tenants, priorities = [lane.tenant for lane in lanes], [lane.priority for lane in lanes]
     await db.execute(_ADD_LANES, topic.name, topic.id, tenants, priorities)

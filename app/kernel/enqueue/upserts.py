@@ -1,6 +1,6 @@
-"""Enqueues that look at existing jobs. A record with a key updates the job that waits; one with a group waits behind
-the others; one with a dedupe id or idempotency key is not enqueued twice. docs/semantics.md, sections 6 to 8;
-docs/adr/0025 and 0033."""
+"""Enqueues that look at existing jobs. A record with a key updates the waiting job with that key. A record with a group
+waits behind the group's other jobs. A record with a dedupe id or idempotency key is not enqueued twice.
+docs/semantics.md, sections 6 to 8; docs/adr/0025 and 0033."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from app.kernel.topics.policy import FIFO, Policy
 
 
 def with_ids(policy: Policy, batch: Batch) -> Batch:
-    """The batch with the dedupe ids that count on its topic."""
+    """The batch with the dedupe ids that its topic uses."""
     if policy.config.dedupe_window_ms == 0:
         return replace(batch, dedupe_ids=[]) if batch.dedupe_ids else batch
     if not policy.topic.name.endswith(FIFO):
@@ -37,20 +37,20 @@ def with_ids(policy: Policy, batch: Batch) -> Batch:
 
 
 class Write(msgspec.Struct, frozen=True):
-    """A caller's batch and its idempotency key, if it has one."""
+    """A caller's batch, and its idempotency key if it has one."""
 
     batch: Batch
     key: str | None = None
 
     @property
     def looks_back(self) -> bool:
-        """Whether earlier enqueues make a difference to it."""
+        """Whether it depends on earlier enqueues."""
         return self.key is not None or bool(self.batch.dedupe_ids)
 
 
 class Placements(msgspec.Struct, frozen=True):
-    """What became of callers' batches: each one's share, or the error for its caller; and what to announce once it is
-    committed."""
+    """The results for several callers: a placement or an error each. `written` has what to announce after the
+    commit."""
 
     shares: list[Placement | BaseException]
     written: list[tuple[Batch, Placement]]
@@ -62,7 +62,7 @@ class Placements(msgspec.Struct, frozen=True):
         return sum(placed.new for _, placed in self.written)
 
     def add(self, more: Placements) -> None:
-        """What became of more of them, in the same transaction."""
+        """Add results of the same transaction."""
         self.shares.extend(more.shares)
         self.written.extend(more.written)
         self.room.expired += more.room.expired
@@ -70,19 +70,19 @@ class Placements(msgspec.Struct, frozen=True):
 
 
 class Upserts:
-    """The statements, and their announcements. `tell` is called with a batch, how many of its records are new, and how
-    many jobs became claimable by it."""
+    """Runs the statements, and announces their jobs. `tell` is called with a batch, how many of its records are new,
+    and how many jobs became claimable."""
 
     def __init__(self, state: EngineState, tell: Callable[[Policy, Batch, int, int], None]) -> None:
         self._state = state
         self._tell = tell
 
     async def place(self, db: Pool | Session, policy: Policy, writes: Sequence[Write]) -> Placements:
-        """Write batches whose lanes are known, in one statement, and note their webhooks.
+        """Write batches whose lanes are known, in one statement, and store their webhooks.
 
-        For a topic with bounds, and records with webhooks, `db` is in a transaction. Where there is no room for all of
-        several, it raises Apart: each then needs a transaction of its own, or they would lock their groups and keys in
-        any order.
+        For a topic with bounds, and for records with webhooks, `db` must be in a transaction. If there is no room for
+        all of several batches, it raises Apart. Each batch then needs a transaction of its own, because in one
+        transaction they would lock groups and keys in any order.
         """
         placements = await self._place(db, policy, writes)
         for batch, placed in placements.written:
@@ -110,7 +110,7 @@ class Upserts:
         return Placements([refusal_error(policy, found)], [], room)
 
     def announce(self, policy: Policy, placements: Placements, began: float) -> None:
-        """Wake callers, now that it is committed. `began`: when it was sent, by the monotonic clock."""
+        """Wake callers after the commit. `began`: when the statement was sent, by the monotonic clock."""
         topic = policy.topic
         numbers, room = self._state.metrics.topic(topic.name), placements.room
         numbers.expired.add(room.expired)
@@ -152,11 +152,11 @@ async def _write_deduped(db: Pool | Session, policy: Policy, writes: Sequence[Wr
 
 
 def refusal_error(policy: Policy, refusal: Refusal) -> HoldfastError:
-    """The error for a caller whose batch has no room."""
+    """The error for a caller whose batch was refused."""
     name, config = policy.topic.name, policy.config
     if refusal is Refusal.TOO_DEEP:
         return Throttled(
-            f"Topic {name!r} holds as many jobs as it may, or has no room for all of these. Try again.",
+            f"Topic {name!r} has reached its max_depth, or has no room for all of these jobs. Try again.",
             {"topic": name, "limit": "max_depth", "max": config.max_depth},
         )
     return TopicFull(f"Topic {name!r} is full.", {"cap_records": config.cap_records, "cap_bytes": config.cap_bytes})

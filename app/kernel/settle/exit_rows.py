@@ -1,4 +1,4 @@
-"""The statements that end jobs other than by an ack: dead letters, failure, expiry, deletion. docs/semantics.md,
+"""The statements that end jobs other than by an ack: dead letters, failures, expiry, deletion. docs/semantics.md,
 sections 2 and 10."""
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _DELETE_KEY = _SQL["delete_key"]
 _SUPERSEDE = _SQL["supersede"]
 _CANCEL_HELD = _SQL["cancel_held"]
 
-RECORDED_AT_ONCE: Final = 8 * 1024 * 1024  # bytes of dead letters that one transaction moves to a log
+RECORDED_AT_ONCE: Final = 8 * 1024 * 1024  # most bytes of dead letters that one transaction moves to a log
 
 
 class Spent(msgspec.Struct, frozen=True):
-    """A job that ends. With a lease, its holder gives it up, whatever is left of its deliveries; without, no worker
-    holds it any more, and it ends if it has no deliveries left. `cancelled`, as far as is known: it ends for good."""
+    """A job that may end. With a lease, its holder fails it, whatever deliveries are left. Without one, it ends only if
+    no worker holds it and it has no deliveries left. `cancelled`: as far as known, the job was cancelled."""
 
     seq: int
     lease: LeaseId | None = None
@@ -43,13 +43,13 @@ class Spent(msgspec.Struct, frozen=True):
 
 
 class ExitCounts(msgspec.Struct):
-    """What is counted of jobs that ended."""
+    """Counts of jobs that ended."""
 
-    suspects: int = 0  # suspected from now on: the lease that ended in silence was their second
+    suspects: int = 0  # jobs whose lease ran out for the second time just now
     cancelled: int = 0
 
 
-async def bury(
+async def move_to_dead_letters(
     db: Connection,
     topic: Topic,
     budget: Budget,
@@ -57,23 +57,23 @@ async def bury(
     dead_letter: Topic,
     *,
     seen: ExitCounts | None = None,
-    told: bool = False,
+    has_webhook: bool = False,
 ) -> set[int]:
-    """Move jobs to the dead-letter topic: the places in `spent` that were moved. `spent` must ascend by seq. Adds to
-    `seen`. With `told`, here and below, the topic's webhook hears of each."""
+    """Move jobs to the dead-letter topic. Returns the places in `spent` that were moved, and adds to `seen`. `spent`
+    must ascend by seq. `has_webhook`, here and below: the topic has a webhook, which gets an event for each job."""
     target = (dead_letter.name, dead_letter.id, dead_letter.sequence)
-    return _gone(await db.fetchrow(_BURY, *_who(topic, budget, spent), *target, told), seen)
+    return _gone(await db.fetchrow(_BURY, *_who(topic, budget, spent), *target, has_webhook), seen)
 
 
-class Interment(msgspec.Struct, frozen=True):
-    """What moving dead letters to a log did, by places in `spent`."""
+class LogMove(msgspec.Struct, frozen=True):
+    """The result of moving dead letters to a log, as places in `spent`."""
 
-    recorded: set[int]  # their records are in the log
-    failed: set[int]  # failed in place, as the log was full
-    suspects: int = 0  # how many of them are suspected from now on
+    recorded: set[int]  # they are records of the log now
+    failed: set[int]  # the log was full, so they stay as failed jobs
+    suspects: int = 0  # as in ExitCounts
 
 
-async def inter(
+async def move_to_log(
     db: Connection,
     topic: Topic,
     budget: Budget,
@@ -81,20 +81,20 @@ async def inter(
     dead_letter: Topic,
     *,
     limits: Limits,
-    told: bool = False,
-) -> Interment:
-    """Turn jobs into records of a log, as many as RECORDED_AT_ONCE allows, at least one: call it again for the rest,
-    until it finds nothing. `spent` must ascend by seq.
+    has_webhook: bool = False,
+) -> LogMove:
+    """Turn jobs into records of a log, up to RECORDED_AT_ONCE bytes and at least one job. Call it again for the rest,
+    until it finds none. `spent` must ascend by seq.
 
-    `db` is a connection with a transaction of its own: jobs go and records come in one commit. The log's caps and age
-    hold; a job for which a log that refuses has no room fails in place, and its error says so. Raises log.Gone where
-    there is no such log any more.
+    `db` must be in a transaction, which deletes the jobs and adds the records. The log's caps and age limit apply. If
+    the log refuses records because it is full, the job fails in place and its error says so. Raises log.Gone if the log
+    does not exist any more.
     """
     name, seqs, leases, _, most = _who(topic, budget, spent)
     rows = await db.fetch(_SPENT, name, seqs, leases, most, RECORDED_AT_ONCE)
     if not rows:
-        return Interment(set(), set())
-    payloads = [as_json(row["payload"], row["content_type"]) for row in rows]  # a log holds nothing else
+        return LogMove(set(), set())
+    payloads = [as_json(row["payload"], row["content_type"]) for row in rows]  # a log holds JSON only
     batch = Batch.of(
         payloads,
         tags=[row["tag"] for row in rows],
@@ -108,19 +108,24 @@ async def inter(
     outcomes = [one.outcome for one in await log.append(db, dead_letter, batch, parts, limits)]
     written = [i for i, outcome in enumerate(outcomes) if outcome is AppendOutcome.WRITTEN]
     if written:
-        tids, said = [rows[i]["tid"] for i in written], [spent[places[i]].error for i in written]
-        await db.fetchval(_INTER, name, tids, said, told)
+        tids, errors = [rows[i]["tid"] for i in written], [spent[places[i]].error for i in written]
+        await db.fetchval(_INTER, name, tids, errors, has_webhook)
     seen = ExitCounts(sum(rows[i]["suspect"] for i in written))
     refused = [places[i] for i, outcome in enumerate(outcomes) if outcome is not AppendOutcome.WRITTEN]
     if refused:
         await fail(
-            db, topic, budget, [_without_room(spent[place], dead_letter) for place in refused], seen=seen, told=told
+            db,
+            topic,
+            budget,
+            [_without_room(spent[place], dead_letter) for place in refused],
+            seen=seen,
+            has_webhook=has_webhook,
         )
-    return Interment({places[i] for i in written}, set(refused), seen.suspects)
+    return LogMove({places[i] for i in written}, set(refused), seen.suspects)
 
 
 def _without_room(job: Spent, dead_letter: Topic) -> Spent:
-    reason = f"The log for dead letters, {dead_letter.name}, is full"
+    reason = f"The dead-letter log {dead_letter.name} is full"
     return Spent(job.seq, job.lease, f"{reason}: {job.error}" if job.error else reason)
 
 
@@ -131,14 +136,15 @@ async def fail(
     spent: Sequence[Spent],
     *,
     seen: ExitCounts | None = None,
-    told: bool = False,
+    has_webhook: bool = False,
 ) -> set[int]:
-    """End jobs as failed, in place: the places in `spent` that ended. `spent` must ascend by seq. Adds to `seen`."""
-    return _gone(await db.fetchrow(_FAIL, *_who(topic, budget, spent), told), seen)
+    """End jobs as failed, in their topic. Returns the places in `spent` that ended, and adds to `seen`. `spent` must
+    ascend by seq."""
+    return _gone(await db.fetchrow(_FAIL, *_who(topic, budget, spent), has_webhook), seen)
 
 
 async def cancel_held(db: Connection, topic: Topic, spent: Sequence[Spent]) -> set[int]:
-    """End jobs that were cancelled, whose holders give them up: the places in `spent` that are gone. `spent` must
+    """End cancelled jobs whose holders return or fail them. Returns the places in `spent` that ended. `spent` must
     ascend by seq."""
     *who, _ = _who(topic, Budget(ends=False, max_deliveries=0), spent)
     return {place - 1 for place in await db.fetchval(_CANCEL_HELD, *who)}
@@ -147,17 +153,17 @@ async def cancel_held(db: Connection, topic: Topic, spent: Sequence[Spent]) -> s
 async def find_exhausted(
     db: Connection, topic: Topic, budget: Budget, lanes: Sequence[Lane], limit: int
 ) -> list[Spent]:
-    """Jobs of these lanes whose last lease ended in silence, at most `limit`, ascending by seq."""
+    """Jobs of these lanes whose last lease ran out, at most `limit`, ascending by seq."""
     tenants, priorities = [lane.tenant for lane in lanes], [lane.priority for lane in lanes]
     rows = await db.fetch(_EXHAUSTED, topic.name, tenants, priorities, budget.max_deliveries, limit)
     return sorted((Spent(row["seq"]) for row in rows), key=lambda job: job.seq)
 
 
 async def expire(db: Connection, topic: str, limit: int, *, seen: ExitCounts | None = None) -> int:
-    """Mark jobs whose time to live has passed, and end those that were cancelled under leases that have ended, at most
-    `limit` together: how many. Adds to `seen`."""
+    """Mark expired jobs, and end cancelled jobs whose leases ran out, at most `limit` together. Returns how many, and
+    adds to `seen`."""
     row = await db.fetchrow(_EXPIRE, topic, limit)
-    assert row is not None, "it answers one row always"
+    assert row is not None, "the statement always answers one row"
     if seen is not None:
         seen.suspects += row["suspects"]
         seen.cancelled += row["cancelled"]
@@ -166,7 +172,7 @@ async def expire(db: Connection, topic: str, limit: int, *, seen: ExitCounts | N
 
 
 async def sweep_finished(db: Connection, topic: str, keep: timedelta, limit: int) -> int:
-    """Delete jobs that failed or expired longer ago than `keep`, at most `limit`: how many."""
+    """Delete jobs that failed or expired longer ago than `keep`, at most `limit`. Returns how many."""
     count: int = await db.fetchval(_SWEEP_FINISHED, topic, keep, limit)
     return count
 
@@ -174,73 +180,75 @@ async def sweep_finished(db: Connection, topic: str, keep: timedelta, limit: int
 async def delete_expired(
     db: Connection, topic: str, after: tuple[datetime, int], limit: int
 ) -> tuple[int, tuple[datetime, int] | None]:
-    """Delete those that were marked as expired of the next `limit` jobs that ended `after` a place, in the order of
-    their ends: how many, and the place of the last one looked at, None at the end."""
+    """Read the next `limit` jobs that ended `after` a place, in the order in which they ended, and delete those marked
+    as expired. Returns how many were deleted, and the place of the last job that was read, None at the end."""
     row = await db.fetchrow(_DELETE_EXPIRED, topic, *after, limit)
-    assert row is not None, "it answers one row always"
+    assert row is not None, "the statement always answers one row"
     return row["deleted"], None if row["last_seq"] is None else (row["last_at"], row["last_seq"])
 
 
 class MatchDeletion(msgspec.Struct, frozen=True):
-    """What a batch of a deletion by filter did."""
+    """The result of one batch of a deletion by filter."""
 
     count: int
-    ready: int  # of those, fresh ones
-    last_seq: int | None  # that was looked at; None at the end
-    marked: int  # jobs that were leased: they go once their leases end
+    ready: int  # how many of them were ready
+    last_seq: int | None  # the last seq that was read; None at the end
+    marked: int  # leased jobs that were marked: they are deleted once their leases end
 
 
 async def delete(db: Connection, topic: Topic, match: TagMatch, *, after: int, upto: int, limit: int) -> MatchDeletion:
-    """Delete waiting jobs that match, and mark leased ones, looking at up to `limit` jobs with after < seq <= upto."""
+    """Delete waiting jobs that match, and mark leased ones. Reads up to `limit` jobs with after < seq <= upto."""
     count = ready = marked = 0
     row = None
     while row is None or row["deleted"] + row["marked"] < row["picked"]:
         row = await db.fetchrow(_DELETE_JOBS, topic.name, after, upto, match.tag, match.prefix, limit)
-        assert row is not None, "it answers one row always"
+        assert row is not None, "the statement always answers one row"
         count, ready, marked = count + row["deleted"], ready + row["ready"], marked + row["marked"]
     return MatchDeletion(count, ready, row["last_seq"], marked)
 
 
 class KeyDeletion(msgspec.Struct, frozen=True):
-    """What a batch of a deletion by key did."""
+    """The result of one batch of a deletion by key."""
 
     count: int
-    ready: int  # of those, fresh ones
-    leased: int  # of those
+    ready: int  # how many of them were ready
+    leased: int  # how many of them were leased
     more: bool  # whether there may be more
 
 
 async def delete_key(db: Connection, topic: Topic, tenant: str, key: str, limit: int) -> KeyDeletion:
-    """Delete up to `limit` jobs of a tenant and key, whatever their state: a lease on one is good no more."""
+    """Delete up to `limit` jobs of a tenant and key in any state. A leased job is lost for its holder."""
     row = await db.fetchrow(_DELETE_KEY, topic.name, tenant, key, limit)
-    assert row is not None, "it answers one row always"
+    assert row is not None, "the statement always answers one row"
     more = row["looked"] >= limit or row["deleted"] < row["looked"]
     return KeyDeletion(row["deleted"], row["ready"], row["leased"], more)
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A place among a topic's leases of jobs that have keys: those behind it come next. None comes before any."""
+    """A position among a topic's leases of jobs with keys. The default comes before all of them."""
 
     tenant: str = ""
     key: str = ""
     seq: int = 0
 
 
-async def supersede(db: Connection, topic: Topic, budget: Budget, after: Lease, limit: int) -> tuple[int, Lease | None]:
-    """End jobs whose lease ended in silence while a newer one of their key waits, or those that wait and are older.
+async def end_superseded(
+    db: Connection, topic: Topic, budget: Budget, after: Lease, limit: int
+) -> tuple[int, Lease | None]:
+    """End jobs whose lease ran out while a newer job with their key waits, or the waiting job if it is older.
 
-    Looks at up to `limit` leases behind a place: how many jobs ended, and the place of the last; None at the end.
+    Reads up to `limit` leases after a position. Returns how many jobs ended, and the last position, None at the end.
     """
     row = await db.fetchrow(
         _SUPERSEDE, topic.name, after.tenant, after.key, after.seq, limit, budget.ends, budget.max_deliveries
     )
-    assert row is not None, "it answers one row always"
+    assert row is not None, "the statement always answers one row"
     last = None if row["seq"] is None else Lease(row["tenant"], row["key"], row["seq"])
     return row["ended"], last
 
 
 def _gone(row: Any, seen: ExitCounts | None) -> set[int]:
-    assert row is not None, "it answers one row always"
+    assert row is not None, "the statement always answers one row"
     if seen is not None:
         seen.suspects += row["suspects"]
     return {place - 1 for place in row["done"]}

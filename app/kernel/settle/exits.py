@@ -1,4 +1,4 @@
-"""Taking jobs out that have had their last delivery, or outlived their time. docs/semantics.md, sections 2 and 10."""
+"""Removing jobs that have no deliveries left or have expired. docs/semantics.md, sections 2 and 10."""
 
 from __future__ import annotations
 
@@ -24,32 +24,34 @@ BATCH: Final = 1_000
 
 
 class Exits:
-    """Knows where a topic's spent jobs go."""
+    """Removes a topic's spent jobs, to where its settings say."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
 
-    async def retire(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
-        """Take out jobs that have no delivery left, or whose holder gives them up: the places in `spent` (ascending by
-        seq) that went.
+    async def remove_spent(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
+        """Remove jobs that have no deliveries left, or that their holders fail. Returns the places in `spent`, which
+        must ascend by seq, of the jobs that were removed.
 
-        Those that were cancelled for good, the others to the dead-letter topic, which is created as a queue when it is
-        absent, and gets records if it is a log; where none is named, or on_exhausted is fail, they stay as failed.
+        Cancelled jobs end for good. Others move to the dead-letter topic, which is created as a queue if it does not
+        exist, and gets records if it is a log. Without a dead-letter topic, or if on_exhausted is fail, they stay as
+        failed jobs.
         """
         try:
-            return await self._retire(policy, spent)
+            return await self._remove_spent(policy, spent)
         except (asyncpg.InternalServerError, log.Gone):
-            # What a missing sequence and a missing log raise: the dead-letter topic was deleted through another
-            # process, and is made anew now.
+            # A sequence or a log is missing: another process deleted the dead-letter topic. It is created again now.
             if policy.config.dead_letter is None:
                 raise
             self._state.policies.forget(policy.config.dead_letter)
-            return await self._retire(policy, spent)
+            return await self._remove_spent(policy, spent)
 
-    async def _retire(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
+    async def _remove_spent(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
         plain = [i for i, job in enumerate(spent) if not job.cancelled]
-        gone = {plain[i] for i in await self._give_up(policy, [spent[i] for i in plain])} if plain else set()
-        # Also what was cancelled since it was looked at, which is left then.
+        gone = (
+            {plain[i] for i in await self._remove_and_announce(policy, [spent[i] for i in plain])} if plain else set()
+        )
+        # The statements above leave jobs that were cancelled meanwhile.
         left = [i for i, job in enumerate(spent) if i not in gone and job.lease is not None]
         if left:
             ended = await exits.cancel_held(self._state.verbs(policy), policy.topic, [spent[i] for i in left])
@@ -59,25 +61,25 @@ class Exits:
             await self._state.groups.let_next_through(policy)
         return gone
 
-    async def _give_up(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
-        """Take them out, and let their users hear of it."""
+    async def _remove_and_announce(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
+        """Remove jobs, and send their users' events."""
         whose = await self._state.users.whose(policy, [job.seq for job in spent])
-        buried, failed = await self._take_out(policy, spent)
-        for event, places in (("dead_lettered", buried), ("failed", failed)):
+        moved, failed = await self._remove(policy, spent)
+        for event, places in (("dead_lettered", moved), ("failed", failed)):
             self._state.users.tell(policy, event, [spent[i].seq for i in sorted(places)], whose)
-        return buried | failed
+        return moved | failed
 
-    async def _take_out(self, policy: Policy, spent: Sequence[Spent]) -> tuple[set[int], set[int]]:
-        """The places that went to the dead-letter topic, and those that failed where they were."""
+    async def _remove(self, policy: Policy, spent: Sequence[Spent]) -> tuple[set[int], set[int]]:
+        """The places of the jobs that moved to the dead-letter topic, and of those that stay as failed jobs."""
         target = await self._dead_letter(policy)
         if target is None:
             return set(), await self._fail(policy, spent)
         if target.config.type is TopicType.LOG:
-            return await self._inter(policy, spent, target)
+            return await self._move_to_log(policy, spent, target)
         db = self._state.verbs(policy)
         seen, numbers = exits.ExitCounts(), self._state.metrics.topic(policy.topic.name)
-        done = await exits.bury(
-            db, policy.topic, policy.budget, spent, target.topic, seen=seen, told=policy.hears_of_all_jobs
+        done = await exits.move_to_dead_letters(
+            db, policy.topic, policy.budget, spent, target.topic, seen=seen, has_webhook=policy.has_webhook
         )
         numbers.dead_lettered.add(len(done))
         numbers.suspected.add(seen.suspects)
@@ -88,21 +90,21 @@ class Exits:
         self._state.waiters.announce(target.topic.id, len(done))
         return done, set()
 
-    async def _inter(self, policy: Policy, spent: Sequence[Spent], target: Policy) -> tuple[set[int], set[int]]:
-        """As many transactions as their bytes need."""
+    async def _move_to_log(self, policy: Policy, spent: Sequence[Spent], target: Policy) -> tuple[set[int], set[int]]:
+        """Move the jobs in as many transactions as their bytes need."""
         numbers = self._state.metrics.topic(policy.topic.name)
         recorded: set[int] = set()
         failed: set[int] = set()
         while left := sorted(set(range(len(spent))) - recorded - failed):
             async with self._state.verbs(policy).acquire() as db, db.transaction():
-                part = await exits.inter(
+                part = await exits.move_to_log(
                     db,
                     policy.topic,
                     policy.budget,
                     [spent[i] for i in left],
                     target.topic,
                     limits=target.log_limits,
-                    told=policy.hears_of_all_jobs,
+                    has_webhook=policy.has_webhook,
                 )
             if not part.recorded | part.failed:
                 break
@@ -115,18 +117,18 @@ class Exits:
                 self._state.readers.note_append(target.topic.id, len(part.recorded))
         return recorded, failed
 
-    async def exhaust(self, policy: Policy, lanes: Sequence[Lane]) -> int:
-        """Take out a batch of these lanes' jobs whose last delivery ended in silence: how many."""
+    async def remove_exhausted(self, policy: Policy, lanes: Sequence[Lane]) -> int:
+        """Remove a batch of jobs of these lanes whose last lease ran out. Returns how many."""
         spent = await exits.find_exhausted(self._state.pools.hot, policy.topic, policy.budget, lanes, BATCH)
-        return len(await self.retire(policy, spent)) if spent else 0
+        return len(await self.remove_spent(policy, spent)) if spent else 0
 
-    async def exhaust_all(self, policy: Policy) -> int:
-        """Take out a batch of all lanes' jobs whose last delivery ended in silence: how many."""
-        return await self.exhaust(policy, await ordering.read_lanes(self._state.pools.rest, policy.topic))
+    async def remove_all_exhausted(self, policy: Policy) -> int:
+        """Remove a batch of jobs of all lanes whose last lease ran out. Returns how many."""
+        return await self.remove_exhausted(policy, await ordering.read_lanes(self._state.pools.rest, policy.topic))
 
     async def expire(self, policy: Policy, db: Pool | None = None, limit: int = BATCH) -> int:
-        """Mark up to `limit` jobs whose time to live has passed, and end those that were cancelled, once nobody holds
-        them: how many. `db`: by another pool than the topic's."""
+        """Mark up to `limit` expired jobs, and end cancelled jobs whose leases ran out. Returns how many. `db`: another
+        pool than the topic's."""
         seen = exits.ExitCounts()
         count = await exits.expire(db or self._state.verbs(policy), policy.topic.name, limit, seen=seen)
         if count:
@@ -137,19 +139,21 @@ class Exits:
             await self._state.groups.let_next_through(policy)
         return count
 
-    async def supersede(self, policy: Policy) -> int:
-        """End jobs whose lease ended in silence, where a newer one of their key waits: how many."""
+    async def end_superseded(self, policy: Policy) -> int:
+        """End jobs whose lease ran out while a newer job with their key waits. Returns how many."""
         count = 0
         after: exits.Lease | None = exits.Lease()
         while after is not None:
-            ended, after = await exits.supersede(self._state.verbs(policy), policy.topic, policy.budget, after, BATCH)
+            ended, after = await exits.end_superseded(
+                self._state.verbs(policy), policy.topic, policy.budget, after, BATCH
+            )
             count += ended
             if ended:
                 await self._state.groups.let_next_through(policy)
         return count
 
     async def delete_key(self, policy: Policy, tenant: str, key: str) -> int:
-        """Delete all jobs of a tenant and key, for good, whatever their state: how many. In batches."""
+        """Delete all jobs of a tenant and key, in any state, in batches. Returns how many."""
         topic, db = policy.topic, self._state.verbs(policy)
         count, more = 0, True
         while more:
@@ -163,7 +167,12 @@ class Exits:
     async def _fail(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
         seen, numbers = exits.ExitCounts(), self._state.metrics.topic(policy.topic.name)
         done = await exits.fail(
-            self._state.verbs(policy), policy.topic, policy.budget, spent, seen=seen, told=policy.hears_of_all_jobs
+            self._state.verbs(policy),
+            policy.topic,
+            policy.budget,
+            spent,
+            seen=seen,
+            has_webhook=policy.has_webhook,
         )
         numbers.failed.add(len(done))
         numbers.suspected.add(seen.suspects)

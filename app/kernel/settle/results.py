@@ -1,6 +1,4 @@
-"""What holders hand in and report: results with an ack, progress with a heartbeat (see consumer.py); and what became of
-a job.
-docs/semantics.md, sections 3 and 20."""
+"""Results of jobs, and the progress that workers report with heartbeats. docs/semantics.md, sections 3 and 20."""
 
 from __future__ import annotations
 
@@ -17,11 +15,11 @@ _COMPLETED = _SQL["completed"]
 _FIND = _SQL["find_result"]
 _UNENDED = _SQL["unended"]
 
-MAX_BYTES: Final = 1024 * 1024  # of a result
+MAX_BYTES: Final = 1024 * 1024  # of one result
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a holder says it is: 0 to 100, and what it says to that; `at_ms` is when, in ms since 1970."""
+    """The progress of a job that its holder reported: 0 to 100, with a note. `at_ms` is when, in ms since 1970."""
 
     percent: int
     note: str | None = None
@@ -29,8 +27,8 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What was handed in, as JSON; in which topic, and in which delivery. Times are in ms since 1970, `expires_ms` None
-    for ever. `kept`: it is still to be shown."""
+    """A job's result as JSON, with the topic and the delivery it was completed in. Times are in ms since 1970;
+    `expires_ms` is None if the result is kept for ever. `kept`: whether it can still be shown."""
 
     topic: str
     completed_ms: int
@@ -41,27 +39,27 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Keep(msgspec.Struct, frozen=True):
-    """What an ack does with the jobs and their results: for how long these are kept (0: for ever), whether the jobs go
-    into the archive, and whether their topic's webhook hears of them."""
+    """What an ack keeps: results for how long (0: for ever), whether the jobs go into the archive, and whether their
+    topic's webhook gets events."""
 
     ttl_ms: int = 0
     archived: bool = False
-    told: bool = False
+    has_webhook: bool = False
 
 
 NOTHING: Final = Keep()
 
 
 class AckCounts(msgspec.Struct):
-    """Of jobs that were completed, in no order: the deliveries they took, and, where it is known, the time since the
-    last claim in ms, beside whose they were."""
+    """Counts of completed jobs, in no order: how many deliveries each took, and where it is known, the time since the
+    last claim in ms with the job's tenant."""
 
     deliveries: list[int] = msgspec.field(default_factory=list)
     ages_ms: list[int] = msgspec.field(default_factory=list)
     tenants: list[str] = msgspec.field(default_factory=list)
 
     def add(self, row: Any) -> None:
-        """Of what an ack's statement answers."""
+        """Add the answer of an ack's statement."""
         self.deliveries += row["deliveries"]
         for age, tenant in zip(row["ages"], row["tenants"], strict=True):
             if age is not None:
@@ -70,21 +68,21 @@ class AckCounts(msgspec.Struct):
 
 
 async def find_completed(db: Connection, topic: Topic, leases: Sequence[tuple[Seq, LeaseId]]) -> set[int]:
-    """Of (seq, lease id) pairs: the places of jobs that were completed with a result under that very lease.
+    """The places of the (seq, lease id) pairs whose job was completed with a result under exactly this lease.
 
-    A statement of its own: the ack that waited for its twin has a snapshot from before that one's commit.
+    This is a statement of its own: an ack that waited for an equal ack has a snapshot from before the other's commit.
     """
     seqs, ids = [seq for seq, _ in leases], [lease for _, lease in leases]
     return {row["ord"] - 1 for row in await db.fetch(_COMPLETED, topic.name, topic.id, seqs, ids)}
 
 
 async def find(db: Connection, topic: Topic, seq: int) -> Result | None:
-    """What a job was completed with, also as the dead letter that it had become; None if there is no result."""
+    """A job's result, also if it was completed after it had become a dead letter. None if there is no result."""
     row = await db.fetchrow(_FIND, topic.name, topic.id, seq)
     return None if row is None else Result(**dict(row))
 
 
 async def find_unended(db: Connection, jobs: Sequence[tuple[Topic, int]]) -> set[int]:
-    """Places of the jobs, by topic and seq, that still wait or are worked on."""
+    """The places of the jobs, given by topic and seq, that still wait or are leased."""
     names, ids = [topic.name for topic, _ in jobs], [topic.id for topic, _ in jobs]
     return {row["ord"] - 1 for row in await db.fetch(_UNENDED, names, ids, [seq for _, seq in jobs])}

@@ -1,4 +1,4 @@
-"""The verbs of lease holders: ack, nack, fail, extend, in groups. docs/semantics.md, sections 1 to 3."""
+"""The verbs of lease holders, in group commits: ack, nack, fail, extend. docs/semantics.md, sections 1 to 3."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 
 
 class _SettleCall(msgspec.Struct, frozen=True):
-    """One caller's jobs. `returns`, `leases_ms`, `results` (texts of JSON) and `progress` stand beside `held`, unless
-    they are empty. Places are added to `refunded` and `ended` by a nack, and to `cancelled` by an extend."""
+    """The jobs of one call. `returns`, `leases_ms`, `results` (JSON text) and `progress` have an entry per job, or none
+    at all. A nack adds places to `refunded` and `ended`, an extend to `cancelled`."""
 
     policy: Policy
     held: Sequence[HeldJob]
@@ -48,8 +48,8 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 class Settlements:
-    """One statement in flight for each verb and topic. Each answer is by place in the caller's list. A place that is
-    missing was not its holder's any more, and nothing was changed there."""
+    """Runs one statement at a time for each verb and topic. Each answer is by place in the caller's list. A missing
+    place means that the caller did not hold the job any more, and the job was not changed."""
 
     def __init__(self, state: EngineState, exits: Exits) -> None:
         self._state = state
@@ -57,7 +57,7 @@ class Settlements:
         self._acked, self._nacked, self._failed, self._extended = (
             Verb(state.metrics, verb) for verb in ("ack", "nack", "fail", "extend")
         )
-        # Topic id, and seqs that are leased no more, by their holder's own doing.
+        # Topic id, and seqs whose leases were ended by their holders.
         self.settled: Signal[int, Sequence[int]] = Signal()
         self._returns: set[asyncio.Task[None]] = set()
         size: Callable[[_SettleCall], int] = lambda call: len(call.held)  # noqa: E731
@@ -75,8 +75,8 @@ class Settlements:
         )
 
     async def ack(self, policy: Policy, held: Sequence[HeldJob], results: Sequence[str | None] = ()) -> set[int]:
-        """Complete jobs: the places in `held` that were. results[i], the text of JSON, belongs to held[i]. A job that
-        was completed with a result under this very lease before counts as well."""
+        """Complete jobs. Returns the places in `held` of the completed jobs. results[i] is JSON text for held[i]. A job
+        that was already completed with a result under the same lease counts too."""
         return await self._acks.submit(policy.topic.id, _SettleCall(policy, held, results=results)) if held else set()
 
     async def nack(
@@ -87,10 +87,10 @@ class Settlements:
         refunded: set[int] | None = None,
         ended: set[int] | None = None,
     ) -> set[int]:
-        """Return jobs to the queue, or take out those with no deliveries left: the places that were held.
+        """Return jobs to the queue, or remove those with no deliveries left. Returns the places whose lease was valid.
 
-        refunded: gets the places whose delivery was given back, as was asked for.
-        ended: gets the places whose job can't be claimed again.
+        refunded: the places whose delivery was given back are added to it.
+        ended: the places whose job can't be claimed again are added to it.
         """
         if not held:
             return set()
@@ -104,7 +104,7 @@ class Settlements:
         return await self._nacks.submit(policy.topic.id, call)
 
     async def fail(self, policy: Policy, held: Sequence[HeldJob], errors: Sequence[str | None]) -> set[int]:
-        """Take jobs out, whatever is left of their deliveries: the places that were held."""
+        """Fail jobs, whatever deliveries are left. Returns the places whose lease was valid."""
         if not held:
             return set()
         returns = [Return(error=error) for error in errors]
@@ -118,8 +118,8 @@ class Settlements:
         progress: Sequence[Progress | None] = (),
         cancelled: set[int] | None = None,
     ) -> dict[int, int]:
-        """Set deadlines to now + lease_ms: place in `held` → the new deadline in ms since 1970. progress[i] is how far
-        the holder of held[i] is. Adds to `cancelled` those whose job was cancelled."""
+        """Set deadlines to now + lease_ms. Returns the new deadline in ms since 1970 by place in `held`. progress[i]
+        belongs to held[i]. The places of cancelled jobs are added to `cancelled`."""
         if not held:
             return {}
         found = set() if cancelled is None else cancelled
@@ -127,8 +127,9 @@ class Settlements:
         return await self._extends.submit(policy.topic.id, call)
 
     def give_back(self, policy: Policy, node: str, jobs: Sequence[Job], *, refund: bool = True) -> asyncio.Future[None]:
-        """Return jobs that their holder can't work on: done when they are, which nobody has to wait for, and which
-        nobody can cancel. Best effort: where it fails, the deadline returns them."""
+        """Return jobs that their holder can't work on. The future is done once they are returned; it need not be
+        awaited, and cancelling it does not stop the return. If the return fails, the jobs come back at their
+        deadline."""
         task = asyncio.create_task(self._give_back(policy, node, jobs, refund=refund))
         self._returns.add(task)
         task.add_done_callback(self._returns.discard)
@@ -140,17 +141,19 @@ class Settlements:
         held = [HeldJob(job.seq, UUID(job.lease), node) for job in jobs]
         try:
             returned = await self.nack(policy, held, [Return(refunds=None if refund else 0)] * len(held))
-            if refund:  # nobody was handed these
+            if refund:  # no worker got these jobs
                 await self._state.throttle.put_back(policy, len(returned))
         except Exception as error:
-            log.warning("%d leases of %s wait for their deadline: %r", len(jobs), policy.topic.name, error)
+            log.warning(
+                "can't return %d jobs of topic %s before their deadline: %r", len(jobs), policy.topic.name, error
+            )
 
     def groups(self) -> dict[str, list[GroupCommit[Any, Any]]]:
-        """Its group commits, by verb."""
+        """The group commits by verb."""
         return {"ack": [self._acks], "nack": [self._nacks], "fail": [self._fails], "extend": [self._extends]}
 
     async def drain(self) -> None:
-        """Wait for all that is under way."""
+        """Wait for all statements under way."""
         if self._returns:
             await asyncio.wait(self._returns)
         for group in (self._acks, self._nacks, self._fails, self._extends):
@@ -161,7 +164,7 @@ class Settlements:
         held, ended, db = [entry.held for entry in entries], AckCounts(), self._state.verbs(policy)
         whose = await self._state.users.whose(policy, (one.seq for one in held))
         results = _column(entries, [call.results for call in calls])
-        keep = Keep(policy.config.result_ttl_ms, policy.config.replayable, policy.hears_of_all_jobs)
+        keep = Keep(policy.config.result_ttl_ms, policy.config.replayable, policy.has_webhook)
         done = await consumer.ack(db, policy.topic, held, ended, results=results, keep=keep)
         again = await self._completed_before(policy, held, results, done) if results else set()
         self._acked.count_statement([len(call.held) for call in calls])
@@ -180,7 +183,7 @@ class Settlements:
     async def _completed_before(
         self, policy: Policy, held: Sequence[HeldJob], results: Sequence[str | None], done: set[int]
     ) -> set[int]:
-        """Places that were not done now, since they were before, with a result under the lease that is named again."""
+        """The places of jobs that were completed before, with a result under the same lease."""
         leases = {
             i: (one.seq, one.lease)
             for i, one in enumerate(held)
@@ -199,8 +202,10 @@ class Settlements:
         result = await consumer.nack(
             self._state.verbs(policy), policy.topic, policy.budget, held, returns, backoff=policy.config.backoff
         )
-        # What follows is for some jobs alone, and the others are returned by then: its errors are for their callers.
-        out, error_out = await self._retire(policy, entries, returns, result.spent) if result.spent else (set(), None)
+        # The following steps concern some jobs only. Their errors go to the callers of those jobs.
+        out, error_out = (
+            await self._remove_spent(policy, entries, returns, result.spent) if result.spent else (set(), None)
+        )
         keyed = sorted(result.keyed)
         more, error_keyed = await self._return_keyed(policy, keyed, entries, returns) if keyed else (_NONE, None)
         done = result.done | out | more.done
@@ -232,7 +237,7 @@ class Settlements:
     async def _return_keyed(
         self, policy: Policy, keyed: Sequence[int], entries: Sequence[_Entry], returns: Sequence[Return]
     ) -> tuple[KeyedNackResult, BaseException | None]:
-        """Return jobs with keys: what became of them, and an error if it failed."""
+        """Return jobs with keys. Returns the result, and an error if it failed."""
         jobs, how = [entries[i].held for i in keyed], [returns[i] for i in keyed]
         db = self._state.verbs(policy)
         try:
@@ -248,8 +253,8 @@ class Settlements:
     async def _end_cancelled(
         self, policy: Policy, left: Sequence[int], entries: Sequence[_Entry], returns: Sequence[Return]
     ) -> tuple[set[int], BaseException | None]:
-        """Of jobs with keys that were not returned, take out those that were cancelled since they were looked at: the
-        places that went, and an error if that failed."""
+        """Remove jobs with keys that were not returned because they were cancelled meanwhile. Returns the places of the
+        removed jobs, and an error if it failed."""
         if not left:
             return set(), None
         jobs, db = [entries[i].held for i in left], self._state.verbs(policy)
@@ -258,14 +263,14 @@ class Settlements:
         except Exception as error:
             return set(), for_caller(error)
         marked = {left[i]: ending for i, ending in leases.items() if ending.cancelled}
-        return await self._retire(policy, entries, returns, marked)
+        return await self._remove_spent(policy, entries, returns, marked)
 
     async def _fail(self, calls: Sequence[_SettleCall]) -> list[set[int] | BaseException]:
         policy, entries = calls[-1].policy, _in_lock_order(calls)
         returns = [calls[entry.call].returns[entry.place] for entry in entries]
         held = [entry.held for entry in entries]
         leases = await consumer.leases(self._state.verbs(policy), policy.topic, held)
-        done, error = await self._retire(policy, entries, returns, leases)
+        done, error = await self._remove_spent(policy, entries, returns, leases)
         self._note_settled(policy, entries, done)
         self._failed.count_statement([len(call.held) for call in calls])
         shares = _shares(calls, entries, done)
@@ -274,13 +279,11 @@ class Settlements:
                 shares[entries[i].call] = error
         return shares
 
-    async def _retire(
+    async def _remove_spent(
         self, policy: Policy, entries: Sequence[_Entry], returns: Sequence[Return], leases: dict[int, Ending]
     ) -> tuple[set[int], BaseException | None]:
-        """Take out what had its last delivery: the places that went, and an error if that failed.
-
-        A heartbeat that came in between is no reason to keep a job: try again.
-        """
+        """Remove spent jobs. Returns the places that were removed, and an error if it failed. A heartbeat that came in
+        between does not keep a job, so it tries again."""
         gone: set[int] = set()
         for _ in range(consumer.MAX_RUNS):
             rest = [place for place in sorted(leases) if place not in gone]
@@ -288,7 +291,7 @@ class Settlements:
                 break
             spent = [Spent(entries[i].held.seq, leases[i].lease, returns[i].error, leases[i].cancelled) for i in rest]
             try:
-                done = await tried_again(functools.partial(self._exits.retire, policy, spent))
+                done = await tried_again(functools.partial(self._exits.remove_spent, policy, spent))
             except Exception as error:
                 return gone, for_caller(error)
             gone.update(rest[i] for i in done)
@@ -323,7 +326,7 @@ class Settlements:
 
 _NONE: Final = KeyedNackResult(set(), set(), set(), [])
 _Given = TypeVar("_Given")
-BYTES_A_JOB: Final = 64 * 1024  # of results: those of one statement are 64 MiB at most, or one call's
+BYTES_A_JOB: Final = 64 * 1024  # of results that weigh as one more job: a statement has 64 MiB of them, or one call's
 
 
 def _weight(call: _SettleCall) -> int:
@@ -331,14 +334,14 @@ def _weight(call: _SettleCall) -> int:
 
 
 def _column(entries: Sequence[_Entry], given: Sequence[Sequence[_Given | None]]) -> list[_Given | None]:
-    """What callers gave with each of their jobs, in the order of the entries; empty where no caller gave any."""
+    """The callers' values for each job, in the order of the entries; empty if no caller gave any."""
     if not any(given):
         return []
     return [given[entry.call][entry.place] if given[entry.call] else None for entry in entries]
 
 
 def _in_lock_order(calls: Sequence[_SettleCall]) -> list[_Entry]:
-    """All jobs of all callers, ascending by seq: the order in which every verb locks."""
+    """All jobs of all callers, ascending by seq: the order in which every verb locks rows."""
     entries = [_Entry(held, c, p) for c, call in enumerate(calls) for p, held in enumerate(call.held)]
     entries.sort(key=lambda entry: entry.held.seq)
     return entries

@@ -1,6 +1,9 @@
 -- name: cancel_held
--- End jobs that were cancelled under their holders, who give them up.
---   $1 topic  $2 seqs, ascending  $3 leases  $4 errors, or NULL; one each per seq
+-- End jobs that were cancelled while they were leased, and that their holders return or fail.
+--   $1  topic
+--   $2  seqs, ascending
+--   $3  lease id per seq
+--   $4  error per seq, or NULL
 -- Answers one row: the places in $2 (from 1) that ended.   Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
     SELECT r.ord, r.error, x.* FROM unnest($2::bigint[], $3::uuid[], $4::text[])
@@ -25,9 +28,13 @@ WITH picked AS MATERIALIZED (
 SELECT array(SELECT ord FROM gone) AS done
 
 -- name: completed
--- Which jobs were completed with a result under these leases, as far as that is kept; also those that are named as the
--- jobs that dead letters were at first.   $1 topic  $2 topic id  $3 seqs  $4 lease ids; one each per seq
--- A row for each: its place in $3 (from 1).   Indexes: results_job and results_first, in each day that there is.
+-- Which jobs were completed with a result under these leases, as far as results are kept? Also finds the first jobs of
+-- dead letters.
+--   $1  topic
+--   $2  topic id
+--   $3  seqs
+--   $4  lease id per seq
+-- One row per job: its place in $3 (from 1).   Indexes: results_job and results_first, for each day.
 SELECT r.ord FROM unnest($3::bigint[], $4::uuid[]) WITH ORDINALITY AS r(seq, lease, ord)
 CROSS JOIN LATERAL (
     SELECT 1 FROM (
@@ -40,10 +47,12 @@ CROSS JOIN LATERAL (
 ) kept
 
 -- name: delete_expired
--- Delete jobs that were marked as expired, however long ago, going through those that ended by the time of their end.
---   $1 topic  $2 those after this time  $3 and, at this time, after this seq  $4 most jobs to look at, failed ones too
--- Answers one row: how many were deleted; and of those looked at the last one's time and seq, NULL at the end.
--- Index: jobs_finished.
+-- Read ended jobs in the order in which they ended, and delete those marked as expired, whatever their age.
+--   $1  topic
+--   $2  jobs that ended after this time
+--   $3  or at this time, after this seq
+--   $4  most jobs to read, including failed ones
+-- Answers one row: deleted; the time and seq of the last job that was read, NULL at the end.   Index: jobs_finished.
 WITH picked AS MATERIALIZED (
     SELECT ctid AS tid, j.state::text AS was, j.updated_at, j.seq FROM holdfast.jobs j
     WHERE j.topic = $1 AND j.state IN ('failed', 'expired')
@@ -62,13 +71,18 @@ SELECT (SELECT count(*) FROM done) AS deleted, (SELECT max(updated_at) FROM pick
        (SELECT p.seq FROM picked p ORDER BY p.updated_at DESC, p.seq DESC LIMIT 1) AS last_seq
 
 -- name: delete_jobs
--- Delete a batch of a queue's waiting jobs, for good. One under a good lease is marked as in cancel_jobs, once, and
--- leaves its group.
---   $1 topic  $2 after this seq  $3 up to this one  $4 only those with this tag, or NULL  $5 only those whose tag starts
---   with this, or NULL  $6 most jobs to look at
--- Answers one row: deleted; ready, how many of them were fresh; marked; picked, those that were locked (more than deleted
--- and marked: another verb changed one meanwhile, and the caller runs the statement again from the same place); last_seq
--- looked at (NULL: there is nothing more).
+-- Delete a batch of a queue's waiting jobs for good. A job with a valid lease is marked as in cancel_jobs, once, and
+-- leaves its group. A job whose lease has ended counts as waiting.
+--   $1  topic
+--   $2  after this seq
+--   $3  up to this seq
+--   $4  only with this tag, or NULL
+--   $5  only with tags that start with this, or NULL
+--   $6  most jobs to read
+-- Answers one row: deleted; ready, how many of these were ready; marked; picked, how many were locked; last_seq, the
+-- last seq that was read, NULL at the end. If picked is more than deleted and marked together, another statement
+-- changed a job
+-- meanwhile, and the caller runs the statement again from the same place.   Index: primary key.
 -- A job whose lease has ended waits. Index: primary key.
 WITH looked AS MATERIALIZED (
     SELECT j.seq FROM holdfast.jobs j WHERE j.topic = $1 AND j.seq > $2::bigint AND j.seq <= $3::bigint
@@ -110,11 +124,14 @@ SELECT (SELECT count(*) FROM done) AS deleted, (SELECT count(*) FROM done d WHER
        (SELECT count(*) FROM marked) AS marked, (SELECT count(*) FROM picked) AS picked, (SELECT max(l.seq) FROM looked l) AS last_seq
 
 -- name: delete_key
--- Delete the jobs with a key, for good: whatever their state, leased ones too.
---   $1 topic  $2 tenant  $3 key  $4 most jobs to look at
--- Answers one row: deleted; ready, how many of them were fresh; leased, how many were; looked, those that were there
--- (more than deleted: another verb changed one meanwhile, and the caller runs the statement again).
--- Locks the one that waits behind the others, as returns and enqueues do: its seq may be lower than a lease's.
+-- Delete the jobs with a key for good, in any state, also leased ones.
+--   $1  topic
+--   $2  tenant
+--   $3  key
+--   $4  most jobs to read
+-- Answers one row: deleted; ready and leased, how many of these were; looked, how many were found. If looked is more
+-- than deleted, another statement changed a job meanwhile, and the caller runs the statement again.
+-- Locks the waiting job after the others, as returns and enqueues do: its seq may be lower than a leased one's.
 -- Indexes: jobs_keyed, primary key.
 WITH looked AS MATERIALIZED (
     SELECT j.seq, j.state::text IN ('ready', 'scheduled', 'blocked') AS waits FROM holdfast.jobs j
@@ -145,9 +162,14 @@ SELECT (SELECT count(*) FROM done) AS deleted, (SELECT count(*) FROM done d WHER
        (SELECT count(*) FROM done d WHERE d.was = 'leased') AS leased, (SELECT count(*) FROM looked) AS looked
 
 -- name: exhausted
--- Which jobs' last lease ended in silence: nobody settled them, and no delivery is left.
---   $1 topic  lanes, each once: $2 tenants  $3 priorities  $4 the topic's max_deliveries, 0 for no end  $5 most jobs to name
--- One row a job: its seq. Locks nothing; bury and fail look again.   Index: jobs_due.
+-- Jobs whose last lease ran out: they were not settled, and have no deliveries left.
+--   $1  topic
+--   Lanes, each once:
+--   $2  tenants
+--   $3  priorities
+--   $4  the topic's max_deliveries, 0 for no limit
+--   $5  most jobs
+-- One row per job: its seq. Takes no locks; bury and fail check again.   Index: jobs_due.
 SELECT x.seq FROM unnest($2::text[], $3::smallint[]) AS l(tenant, priority) CROSS JOIN LATERAL (
     SELECT j.seq FROM holdfast.jobs j
     WHERE j.topic = $1 AND j.tenant = l.tenant AND j.priority = l.priority AND j.state IN ('leased', 'scheduled')
@@ -157,10 +179,12 @@ SELECT x.seq FROM unnest($2::text[], $3::smallint[]) AS l(tenant, priority) CROS
 ) x LIMIT $5::integer
 
 -- name: find_result
--- What was handed in when a job was completed, or the dead letter that it had become.   $1 topic  $2 topic id  $3 seq
--- A row: in which topic it was completed, when, and until when the result is kept (NULL: for ever), in ms since 1970; the
--- result; and whether it is still to be shown. None: no result is there.
--- Indexes: results_job and results_first, in each day that there is.
+-- A job's result, also if it was completed as a dead letter.
+--   $1  topic
+--   $2  topic id
+--   $3  seq
+-- At most one row: the topic in which it was completed; when, and until when the result is kept (NULL: for ever), in ms
+-- since 1970; the result; whether it can still be shown.   Indexes: results_job and results_first, for each day.
 SELECT f.topic, (date_part('epoch', f.completed_at) * 1000)::bigint AS completed_ms,
        (date_part('epoch', f.expires_at) * 1000)::bigint AS expires_ms, f.deliveries, f.result::text AS result,
        f.expires_at IS NULL OR f.expires_at > now() AS kept
@@ -175,10 +199,12 @@ FROM (
 ) f ORDER BY f.completed_at DESC LIMIT 1
 
 -- name: inter
--- Take jobs out whose records stand in a log for dead letters now. They were locked by `spent`, in this transaction.
---   $1 topic  $2 their places in the table  $3 errors, or NULL; one each
---   $4 whether the topic has a webhook (see ack_and_record)
--- Answers one row: how many went.
+-- Delete jobs whose records are in a dead-letter log now. `spent` has locked them in this transaction.
+--   $1  topic
+--   $2  their ctids
+--   $3  error per job, or NULL
+--   $4  whether the topic has a webhook (see ack_and_record)
+-- Answers one row: how many were deleted.
 WITH gone AS (
     DELETE FROM holdfast.jobs j USING unnest($2::tid[], $3::text[]) AS r(tid, error) WHERE j.ctid = r.tid
     RETURNING r.error, j.lease_id, j.node, (j.state::text = 'leased')::integer AS held, j.topic_id, j.seq, j.deliveries,
@@ -199,13 +225,16 @@ WITH gone AS (
 SELECT count(*) FROM gone
 
 -- name: spent
--- Lock jobs that have no delivery left, or whose holder gives them up, and read what records of them take. Needs a
--- transaction, which holds the locks.
---   $1 topic  $2 seqs, ascending  $3 the lease under which its holder gives the job up, or NULL: not leased any more
---   $4 the topic's max_deliveries, 0 for no end  $5 most bytes of payloads and metadata (the first comes whatever it weighs)
--- One row a job, in the order of $2: `ord`, its place there (from 1); `tid`, its place in the table; tag, producer,
--- payload and its content type, metadata with where the job came from, and `suspect`, whether bury would count
--- it as one. One that was cancelled is left (see cancel_held).   Index: primary key (see ack).
+-- Lock jobs that have no deliveries left, or that their holders fail, and read the fields of their records. Must run in
+-- a transaction, which keeps the locks.
+--   $1  topic
+--   $2  seqs, ascending
+--   $3  lease id per seq if its holder fails the job; NULL if the job is not leased any more
+--   $4  the topic's max_deliveries, 0 for no limit
+--   $5  most bytes of payloads and metadata; the first job is returned whatever its size
+-- One row per job, in the order of $2: `ord`, its place there (from 1); `tid`, its ctid; tag, producer, payload and its
+-- content type; metadata, with where the job came from; `suspect`, whether bury would count it in `suspects`.
+-- Leaves cancelled jobs (see cancel_held).   Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
     SELECT r.ord, x.* FROM unnest($2::bigint[], $3::uuid[]) WITH ORDINALITY AS r(seq, lease, ord)
     CROSS JOIN LATERAL (
@@ -236,11 +265,17 @@ WHERE w.weight <= $5::bigint OR w.ord = (SELECT min(ord) FROM picked)
 ORDER BY w.ord
 
 -- name: supersede
--- End jobs whose lease ended in silence while a newer one of their key waits; or the one that waits, where it is older.
---   $1 topic  behind this lease:  $2 tenant  $3 key  $4 seq  $5 most leases to look at
---   $6 whether deliveries run out here  $7 the topic's max_deliveries, 0 for no end: who has none left is on its way out
--- Answers one row: how many ended, and the last lease looked at (NULL: there are no more).
--- Waits for nobody: what is locked is left for the next time.   Indexes: jobs_keyed, jobs_pending_key.
+-- End jobs whose lease ran out while a newer job with their key waits, or the waiting job if it is older.
+--   $1  topic
+--   After this lease:
+--   $2  tenant
+--   $3  key
+--   $4  seq
+--   $5  most leases to read
+--   $6  whether deliveries are limited here
+--   $7  the topic's max_deliveries, 0 for no limit. A job with no deliveries left is removed elsewhere
+-- Answers one row: how many ended, and the last lease that was read (NULL: there are no more).
+-- Skips locked rows; the next run finds them.   Indexes: jobs_keyed, jobs_pending_key.
 WITH looked AS MATERIALIZED (
     SELECT j.tenant, j.key, j.seq FROM holdfast.jobs j
     WHERE j.topic = $1 AND j.state = 'leased' AND j.key IS NOT NULL AND (j.tenant, j.key, j.seq) > ($2, $3, $4::bigint)
@@ -282,8 +317,10 @@ SELECT (SELECT count(*) FROM done) AS ended, l.tenant, l.key, l.seq
 FROM (SELECT 1) one LEFT JOIN (SELECT * FROM looked ORDER BY tenant DESC, key DESC, seq DESC LIMIT 1) l ON true
 
 -- name: sweep_finished
--- Delete jobs that ended as failed or expired and whose retention has passed.
---   $1 topic  $2 how long they are kept, an interval  $3 most jobs to delete
+-- Delete failed and expired jobs whose retention has passed.
+--   $1  topic
+--   $2  how long they are kept, an interval
+--   $3  most jobs to delete
 -- Answers one row: how many were deleted.   Index: jobs_finished.
 WITH picked AS MATERIALIZED (
     SELECT ctid AS tid, j.state::text AS was FROM holdfast.jobs j
@@ -302,8 +339,11 @@ WITH picked AS MATERIALIZED (
 SELECT count(*) FROM done
 
 -- name: unended
--- Which jobs still wait or are worked on.   $1 topics  $2 their ids  $3 seqs; one each per job
--- A row for each: its place in $1 (from 1). By the database's clock: one that has outlived its time is not among them.
+-- Which jobs still wait or are leased?
+--   $1  topic per job
+--   $2  its id
+--   $3  seq per job
+-- One row per such job: its place in $1 (from 1). Jobs that have expired by the database's clock are not among them.
 -- Index: primary key.
 SELECT l.ord FROM unnest($1::text[], $2::integer[], $3::bigint[]) WITH ORDINALITY AS l(topic, topic_id, seq, ord)
 CROSS JOIN LATERAL (

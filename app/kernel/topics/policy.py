@@ -141,7 +141,7 @@ class Policy(msgspec.Struct, frozen=True):
         return Bounds(config.max_depth, config.cap_records, config.cap_bytes, evicts)
 
     @property
-    def hears_of_all_jobs(self) -> bool:
+    def has_webhook(self) -> bool:
         """Whether its webhook gets the ends of all its jobs, besides those of jobs with a webhook of their own."""
         hook = self.config.webhook
         return hook is not None and hook.url is not None

@@ -10,9 +10,8 @@
 --   ages        time since their last claim in ms, in the same order; NULL if unknown
 --   tenants     their tenants, in the same order
 -- A job that is in `picked` but not in `done` was changed by a statement that this one waited for, or has a webhook of
--- its
--- own. The caller runs ack_and_record for it; otherwise the ack of a valid lease would be lost. The caller has lost its
--- lease on every other job.
+-- its own. The caller runs ack_and_record for it; otherwise the ack of a valid lease would be lost. The caller has lost
+-- its lease on every other job.
 -- state::text keeps the planner from jobs_due, whose predicate would match. The LATERAL keeps it from choosing a join.
 -- Index: primary key.
 WITH picked AS MATERIALIZED (

@@ -19,8 +19,7 @@
 --   $14  whether to return `more`, the extra fields of the messages dialect (NULL if not)
 --   $15  bytes of payload after which no more jobs are leased
 -- `candidates` are the jobs that were found and locked, `seats` the candidates that can be leased, each with its slot,
--- and
--- `leases` the jobs that were leased.
+-- and `leases` the jobs that were leased.
 -- One row per job, and one for the clock. `kind` is one of:
 --   leased     a job with its slot
 --   again      the same, but its last lease had passed its deadline
@@ -32,11 +31,9 @@
 -- `lane` is the lane's place in $2 (from 1). `due` says whether the job was in the lane's due part. `place` is its
 -- position
 -- there: a position, or a time in µs since 1970. `created` is in seconds since 1970, exact to the µs. `rare` holds
--- fields
--- that few jobs have; it is NULL if the job has none of them.
+-- fields that few jobs have; it is NULL if the job has none of them.
 -- Lanes are read in order, the due part of each before its ready part, until a share or all slots are full. All lanes
--- of a
--- share before the last one that had jobs were read to their ends.
+-- of a share before the last one that had jobs were read to their ends.
 -- Compares with now(), because an index can serve that. Writes clock_timestamp(), so that no lease starts with less
 -- time.
 -- Updates by ctid: a join by key becomes a scan of the whole index when statistics are stale.

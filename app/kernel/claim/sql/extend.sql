@@ -8,8 +8,7 @@
 --   $6  progress per seq in percent, or NULL to keep the last one; may be empty
 --   $7  progress note per seq, or NULL; may be empty
 -- Answers one row: `done` and `picked` as in ack; `deadlines` in ms since 1970, one per entry of `done`; `cancelled`,
--- the
--- entries of `done` whose job was cancelled meanwhile.
+-- the entries of `done` whose job was cancelled meanwhile.
 -- Progress belongs to the lease. It is not shown once the job is leased again.
 -- The lock mode lets a transaction that called holdfast.assert_lease keep its lock on the job.
 -- Index: primary key (see ack).

@@ -1,5 +1,5 @@
--- What SQL users call to enqueue one job in their transaction; every option of the inbox. Answers the job's message
--- id.
+-- Enqueues one job in the caller's transaction, with every option of the inbox. For SQL users. Returns the job's
+-- message id.
 CREATE OR REPLACE FUNCTION holdfast.enqueue(
     topic text, payload bytea, content_type text DEFAULT NULL, metadata jsonb DEFAULT NULL, tag text DEFAULT NULL,
     node text DEFAULT NULL, priority integer DEFAULT NULL, delay_ms bigint DEFAULT NULL,
@@ -27,7 +27,7 @@ BEGIN
             enqueue.max_deliveries, enqueue.key, enqueue.tenant, enqueue."group", enqueue.dedupe_id,
             enqueue.user_id, enqueue.webhook);
     SELECT o.id, o.dedupe_window_ms AS window_ms INTO t FROM holdfast.topics o WHERE o.name = enqueue.topic;
-    -- Which job it is: the first one of its dedupe id, the one that waits under its key, or the newest.
+    -- The job is the first one with its dedupe id, the waiting one with its key, or the newest.
     own_id := coalesce(enqueue.dedupe_id, CASE WHEN enqueue.topic LIKE '%.fifo'
                                                THEN encode(sha256(enqueue.payload), 'hex') END);
     IF own_id IS NOT NULL AND t.window_ms > 0 THEN

@@ -1,9 +1,9 @@
--- Enqueues jobs with dedupe ids, and batches with idempotency keys. First the batches' keys, then the ids, each in one
--- order for all callers: a caller that waits holds only what comes before. `sizes` and `batch_keys` have an entry for
--- each caller, `keys` one for each payload.
+-- Enqueues jobs with dedupe ids, and batches with idempotency keys. Locks first the batches' keys, then the ids, each
+-- in the same order for all callers, so a caller that waits holds only rows that come before. `sizes` and `batch_keys`
+-- have an entry for each caller, `keys` has one for each payload.
 --
--- ON CONFLICT DO UPDATE waits for the transaction that writes the same row, and then goes by what is committed. Where
--- its WHERE says no, the row stays as it is, locked, and the next statement's snapshot has it. DO NOTHING would not
+-- ON CONFLICT DO UPDATE waits for a transaction that writes the same row, and then decides by the committed row. If its
+-- WHERE is false, the row stays unchanged but locked, and the next statement's snapshot sees it. DO NOTHING would not
 -- lock it (ADR 0025).
 CREATE OR REPLACE FUNCTION holdfast.enqueue_deduped(
     of_topic text, of_id integer, sequence oid, payloads bytea[], tags text[], producers text[], metadata json[],
@@ -18,12 +18,12 @@ LANGUAGE plpgsql
 AS $$
 DECLARE
     total integer := cardinality(payloads);
-    wrote boolean[] := array_fill(false, ARRAY[cardinality(sizes)]);  -- of each caller: its key is its own
-    dropped boolean[] := array_fill(false, ARRAY[total]);             -- of each record
-    jobs bigint[] := array_fill(NULL::bigint, ARRAY[total]);          -- its job
+    wrote boolean[] := array_fill(false, ARRAY[cardinality(sizes)]);  -- by caller: whether its key is new
+    dropped boolean[] := array_fill(false, ARRAY[total]);             -- by record: whether it is a duplicate
+    jobs bigint[] := array_fill(NULL::bigint, ARRAY[total]);          -- by record: its job
     changed boolean[] := array_fill(false, ARRAY[total]);
-    leaders integer[] := array_fill(NULL::integer, ARRAY[total]);     -- the first one in this call with its id
-    claims tid[] := array_fill(NULL::tid, ARRAY[total]);              -- of the first one: where its id is kept
+    leaders integer[] := array_fill(NULL::integer, ARRAY[total]);     -- by record: the first one with its id
+    claims tid[] := array_fill(NULL::tid, ARRAY[total]);              -- by first record: the row of its id
     kept integer[];
     drawn bigint[];
     renewed boolean[];
@@ -32,7 +32,7 @@ DECLARE
     r record;
     p record;
 BEGIN
-    -- Locks the sequence to the end of the transaction, as nextval does: the topic's deletion waits for it.
+    -- Locks the sequence until the end of the transaction, as nextval does, so the topic's deletion waits.
     head_seq := coalesce(pg_sequence_last_value(sequence::regclass), 0);
     ready := 0;
     due := 0;
@@ -54,7 +54,7 @@ BEGIN
             END LOOP;
         END IF;
     END LOOP;
-    -- Until it has its seq, a row that is claimed has its record's place, as a negative number.
+    -- A new row has its record's place as a negative number until its seq is known.
     INSERT INTO holdfast.dedupe AS d (topic_id, tenant, grp, dedupe_id, seq, expires_at)
     SELECT of_id, coalesce(u.tenant, '') COLLATE "C", coalesce(u.grp, '') COLLATE "C", u.id COLLATE "C",
            -min(u.ord), clock_timestamp() + window_ms * interval '1 ms'

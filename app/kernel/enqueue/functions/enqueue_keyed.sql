@@ -1,6 +1,6 @@
--- Enqueues jobs with keys, groups, or both. Groups are locked first, then keys, each in one order for all callers: a
--- caller that waits holds only keys that come before. `keys` and `grps` have an entry for each payload; NULL is a job
--- without one.
+-- Enqueues jobs with keys, groups, or both. Locks first the groups, then the keys, each in the same order for all
+-- callers, so a caller that waits holds only rows that come before. `keys` and `grps` have an entry for each payload,
+-- NULL for a job without one.
 CREATE OR REPLACE FUNCTION holdfast.enqueue_keyed(
     of_topic text, of_id integer, sequence oid, payloads bytea[], tags text[], producers text[], metadata json[],
     tenants text[], priorities smallint[], delays_ms bigint[], run_ats timestamptz[], ttls_ms bigint[],
@@ -21,7 +21,7 @@ DECLARE
     holder text;
     starts timestamptz;
     changed boolean;
-    fresh_tenants text[] := '{}';  -- groups that had no live job: the first of each comes out at once
+    fresh_tenants text[] := '{}';  -- groups without a live job: the first job of each does not wait
     fresh_grps text[] := '{}';
     place holdfast.job_state;
     n_ready integer := 0;
@@ -30,19 +30,19 @@ DECLARE
     n_leased integer := 0;
     n_bytes bigint := 0;
 BEGIN
-    -- Locks the sequence to the end of the transaction, as nextval does: the topic's deletion waits for it.
+    -- Locks the sequence until the end of the transaction, as nextval does, so the topic's deletion waits.
     head_seq := coalesce(pg_sequence_last_value(sequence::regclass), 0);
-    at := clock_timestamp();  -- once the lock is held: no time is written that lies before it (ADR 0012)
+    at := clock_timestamp();  -- read after the lock: no job gets a time from before it (ADR 0012)
     ready := 0;
     due := 0;
     touched := 0;
-    -- Groups are locked before seqs are drawn: of one group, those are drawn and committed in one order.
+    -- Groups are locked before seqs are drawn, so the seqs of a group are drawn and committed in one order.
     IF cardinality(grps) > 0 THEN
         SELECT coalesce(array_agg(l.tenant), '{}'), coalesce(array_agg(l.grp), '{}')
         INTO fresh_tenants, fresh_grps
         FROM holdfast.lock_groups(of_id, tenants, grps) l WHERE l.fresh;
     END IF;
-    -- Seqs in the order of the batch, for what is new as far as can be seen.
+    -- Draws seqs in the order of the batch, for all jobs that look new.
     SELECT array_agg(d.seq ORDER BY d.ord), array_agg(d.is_last ORDER BY d.ord) INTO drawn, lasts
     FROM (
         SELECT b.ord, b.is_last,
@@ -103,9 +103,9 @@ BEGIN
                     updated[r.ord] := true;
                     EXIT;
                 END IF;
-                -- A lease that has ended counts as pending, unless its job is on its way out. One that somebody has
-                -- locked is being claimed or settled: to wait for that would be out of order, since holders' verbs
-                -- lock by seq, and not by key.
+                -- A job whose lease has ended counts as pending, unless it has no deliveries left. A locked one is
+                -- being claimed or settled. Waiting for it could deadlock, since the verbs of lease holders lock by
+                -- seq and not by key.
                 SELECT j.* INTO job FROM holdfast.jobs j
                 WHERE j.topic = of_topic AND j.state = 'leased' AND j.tenant = r.tenant AND j.key = r.key
                   AND j.original_topic IS NULL AND j.visible_at < clock_timestamp()
@@ -142,7 +142,7 @@ BEGIN
                         updated[r.ord] := true;
                         EXIT;
                     END IF;
-                    CONTINUE;  -- somebody was faster: there is a pending one now
+                    CONTINUE;  -- another transaction has added a pending job
                 END IF;
             END IF;
             IF drawn[r.ord] IS NULL THEN
@@ -181,12 +181,12 @@ BEGIN
     SELECT of_id, n_ready, n_scheduled, n_blocked, n_leased, n_bytes
     WHERE (n_ready, n_scheduled, n_blocked, n_leased, n_bytes) <> (0, 0, 0, 0, 0);
     IF cardinality(fresh_grps) > 0 AND num_nonnulls(VARIADIC keys) > 0 THEN
-        -- Where the first of a fresh group was written into a pending job, the next one comes out, if any.
+        -- If the first job of a fresh group updated a pending job, the next one does not wait.
         SELECT enqueue_keyed.ready + n.ready INTO ready
         FROM holdfast.let_next(of_topic, of_id, sequence, fresh_tenants, fresh_grps) n;
     END IF;
     IF false = ANY (lasts) THEN
-        -- Of several with one key, the last one counts; the others were there before it, one after the other.
+        -- Of several jobs with one key the last one counts; the earlier ones count as updated by it.
         SELECT array_agg(s.seq ORDER BY s.ord), array_agg(s.changed ORDER BY s.ord) INTO seqs, updated
         FROM (
             SELECT u.ord,

@@ -1,7 +1,7 @@
--- Puts jobs with neither keys nor groups into a queue, in the order given; all of them or none: enqueue.sql, and
--- enqueue_deduped for what is new. Its parameters are those of enqueue.sql, which says what they are.
+-- Enqueues jobs without keys and groups, in the given order, all or none. Used by enqueue.sql, and by enqueue_deduped
+-- for new jobs. The parameters are described in enqueue.sql.
 --
--- The statement has locked the table of jobs before it reads the clock: no time is written that lies before (ADR 0012).
+-- The table of jobs is locked before the clock is read, so no job gets a time from before the lock (ADR 0012).
 CREATE OR REPLACE FUNCTION holdfast.enqueue_plain(
     of_topic text, of_id integer, sequence oid, bytea[], text[], text[], json[], text[], smallint[], bigint[],
     timestamptz[], bigint[], integer[], text[], bigint

@@ -1,13 +1,21 @@
--- Take the oldest jobs that could be claimed now out of a queue that holds more than its caps, for good: those that came
--- back, by the times since when they are due, before fresh ones, by their positions. Left are those whose lease is good,
--- those that somebody is about to lease, and those without a delivery left, which go to the dead letters.
---   $1 topic  $2 so many jobs, or  $3 so many bytes of payload, whichever are more jobs  $4 most jobs to look at
---   $5 whether deliveries run out here  $6 the topic's max_deliveries, 0 for no end
---   low marks of lanes that have one:  $7 tenants  $8 priorities  $9 positions  $10 times in µs since 1970
--- Answers one row: how many jobs and bytes went. Less than asked: there are no more, or $4 of them were being leased, or
--- another verb changed one meanwhile.
--- Looks without locks, then locks one by one until there are enough: what it doesn't take out can be claimed all along.
--- Indexes: primary key of lanes, jobs_due, jobs_ready, primary key. Needs the hot pool's planner settings.
+-- Delete the oldest claimable jobs of a queue that exceeds its caps: first due jobs, by the time since when they are
+-- due, then ready jobs, by position. Leaves jobs with a valid lease, jobs that are being leased, and jobs with no
+-- deliveries left, which become dead letters.
+--   $1   topic
+--   $2   jobs to delete, at least
+--   $3   bytes of payload to delete, at least
+--   $4   most jobs to read
+--   $5   whether deliveries are limited here
+--   $6   the topic's max_deliveries, 0 for no limit
+--   Low marks of the lanes that have some:
+--   $7   tenants
+--   $8   priorities
+--   $9   positions
+--   $10  times in µs since 1970
+-- Answers one row: evicted and bytes. Fewer than asked for: there are no more, or $4 of them were being leased, or
+-- another statement changed one meanwhile.
+-- Reads without locks, then locks one job after the other until there are enough, so all other jobs stay claimable.
+-- Indexes: primary key of lanes, jobs_due, jobs_ready, primary key. Needs the planner settings of the hot pool.
 WITH lane AS MATERIALIZED (
     SELECT l.tenant, l.priority, coalesce(m.low, 0) AS low,
            coalesce(timestamptz 'epoch' + m.due_low * interval '1 microsecond', '-infinity') AS due_low

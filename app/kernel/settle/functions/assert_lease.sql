@@ -1,5 +1,5 @@
--- Raises unless the lease is still good. FOR KEY SHARE: nobody claims or settles the job until the caller's
--- transaction ends; its lease may be extended.
+-- Raises an error unless the lease is valid. FOR KEY SHARE keeps others from claiming or settling the job until the
+-- caller's transaction ends. The lease can be extended meanwhile.
 CREATE OR REPLACE FUNCTION holdfast.assert_lease(token text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off

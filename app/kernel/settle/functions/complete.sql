@@ -1,5 +1,5 @@
--- Completes a job in the caller's transaction, as app/kernel/claim/sql/ack_and_record.sql does. A second call under the same
--- lease answers as completed.sql: it changes nothing.
+-- Completes a job in the caller's transaction, as app/kernel/claim/sql/ack_and_record.sql does. A second call under the
+-- same lease changes nothing and raises no error, as with the statement `completed`.
 CREATE OR REPLACE FUNCTION holdfast.complete(token text, result json DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
@@ -19,7 +19,7 @@ BEGIN
         RAISE EXCEPTION 'a result has 1 MiB at most, nested 128 deep at most'
             USING ERRCODE = 'program_limit_exceeded';
     END IF;
-    PERFORM handed_in::jsonb;  -- raises for what can be stored, and not be shown
+    PERFORM handed_in::jsonb;  -- raises an error for JSON that can be stored but not shown
 
     DELETE FROM holdfast.jobs j
     WHERE j.topic = parts[1] AND j.seq = parts[2]::bigint AND j.state::text = 'leased'

@@ -1,5 +1,5 @@
--- How long a job waits after its n-th delivery, in ms. Nothing overflows: n stops counting where any base has reached
--- the longest cap.
+-- The delay after the n-th delivery, in ms. It can't overflow: n stops counting once any base has reached the longest
+-- cap.
 CREATE OR REPLACE FUNCTION holdfast.backoff_ms(policy json, deliveries integer) RETURNS bigint
 LANGUAGE sql PARALLEL SAFE
 AS $$
@@ -10,7 +10,7 @@ AS $$
             * (1 - random() * CASE policy->>'jitter' WHEN 'full' THEN 1 WHEN 'equal' THEN 0.5 ELSE 0 END))::bigint
 $$;
 
--- What a webhook tells about a job, and the URL of its own that it asked for. A dead letter's URL is data.
+-- The facts about a job that a webhook sends, with the job's own URL. A dead letter's URL is not used.
 CREATE OR REPLACE FUNCTION holdfast.about(job holdfast.jobs) RETURNS json
 LANGUAGE sql STABLE
 AS $$
@@ -19,8 +19,8 @@ AS $$
         'first_topic_id', job.first_topic_id, 'first_seq', job.first_seq)
 $$;
 
--- Trigger of holdfast.endings: turns an ending that somebody wants to hear of into a delivery, a job of the service's
--- own topic. The row itself never stays (docs/adr/0041).
+-- Trigger of holdfast.endings: makes a delivery, which is a job of the service's own topic, for an ending that has a
+-- webhook. The row itself is never stored (docs/adr/0041).
 CREATE OR REPLACE FUNCTION holdfast.tell() RETURNS trigger
 LANGUAGE plpgsql
 AS $$
@@ -37,7 +37,7 @@ BEGIN
     IF url IS NULL AND hook->'on' ? NEW.event THEN
         url := hook->>'url';
     END IF;
-    IF url IS NULL OR NEW.topic = 'holdfast.webhooks' THEN  -- or it would go on for ever
+    IF url IS NULL OR NEW.topic = 'holdfast.webhooks' THEN  -- the deliveries' own endings have no webhooks
         RETURN NULL;
     END IF;
     SELECT t.id INTO own FROM holdfast.topics t WHERE t.name = 'holdfast.webhooks';
@@ -58,7 +58,7 @@ BEGIN
     at := clock_timestamp();
     told_id := holdfast.message_id(coalesce((NEW.about->>'first_topic_id')::integer, NEW.topic_id),
                                    coalesce((NEW.about->>'first_seq')::bigint, NEW.seq));
-    -- As text: jsonb would refuse numbers of meta's that json takes, and a job must end whatever its meta is.
+    -- As text: jsonb refuses some numbers that json accepts, and a job must be able to end whatever its meta is.
     body := '{' || concat_ws(',',
         '"event":' || to_json(NEW.event), '"topic":' || to_json(NEW.topic), '"seq":' || NEW.seq,
         '"id":' || to_json(told_id), '"deliveries":' || NEW.deliveries,

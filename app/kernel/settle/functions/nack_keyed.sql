@@ -1,6 +1,6 @@
--- Returns jobs with keys. The rows are locked by seq, as by every verb; then the keys are gone through in the order of
--- an enqueue. `updated_at` stays: it says how old the payload is, and the newer payload wins. `refunds`: up to how
--- many deliveries a job may have been given back for this one to be given back too; NULL gives it back always.
+-- Returns jobs with keys. Locks the rows by seq, as every verb does, then handles the keys in the order of an enqueue.
+-- `updated_at` stays: it is the age of the payload, and the newer payload wins. `refunds` is the limit on given-back
+-- deliveries of each job; with NULL the delivery is always given back.
 CREATE OR REPLACE FUNCTION holdfast.nack_keyed(
     of_topic text, given bigint[], leases uuid[], nodes text[], delays_ms bigint[], errors text[],
     refunds smallint[], backoff json, OUT done integer[], OUT superseded integer[], OUT refunded integer[],

@@ -1,16 +1,21 @@
--- Move jobs that have no delivery left, or whose holder gives them up, to their dead-letter topic: out of one and into
--- the other, or neither.
---   $1 topic  $2 seqs, ascending  $3 the lease under which its holder gives the job up, or NULL: not leased any more
---   $4 errors, or NULL; one each per seq     $5 the topic's max_deliveries, 0 for no end
---   $6 the dead-letter topic  $7 its id  $8 oid of its sequence
---   $9 whether the topic has a webhook (see ack_and_record)
--- Answers one row: the places in $2 (from 1) that were moved, and `suspects`, how many were let fall by a second worker
--- just now: a lease that ended in silence is a crash. The job starts there with no delivery, no end of its
--- time and its own priority; its key and group are data there; where it came from stands in original_*, and the job that it
--- was at first in first_*: of that one it keeps the id that the messages dialect shows. Its tenant, its own limit and
--- its time to live wait in original_* and ttl_ms until it is requeued. Where, when and with what kind of error it went
--- out is in failed_in, failed_at and cluster.
--- One that was cancelled is left (see cancel_held).   Index: primary key (see ack).
+-- Move jobs to their dead-letter topic that have no deliveries left, or that their holders fail.
+--   $1  topic
+--   $2  seqs, ascending
+--   $3  lease id per seq if its holder fails the job; NULL if the job is not leased any more
+--   $4  error per seq, or NULL
+--   $5  the topic's max_deliveries, 0 for no limit
+--   $6  the dead-letter topic
+--   $7  its id
+--   $8  oid of its sequence
+--   $9  whether the topic has a webhook (see ack_and_record)
+-- Answers one row: `done`, the places in $2 (from 1) that were moved; `suspects`, how many of these jobs crashed a
+-- second worker just now. A lease that ran out counts as a crash.
+-- A dead letter has no deliveries, does not expire, and has its own priority. Its key and group are kept as data.
+-- original_* say where it came from. first_* name the job it was at first, whose id the messages dialect shows. Its
+-- tenant, max_deliveries and time to live stay in original_* and ttl_ms until it is requeued. failed_in, failed_at and
+-- cluster say
+-- where, when and with what kind of error it failed.
+-- Leaves cancelled jobs (see cancel_held).   Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
     SELECT r.ord, r.error, x.* FROM unnest($2::bigint[], $3::uuid[], $4::text[])
         WITH ORDINALITY AS r(seq, lease, error, ord)

@@ -1,7 +1,8 @@
--- Mark jobs whose time to live has passed as expired; those that were cancelled under leases that have ended are gone. A
--- lease that is still good shields its job.
---   $1 topic  $2 most jobs to mark
--- Answers one row: how many were marked, how many are gone, and `suspects` as in bury.   Index: jobs_expiring.
+-- Mark jobs as expired whose time to live has passed, and end cancelled jobs whose leases ran out. Leaves jobs with a
+-- valid lease.
+--   $1  topic
+--   $2  most jobs to mark
+-- Answers one row: how many were marked, how many were ended, and `suspects` as in bury.   Index: jobs_expiring.
 WITH picked AS MATERIALIZED (
     SELECT ctid AS tid, j.lease_id, j.node, j.state::text AS was, j.cancelled_at IS NOT NULL AS cancelled
     FROM holdfast.jobs j

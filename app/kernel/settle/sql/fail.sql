@@ -1,10 +1,13 @@
--- End jobs that have no delivery left, or whose holder gives them up, on a topic that has no dead-letter topic: they stay
--- as failed, until retention. Of which kind their error is, and when they failed, is in cluster and failed_at.
---   $1 topic  $2 seqs, ascending  $3 the lease under which its holder gives the job up, or NULL: not leased any more
---   $4 errors, or NULL; one each per seq     $5 the topic's max_deliveries, 0 for no end
---   $6 whether the topic has a webhook (see ack_and_record)
--- Answers one row: the places in $2 (from 1) that ended, and `suspects` as in bury. One that was cancelled is left (see
--- cancel_held).   Index: primary key (see ack).
+-- End jobs that have no deliveries left, or that their holders fail, on a topic without a dead-letter topic. They stay
+-- as failed until their retention has passed. cluster and failed_at say with what kind of error and when they failed.
+--   $1  topic
+--   $2  seqs, ascending
+--   $3  lease id per seq if its holder fails the job; NULL if the job is not leased any more
+--   $4  error per seq, or NULL
+--   $5  the topic's max_deliveries, 0 for no limit
+--   $6  whether the topic has a webhook (see ack_and_record)
+-- Answers one row: `done`, the places in $2 (from 1) that ended; `suspects` as in bury.
+-- Leaves cancelled jobs (see cancel_held).   Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
     SELECT r.ord, r.error, x.* FROM unnest($2::bigint[], $3::uuid[], $4::text[])
         WITH ORDINALITY AS r(seq, lease, error, ord)
