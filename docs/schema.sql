@@ -4416,7 +4416,7 @@ CREATE INDEX jobs_ready ON holdfast.jobs USING btree (topic, tenant, priority DE
 -- Name: jobs_tagged; Type: INDEX; Schema: holdfast; Owner: -
 --
 
-CREATE INDEX jobs_tagged ON holdfast.jobs USING btree (topic, tag, tenant, priority DESC, "position") WHERE ((state = 'ready'::holdfast.job_state) AND (tag IS NOT NULL));
+CREATE INDEX jobs_tagged ON holdfast.jobs USING btree (topic, tag, tenant, priority DESC, "position") WHERE ((state >= 'ready'::holdfast.job_state) AND (state <= 'ready'::holdfast.job_state) AND (tag IS NOT NULL));
 
 --
 -- Name: lease_events_read; Type: INDEX; Schema: holdfast; Owner: -

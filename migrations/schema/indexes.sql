@@ -10,9 +10,10 @@ CREATE INDEX jobs_ready ON holdfast.jobs (topic, tenant, priority DESC, position
 -- The due lane: delays and leases, by when they end.
 CREATE INDEX jobs_due ON holdfast.jobs (topic, tenant, priority DESC, visible_at) WHERE state IN ('leased', 'scheduled');
 
--- Claims that name tags: jobs without one don't pay for it.
+-- Claims that name tags: jobs without one don't pay for it. The predicate says "ready" in a way that keeps those claims
+-- from jobs_ready (claim_tagged.sql).
 CREATE INDEX jobs_tagged ON holdfast.jobs (topic, tag, tenant, priority DESC, position)
-    WHERE state = 'ready' AND tag IS NOT NULL;
+    WHERE state >= 'ready' AND state <= 'ready' AND tag IS NOT NULL;
 
 CREATE INDEX jobs_expiring ON holdfast.jobs (topic, expires_at)
     WHERE expires_at IS NOT NULL AND state IN ('ready', 'scheduled', 'blocked', 'leased');

@@ -4,6 +4,8 @@
 -- Ready jobs are found for each tag, merged by position, and locked only then, so jobs that are not leased stay
 -- unlocked.
 -- Due jobs are filtered by tag without an index: such an index would make each claim of a tagged job more expensive.
+-- A ready job is `state >= 'ready' AND state <= 'ready'` here, as in the predicate of jobs_tagged: jobs_ready, which the
+-- planner would walk where it takes most jobs to have one of the tags, is no index for that.
 -- Indexes: jobs_tagged, jobs_due. Needs the planner settings of the hot pool.
 WITH candidates AS MATERIALIZED (
     SELECT y.* FROM (
@@ -37,7 +39,7 @@ WITH candidates AS MATERIALIZED (
                 SELECT one.* FROM unnest($16::text[]) AS t(tag) CROSS JOIN LATERAL (
                     SELECT j.ctid AS tid, j.position, j.seq FROM holdfast.jobs j
                     WHERE j.topic = $1 AND j.tenant = l.tenant AND j.priority = l.priority AND j.tag = t.tag
-                      AND j.state = 'ready' AND j.position > l.after
+                      AND j.state >= 'ready' AND j.state <= 'ready' AND j.position > l.after
                     ORDER BY j.position LIMIT cardinality($9::uuid[])
                 ) one
                 ORDER BY one.position LIMIT cardinality($9::uuid[])
