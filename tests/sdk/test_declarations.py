@@ -68,6 +68,14 @@ def test_nonsense_is_refused_where_a_handler_is_declared(
     assert not queue.handlers
 
 
+def test_a_built_in_function_is_a_handler_if_its_parameters_are_known() -> None:
+    queue, done = Queue(NOWHERE), list[object]()
+    queue.handler("t")(done.append)
+    assert [(one.topic, one.runs) for one in queue.handlers.values()] == [("t", "thread")]
+    with pytest.raises(TypeError, match="does not say which parameters it takes"):
+        queue.handler("u")(max)
+
+
 def test_a_function_that_can_not_be_called_with_a_payload_and_a_context_is_refused() -> None:
     def none() -> None: ...
     def three(a: int, b: int, c: int) -> None: ...

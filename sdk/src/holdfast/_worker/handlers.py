@@ -220,7 +220,10 @@ def parameters(function: Callable[..., Any]) -> tuple[bool, Any]:
     """Whether a handler takes the context, and the type hint of its payload. Raises TypeError for what is none."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError(f"{function.__qualname__} is a generator, which calling it does not run")
-    every = inspect.signature(function).parameters.values()
+    try:
+        every = inspect.signature(function).parameters.values()
+    except ValueError as error:
+        raise TypeError(f"{function!r} does not say which parameters it takes: wrap it in a function") from error
     for parameter in every:
         if parameter.kind is parameter.KEYWORD_ONLY and (
             parameter.default is parameter.empty or parameter.name in {"context", "ctx"}
@@ -242,5 +245,7 @@ def parameters(function: Callable[..., Any]) -> tuple[bool, Any]:
         )
     # Only the payload's: the context's may be imported for type checkers alone.
     payload = types.SimpleNamespace(__annotations__={"payload": positional[0].annotation})
-    hints = typing.get_type_hints(payload, inspect.unwrap(function).__globals__, include_extras=True)
+    # A built-in function has no globals, and no annotations that could need them.
+    names = getattr(inspect.unwrap(function), "__globals__", {})
+    hints = typing.get_type_hints(payload, names, include_extras=True)
     return len(positional) > 1, hints["payload"]
