@@ -285,15 +285,15 @@ def _connect(hints: Hints, relay: Relay | None, policies: Policies, engine: Engi
     """Tell hints who wants to hear what, and who says it; then they come."""
     hints.topic_changed.subscribe(policies.forget)
     hints.work_made.subscribe(engine.hear_of_work)
-    hints.user_told.subscribe(engine.users.heard)
+    hints.user_changed.subscribe(engine.users.heard)
     hints.keys_changed.subscribe(directory.refresh)
     hints.missed.subscribe(policies.forget_all)
     hints.missed.subscribe(directory.refresh)
     policies.topic_changed.subscribe(hints.tell_changed)
-    engine.waiters.made.subscribe(hints.work)
-    engine.readers.grown.subscribe(hints.work)
-    engine.users.kept.subscribe(hints.user)
-    directory.keys_changed.subscribe(hints.keys)
+    engine.waiters.made.subscribe(hints.tell_work)
+    engine.readers.grown.subscribe(hints.tell_work)
+    engine.users.kept.subscribe(hints.tell_user)
+    directory.keys_changed.subscribe(hints.tell_keys)
     if relay is not None:
         relay.start()
 

@@ -133,5 +133,5 @@ def _check(context: Context, request: Request, rights: Hashable) -> None:
 async def _change_counter(context: Context, request: Request) -> Callable[[], Hashable]:
     """A function whose value changes with a topic's jobs, for a topic's page; for other pages it never changes."""
     name = request.path_params.get("topic")
-    policy = None if name is None else await context.policies.for_anybody(name)
+    policy = None if name is None else await context.policies.get_before_auth(name)
     return (lambda: 0) if policy is None else functools.partial(context.engine.motion, policy.topic.id)

@@ -128,7 +128,7 @@ async def test_leases_that_end_with_the_service_are_refused(http: httpx.AsyncCli
         await http.put(f"/api/topic-configs/{topic}", json={"leases_durable": False}),
     ):
         message = refused(answer, 400, "invalid_request")["message"]
-        assert message.startswith("leases_durable can't be false: leases always survive a restart here.")
+        assert message.startswith("leases_durable can't be false, because leases always survive a restart.")
     assert (await http.get(f"/v0/topics/{topic}")).status_code == 404
     assert (await Topic(http, topic).put(leases_durable=True))["config"]["leases_durable"] is True
 
@@ -159,7 +159,7 @@ async def test_the_type_of_a_topic_stays(http: httpx.AsyncClient, topic: str, fi
 
 async def test_a_name_that_leaves_no_room_for_its_dead_letters(http: httpx.AsyncClient, service: Running) -> None:
     name = "n" * 252
-    what = f"The name of the dead-letter topic, {name}.dlq, would have 256 characters, and 255 are the most. "
+    what = f"The name of the dead-letter topic, {name}.dlq, would have 256 characters; 255 are allowed. "
     fewer = ", or give the topic a name of 251 characters or fewer."
     v0 = await http.put(f"/v0/topics/{name}", json={"dead_letter": f"{name}.dlq"})
     assert refused(v0, 400, "invalid_request")["message"] == what + "Name another dead_letter" + fewer
@@ -167,7 +167,7 @@ async def test_a_name_that_leaves_no_room_for_its_dead_letters(http: httpx.Async
         with pytest.raises(errors.InvalidRequest, match=re.escape(what + "Name another dead_letter" + fewer)):
             await client.topic(name).put()
     message = await http.post("/api/messages", json={"topic": name, "payload": "x"})
-    remedy = "Make the topic with PUT /v0/topics/<topic> and another dead_letter"
+    remedy = "Create the topic with PUT /v0/topics/<topic> and another dead_letter"
     assert refused(message, 400, "invalid_request")["message"] == what + remedy + fewer
     accepted(await http.put(f"/v0/topics/{name}", json={"dead_letter": "t.dlq"}))
 

@@ -36,11 +36,11 @@ def test_a_hint_is_understood_or_passed_over() -> None:
     hints = Hints()
     heard: list[object] = []
     hints.topic_changed.subscribe(heard.append)
-    hints.user_told.subscribe(heard.append)
+    hints.user_changed.subscribe(heard.append)
     hints.work_made.subscribe(lambda topic_id, jobs: heard.append((topic_id, jobs)))
     for message in POISON:
-        hints.heard(message)
-        hints.heard(message, relayed=True)
+        hints.receive(message)
+        hints.receive(message, relayed=True)
     assert all(isinstance(one, str | tuple) for one in heard)
 
 

@@ -98,7 +98,7 @@ async def buses(redis: Redis) -> AsyncIterator[Ends]:
     two.topic_changed.subscribe(heard.append)
     two.keys_changed.subscribe(lambda: heard.append("keys"))
     two.work_made.subscribe(lambda topic_id, jobs: heard.append((topic_id, jobs)))
-    two.user_told.subscribe(heard.append)
+    two.user_changed.subscribe(heard.append)
     two.missed.subscribe(lambda: heard.append("missed"))
     for end in ends:
         end.start()
@@ -111,14 +111,14 @@ async def buses(redis: Redis) -> AsyncIterator[Ends]:
 async def test_hints_arrive_and_own_ones_do_not(buses: Ends, redis: Redis) -> None:
     one, two, heard = buses
     two.tell_changed("own")
-    two.work(9, 9)
-    one.work(7, 2)
+    two.tell_work(9, 9)
+    one.tell_work(7, 2)
     one.tell_changed("orders")
-    one.user(users.digest_of("ada"))
+    one.tell_user(users.digest_of("ada"))
     await until(lambda: {"orders", (7, 2), users.digest_of("ada")} <= set(heard))
     assert "own" not in heard
     assert "keys" not in heard
-    one.keys()
+    one.tell_keys()
     await until(lambda: "keys" in heard)
     heard.clear()
     assert await announce_keys(redis.url)
@@ -129,7 +129,7 @@ async def test_hints_arrive_and_own_ones_do_not(buses: Ends, redis: Redis) -> No
 async def test_hints_are_gathered(buses: Ends) -> None:
     one, _, heard = buses
     for _ in range(1000):
-        one.work(7, 1)
+        one.tell_work(7, 1)
     await until(lambda: sum(h[1] for h in heard if isinstance(h, tuple)) == 1000)
     assert len(heard) < 10
 

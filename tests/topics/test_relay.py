@@ -25,7 +25,7 @@ class Worker:
         self.hints.topic_changed.subscribe(self.heard.append)
         self.hints.keys_changed.subscribe(lambda: self.heard.append("keys"))
         self.hints.work_made.subscribe(lambda topic_id, jobs: self.heard.append((topic_id, jobs)))
-        self.hints.user_told.subscribe(self.heard.append)
+        self.hints.user_changed.subscribe(self.heard.append)
         self.hints.missed.subscribe(lambda: self.heard.append("missed"))
         self.relay = Relay(folder, slot, slots, self.hints, self.numbers)
 
@@ -56,9 +56,9 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
 async def test_all_others_hear_and_nobody_hears_itself(start: Start) -> None:
     one, two, three = start(0), start(1), start(2)
     one.hints.tell_changed("orders")
-    one.hints.work(7, 2)
-    one.hints.keys()
-    one.hints.user(digest_of("ada"))
+    one.hints.tell_work(7, 2)
+    one.hints.tell_keys()
+    one.hints.tell_user(digest_of("ada"))
     await until(lambda: all({"orders", (7, 2), "keys", digest_of("ada")} == set(other.heard) for other in (two, three)))
     assert one.heard == []
     assert one.count("sent") == 8
@@ -116,7 +116,7 @@ async def test_more_changes_than_wait_for_a_carrier_are_told_as_missed(
     one, two = start(0), start(1)
     for number in range(5):
         one.hints.tell_changed(str(number))
-        one.hints.work(number, 1)
+        one.hints.tell_work(number, 1)
     await until(lambda: {"0", "1", "2", "missed", "keys"} <= set(two.heard))
     assert "3" not in two.heard
     assert sum(isinstance(heard, tuple) for heard in two.heard) == 3
@@ -124,11 +124,11 @@ async def test_more_changes_than_wait_for_a_carrier_are_told_as_missed(
 
 async def test_what_came_by_the_relay_does_not_wake_twice_and_what_is_no_hint_is_passed_over(start: Start) -> None:
     one, two = start(0), start(1)
-    assert not two.hints.heard(f"w {one.hints.me} 7 2".encode())
-    assert two.hints.heard(f"w {Hints('another').me} 7 3".encode())
-    assert two.hints.heard(f"c {one.hints.me} orders".encode()), "to forget twice costs little"
+    assert not two.hints.receive(f"w {one.hints.me} 7 2".encode())
+    assert two.hints.receive(f"w {Hints('another').me} 7 3".encode())
+    assert two.hints.receive(f"c {one.hints.me} orders".encode()), "to forget twice costs little"
     for junk in (b"", b"c", b"w p x 1", b"w p 1 " + b"9" * 200, b"\xff\xfe z", b"z p 1"):
-        assert not two.hints.heard(junk)
+        assert not two.hints.receive(junk)
     assert two.heard == [(7, 3), "orders"]
 
 

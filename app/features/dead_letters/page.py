@@ -99,5 +99,7 @@ def may_see_letters(request: Request, policy: Policy) -> bool:
 
 async def _is_log(context: Context, policy: Policy) -> bool:
     """Whether the dead letters become records of a log, which are no jobs."""
-    found = None if policy.config.dead_letter is None else await context.policies.for_anybody(policy.config.dead_letter)
+    found = (
+        None if policy.config.dead_letter is None else await context.policies.get_before_auth(policy.config.dead_letter)
+    )
     return found is not None and found.config.type is TopicType.LOG

@@ -117,7 +117,7 @@ async def _let_in(request: Request, context: Context, name: str) -> tuple[Policy
     access = context.access
     if b"%2f" in request.scope.get("raw_path", b"").lower():
         raise InvalidRequest("A topic, group or dedupe id in a path can't have a '/'.")
-    policy = await context.policies.for_anybody(name) if NAME.match(name) else None
+    policy = await context.policies.get_before_auth(name) if NAME.match(name) else None
     key, user_id = None, await user_of_token(request, context)
     if policy is None or policy.config.ingest != "public":
         if user_id is not None and access.directory.guarded:

@@ -1,6 +1,6 @@
 """Hints over Redis pub/sub, between all processes of a database. See hints.py.
 
-When Redis does not answer, hints of changes are sent later, and hints of work are dropped.
+While Redis does not answer, hints of changes are kept and sent later. Hints of work are dropped.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ LISTEN_SECONDS: Final = 5.0
 
 
 class Bus:
-    """One process's ends of the channel. The copy of a changed topic is deleted from the `tier` before its hint is
-    sent, so that no process that hears the hint finds it."""
+    """One process's connection to the channel. The copy of a changed topic is deleted from the `tier` before its hint
+    is sent, so a process that gets the hint does not find the old copy."""
 
     def __init__(self, url: str, hints: Hints, numbers: Numbers | None = None, *, tier: Tier | None = None) -> None:
         counted = numbers or Numbers()
@@ -43,7 +43,7 @@ class Bus:
         )
         self._hints = hints
         self._tier = tier
-        # After an outage it sends a little after the others listen again.
+        # After an outage it starts to send only when the other processes listen again.
         retry = RETRY_SECONDS + GATHER_SECONDS
         self._sending = Loop(
             "send hints over Redis", self._send, gap=GATHER_SECONDS, retry=retry, passing=(RedisError,)
@@ -81,7 +81,7 @@ class Bus:
         self._sent.add(len(messages))
 
     async def _listen(self) -> float:
-        """Take in one message; the channel stays open for the next."""
+        """Receive one message. The channel stays open for the next."""
         try:
             if self._channel is None:
                 self._channel = self._redis.pubsub(ignore_subscribe_messages=False)
@@ -93,7 +93,7 @@ class Bus:
                 self._connected = True
                 self._hints.missed.emit()
             elif message["type"] == "message":
-                self._heard_of.add(self._hints.heard(message["data"]))
+                self._heard_of.add(self._hints.receive(message["data"]))
         except BaseException:
             self._connected = False
             channel, self._channel = self._channel, None
@@ -105,7 +105,8 @@ class Bus:
 
 
 async def announce_keys(url: str) -> bool:
-    """Tell all processes that API keys have changed, for a command that ends at once. Returns whether Redis took it."""
+    """Tell all processes that API keys have changed, from a command that ends at once. Returns whether Redis took
+    it."""
     redis = Redis.from_url(url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS)
     try:
         await redis.publish(CHANNEL, f"k {secrets.token_hex(8)}")

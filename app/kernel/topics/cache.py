@@ -1,5 +1,5 @@
-"""What a process remembers of its topics, so that a verb need not ask PostgreSQL for a configuration first. Behind its
-own memory are the copies in Redis, where there is one, and then PostgreSQL. docs/adr/0021."""
+"""The policies of topics in a process's memory, so that a verb need not read a configuration from PostgreSQL first.
+Behind the memory are copies in Redis, if there is one, and then PostgreSQL. docs/adr/0021."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _NAMES_OF = _SQL["names_of"]
 
 TTL_SECONDS: Final = 30.0
 MOST: Final = 10_000
-STRANGERS_AT_ONCE: Final = 2
+BEFORE_AUTH_AT_ONCE: Final = 2
 
 
 class CachedPolicy(NamedTuple):
-    """The answer of the second tier: a policy and its end, by time.monotonic(), or a lease to store one."""
+    """The answer of the second tier: a policy with its end by time.monotonic(), or a lease to store one, or neither."""
 
     policy: Policy | None = None
     until: float = 0.0
@@ -47,7 +47,7 @@ NOTHING: Final = CachedPolicy()
 
 
 class SecondTier(Protocol):
-    """Where processes share policies: tier.py. Its methods neither wait for long nor raise."""
+    """Policies that processes share (tier.py). Its methods neither wait for long nor raise."""
 
     async def read(self, name: str) -> CachedPolicy: ...
     def store(self, name: str, lease: str, policy: Policy) -> None: ...
@@ -55,11 +55,11 @@ class SecondTier(Protocol):
 
 
 class Policies:
-    """Policies by name. A hit is at most TTL_SECONDS old in either tier, counted from before its row was read. Misses
-    are not cached, so a 404 always comes from PostgreSQL.
+    """Policies by name. A cached policy is at most TTL_SECONDS old, in either tier, from before its row was read.
+    Misses are not cached, so a 404 always comes from PostgreSQL.
 
-    A load is stored only if nobody changed the topic while it ran, so that an old row never replaces a newer one. After
-    a change the next load asks PostgreSQL, not the second tier.
+    A load is stored only if the topic was not changed while it ran, so an old row never replaces a newer one. After a
+    change, the next load reads PostgreSQL and skips the second tier.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class Policies:
         )
         self._pool = pool
         self._second = second
-        self.defaults = defaults  # for what was not chosen for a topic
+        self.defaults = defaults  # for settings that a topic does not have
         self.topic_changed: Signal[str] = Signal()  # by this process
         self._fresh: Fresh[str, CachedPolicy] = Fresh(TTL_SECONDS, most=MOST, until=lambda found: found.until)
-        self._strangers = asyncio.Semaphore(STRANGERS_AT_ONCE)
+        self._before_auth = asyncio.Semaphore(BEFORE_AUTH_AT_ONCE)
         self._watched: dict[str, set[asyncio.Future[None]]] = {}
 
     async def get(self, name: str) -> Policy:
@@ -95,20 +95,21 @@ class Policies:
             raise TopicNotFound(name)
         return policy
 
-    async def for_anybody(self, name: str) -> Policy | None:
-        """The topic's policy for somebody who has not shown yet that they may ask; None if there is no such topic. All
-        of them together look at PostgreSQL STRANGERS_AT_ONCE at a time, so that guesses don't keep others from it."""
+    async def get_before_auth(self, name: str) -> Policy | None:
+        """The topic's policy for a caller whose rights are not known yet; None if there is no such topic. At most
+        BEFORE_AUTH_AT_ONCE of these calls read PostgreSQL at a time, so that guessed names don't keep others from
+        it."""
         if self._fresh.peek(name) is not None:
             return await self.get(name)
-        async with self._strangers:
+        async with self._before_auth:
             try:
                 return await self.get(name)
             except TopicNotFound:
                 return None
 
     async def with_current(self, name: str, verb: Callable[[Policy], Awaitable[T]]) -> T:
-        """Run a verb with the topic's policy. If the topic is gone, look it up in PostgreSQL and run it once more.
-        Raises TopicNotFound, and what the verb raises."""
+        """Run a verb with the topic's policy. If the topic was deleted, look it up in PostgreSQL and run the verb
+        again. Raises TopicNotFound, and the verb's errors."""
         return await self.again_if(TopicNotFound, await self.get(name), verb, self.get)
 
     async def again_if(
@@ -118,9 +119,9 @@ class Policies:
         verb: Callable[[Policy], Awaitable[T]],
         find: Callable[[str], Awaitable[Policy]],
     ) -> T:
-        """Run a verb. If it raises `gone`, another process may have deleted the topic and made it anew: run it again
-        with the policy that `find` returns for the name, unless that is the same topic. Raises what verb and `find`
-        raise."""
+        """Run a verb. If it raises `gone`, another process may have deleted the topic and created it again: run the
+        verb again with the policy that `find` returns for the name, unless it is the same topic. Raises the errors of
+        both."""
         try:
             return await verb(policy)
         except gone:
@@ -134,7 +135,7 @@ class Policies:
         """The policy of a topic that must be a queue. Raises NotAQueue as well."""
         policy = await self.get(name)
         if policy.config.type is not TopicType.QUEUE:
-            # Another process may have made it anew as a queue: ask PostgreSQL before refusing.
+            # Another process may have created it again as a queue: read PostgreSQL before refusing.
             self.forget(name)
             policy = await self.get(name)
             if policy.config.type is not TopicType.QUEUE:
@@ -142,8 +143,8 @@ class Policies:
         return policy
 
     async def queue_or_new(self, name: str, by: Actor = trail.SERVICE) -> Policy:
-        """The policy of a queue. If there is no such topic, it is made as the messages dialect makes one; of several
-        calls at once, one makes it. Raises NotAQueue, and InvalidRequest for a name that it can't have."""
+        """The policy of a queue. If there is no such topic, it is created as the messages dialect does; of several
+        concurrent calls one creates it. Raises NotAQueue, and InvalidRequest for a name that a queue can't have."""
         try:
             return await self.queue(name)
         except TopicNotFound:
@@ -153,12 +154,12 @@ class Policies:
         return await self.queue_or_new(name, by)
 
     def announce(self, name: str) -> None:
-        """Forget a topic that this process has changed, here and in other processes."""
+        """Forget a topic that this process has changed, and tell other processes to."""
         self.forget(name)
         self.topic_changed.emit(name)
 
     def forget(self, name: str) -> None:
-        """Forget a changed topic: the next load asks PostgreSQL. The result of a load under way is dropped."""
+        """Forget a changed topic. The next load reads PostgreSQL. The result of a load under way is dropped."""
         self._fresh.forget(name)
         for changed in self._watched.get(name, ()):
             if not changed.done():
@@ -168,7 +169,7 @@ class Policies:
 
     @contextmanager
     def watch(self, name: str) -> Iterator[asyncio.Future[None]]:
-        """A future that is done when the topic is forgotten, because this process or another has changed it."""
+        """A future that is done when the topic is forgotten because a process has changed it."""
         changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         watching = self._watched.setdefault(name, set())
         watching.add(changed)
@@ -180,7 +181,7 @@ class Policies:
                 del self._watched[name]
 
     def forget_all(self) -> None:
-        """Forget all topics, as changes may have been missed."""
+        """Forget all topics, because changes may have been missed."""
         self._fresh.forget_all()
 
     async def _load(self, name: str) -> CachedPolicy:
@@ -199,8 +200,8 @@ class Policies:
 
 
 class Names:
-    """Names of topics by their ids, which stand in the ids of messages. An id never gets another name, so a cached name
-    is never wrong; whether the topic still exists, its policy says. Unknown ids are not cached."""
+    """Names of topics by id. Ids of messages contain these ids. An id never gets another name, so a cached name is
+    never wrong; only the policy says whether the topic still exists. Unknown ids are not cached."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -211,7 +212,7 @@ class Names:
         return (await self.of_all([topic_id])).get(topic_id)
 
     async def of_all(self, topic_ids: Iterable[int]) -> dict[int, str]:
-        """Names by id, of the topics that exist. Looks up all unknown ones in one statement."""
+        """The names of the topics that exist, by id. Reads all unknown ones with one statement."""
         names = {topic_id: self._known.get(topic_id) for topic_id in topic_ids}
         unknown = [topic_id for topic_id, name in names.items() if name is None]
         if unknown:
@@ -221,7 +222,7 @@ class Names:
         return {topic_id: name for topic_id, name in names.items() if name is not None}
 
     def learn(self, topic: Topic) -> None:
-        """Remember the name of a topic that is about to be asked for."""
+        """Remember the name of a topic that will be needed soon."""
         if topic.id not in self._known:
             self._keep(topic.id, topic.name)
 

@@ -1,4 +1,4 @@
-"""How a setting of a topic is declared, and what follows from a declaration. The settings are in settings.py."""
+"""How a topic's setting is declared, and what follows from its declaration. The settings are in settings.py."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from msgspec import Meta
 
 
 class Card(Enum):
-    """The part of the admin page that has a setting."""
+    """The part of the admin page that shows a setting."""
 
     LIMITS = "Limits"
     DELIVERIES = "Deliveries"
     ORDER = "Order"
-    KEPT = "How long things are kept"
-    INGESTION = "Comings and goings"
+    KEPT = "Retention"
+    INGESTION = "Ingestion and events"
     STORAGE = "Storage"
 
 
 class Flag(msgspec.Struct, frozen=True):
-    """Another name of a setting that is one of several words: true and false stand for two of them."""
+    """Another name of a setting whose values are words: true and false stand for two of the words."""
 
     name: str
     true: Any
@@ -30,26 +30,26 @@ class Flag(msgspec.Struct, frozen=True):
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """What a declaration says of a setting, besides its type and its default."""
+    """A setting's declaration, except for its type and its default."""
 
     about: str  # for callers and operators
-    part: Card | None = None  # None: the admin page doesn't have it
-    bounds: tuple[int, int] | None = None  # a value outside of them is refused
-    clamp: tuple[int, int] | None = None  # a value outside of them is moved to the nearer one; below 0 it is refused
-    logs: bool = False  # whether it means something for a log
-    takes: Any = None  # type in the body of a PUT, where it is narrower than the stored one
-    stores: Callable[[Any], Any] | None = None  # makes of that what is stored, where they differ
-    only: tuple[Any, ...] = ()  # all values that a PUT may have, where its type has more
-    usual: str = ""  # the default, where that depends on other settings
+    part: Card | None = None  # None: the admin page does not show it
+    bounds: tuple[int, int] | None = None  # a value outside is refused
+    clamp: tuple[int, int] | None = None  # a value outside is moved to the nearer bound; below 0 it is refused
+    logs: bool = False  # whether it has a meaning for logs
+    takes: Any = None  # type in the body of a PUT, if it is narrower than the stored one
+    stores: Callable[[Any], Any] | None = None  # converts a PUT's value to the stored one, if they differ
+    only: tuple[Any, ...] = ()  # all values that a PUT can have, if its type has more
+    usual: str = ""  # the default, if it depends on other settings
     see: str = ""  # where the manual says more, as a link from docs/
-    v0: bool = True  # whether v0 takes and shows it; the messages dialect has all of them
+    v0: bool = True  # whether v0 takes and shows it; the messages dialect has all settings
     flag: Flag | None = None  # its other name in both dialects
-    seconds: str = ""  # its other name in the messages dialect, there in seconds
-    replaced: bool = False  # a PUT of the messages dialect that leaves it out puts it back to its default
+    seconds: str = ""  # its name in the messages dialect, where it is in seconds
+    replaced: bool = False  # whether a PUT of the messages dialect without it resets it to its default
 
 
 class Declaration(msgspec.Struct, frozen=True):
-    """A declared setting with its type and two defaults: `stored` where nobody chose a value, and `default`, v0's."""
+    """A declared setting with its type and two defaults: `stored` for a topic without a value, and `default` of v0."""
 
     name: str
     setting: Setting
@@ -74,35 +74,35 @@ class Declaration(msgspec.Struct, frozen=True):
 
     @property
     def shows(self) -> Any:
-        """Its type in an answer: words are plain strings there."""
+        """Its type in an answer. Words are plain strings there."""
         if self.words:
             return str
         return list[str] if get_origin(self.type) is tuple else self.type
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words that it may be; empty if it isn't a word."""
+        """The words that it can be; empty if it is not a word."""
         return get_args(self.takes) if get_origin(self.takes) is Literal else ()
 
     @property
     def is_length(self) -> bool:
-        """Whether it is a length of time, in ms."""
+        """Whether it is a duration in ms."""
         return self.name.endswith("_ms")
 
     @property
     def is_json(self) -> bool:
-        """Whether its column is one of JSON."""
+        """Whether its column is JSON."""
         return get_origin(self.type) is dict or _is(self.type, msgspec.Struct)
 
     @property
     def about(self) -> str:
-        """What it means, and to which bounds a value is moved."""
+        """Its description, with the bounds to which values are moved."""
         clamp = self.setting.clamp
         bounds = "" if clamp is None or clamp[1] >= 2**62 else f" Clamped to {clamp[0]} to {clamp[1]}."
         return self.setting.about + bounds
 
     def to_stored(self, value: Any) -> Any:
-        """What is stored for a value of a PUT."""
+        """The stored value for a PUT's value."""
         if self.setting.stores is not None:
             return self.setting.stores(value)
         if self.setting.clamp is not None:
@@ -118,7 +118,7 @@ def _is(one: Any, kinds: Any) -> bool:
 
 
 def declarations(chosen: type[msgspec.Struct], full: type[msgspec.Struct]) -> dict[str, Declaration]:
-    """The settings among the fields of `chosen`; their defaults in `full` are v0's."""
+    """The settings among the fields of `chosen`. Their defaults in `full` are v0's."""
     found = {}
     stored, defaults = chosen(), full()
     for name, hint in get_type_hints(chosen, include_extras=True).items():

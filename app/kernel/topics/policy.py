@@ -1,5 +1,5 @@
-"""The policy of a topic: what follows from its settings, and from how it is held up; and the settings in the body of a
-PUT in v0. docs/semantics.md has the meaning.
+"""The policy of a topic: its settings in effect, and whether it is paused or draining. Also the settings in the body of
+a PUT in v0. docs/semantics.md describes them.
 """
 
 from __future__ import annotations
@@ -34,19 +34,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-MOST_PAUSED: Final = 1_000  # tenants of a queue
-FIFO: Final = (
-    ".fifo"  # ends the names of topics whose jobs all have a group, and a dedupe id: by default the payload's hash
-)
+MOST_PAUSED: Final = 1_000  # tenants of one queue
+# The end of the names of topics whose jobs all have a group and a dedupe id; by default the id is the payload's hash.
+FIFO: Final = ".fifo"
 
 
-# What is chosen for a topic that the messages dialect makes: a durable queue, the rest left to the service.
+# The stored settings of a topic that the messages dialect creates: a durable queue, the rest by the service's defaults.
 OF_MESSAGES: Final = Chosen(type=TopicType.QUEUE, durability=Durability.FSYNC, configured=False)
 
 
 class Control(msgspec.Struct, frozen=True):
-    """How an operator holds a queue up: no claims, of all jobs or of some tenants' jobs; or no new jobs. A new
-    configuration leaves that as it is."""
+    """How an operator has stopped a queue: it hands out no jobs, or no jobs of some tenants, or takes no new jobs. A
+    new configuration does not change it."""
 
     paused: bool = False
     paused_tenants: tuple[str, ...] = ()  # ascending
@@ -57,21 +56,21 @@ FREE: Final = Control()
 
 
 def to_paused(tenant: str | None) -> Callable[[Control], Control]:
-    """The change that stops claims, of the whole topic or of one tenant's jobs. It raises InvalidRequest."""
+    """The change that pauses a topic, or one tenant of it. The change raises InvalidRequest."""
 
     def change(before: Control) -> Control:
         if tenant is None:
             return msgspec.structs.replace(before, paused=True)
         tenants = tuple(sorted({*before.paused_tenants, tenant}))
         if len(tenants) > MOST_PAUSED:
-            raise InvalidRequest(f"At most {MOST_PAUSED} tenants can be paused one by one: pause the topic.")
+            raise InvalidRequest(f"At most {MOST_PAUSED} tenants can be paused one by one. Pause the topic instead.")
         return msgspec.structs.replace(before, paused_tenants=tenants)
 
     return change
 
 
 def to_resumed(tenant: str | None) -> Callable[[Control], Control]:
-    """The change that ends everything that holds a queue up, or one tenant's pause."""
+    """The change that resumes a topic and ends its drain, or resumes one tenant."""
 
     def change(before: Control) -> Control:
         if tenant is None:
@@ -84,12 +83,12 @@ def to_resumed(tenant: str | None) -> Callable[[Control], Control]:
 
 
 def to_drained(before: Control) -> Control:
-    """Take no new jobs."""
+    """The change that makes a topic take no new jobs."""
     return msgspec.structs.replace(before, draining=True)
 
 
 class Defaults(msgspec.Struct, frozen=True):
-    """The service's defaults, for what was not chosen for a topic."""
+    """The service's defaults, for settings that a topic does not have."""
 
     max_retries: int = 3
     dlq_threshold: int = 3
@@ -101,7 +100,7 @@ DEFAULTS: Final = Defaults()
 
 
 def defaults_of(settings: Settings) -> Defaults:
-    """The defaults that the operator has set."""
+    """The defaults from the service's configuration."""
     return Defaults(
         settings.max_retries,
         settings.dlq_threshold,
@@ -111,29 +110,29 @@ def defaults_of(settings: Settings) -> Defaults:
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """What the engine needs to know of a topic. `config` is in effect; `chosen` is what is stored."""
+    """All that the engine needs to know of a topic. `config` is in effect, `chosen` is stored."""
 
     topic: Topic
     config: Config
-    version: int  # counts the changes of this topic's row
+    version: int  # counts the changes of the topic's row
     chosen: Chosen
-    schema_version: int | None = None  # of the schema that payloads must fit; None: there is none. See schemas/store.py
+    schema_version: int | None = None  # of the schema that payloads must fit; None: there is none (schemas/store.py)
     control: Control = FREE
 
     @property
     def max_retries(self) -> int:
-        """Most deliveries of a job, in the messages dialect's words: 0 is one, or no limit if max_deliveries is 0."""
+        """Most deliveries of a job in terms of the messages dialect: 0 is one, or no limit if max_deliveries is 0."""
         config = self.config
         return config.max_deliveries if config.max_retries is None else config.max_retries
 
     @property
     def budget(self) -> Budget:
-        """How many deliveries its jobs get, and whether that has an end."""
+        """How many deliveries its jobs get, and whether they are limited."""
         return Budget(self.config.on_exhausted is not Exhaustion.REDELIVER, self.config.max_deliveries)
 
     @property
     def bounds(self) -> Bounds | None:
-        """What a queue may hold; None: any number of jobs."""
+        """The limits of a queue; None: it has none."""
         config = self.config
         if config.max_depth == config.cap_records == config.cap_bytes == 0:
             return None
@@ -142,13 +141,13 @@ class Policy(msgspec.Struct, frozen=True):
 
     @property
     def has_webhook(self) -> bool:
-        """Whether its webhook gets the ends of all its jobs, besides those of jobs with a webhook of their own."""
+        """Whether the topic itself has a webhook, which gets the ends of all its jobs. Jobs may have their own."""
         hook = self.config.webhook
         return hook is not None and hook.url is not None
 
     @property
     def log_limits(self) -> Limits:
-        """What a log may hold."""
+        """The limits of a log."""
         config = self.config
         return Limits(
             config.cap_records,
@@ -160,7 +159,7 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 def check_name(name: str) -> str:
-    """Check that a topic can have a name, and return it. Raises InvalidRequest."""
+    """Check that a topic can have this name, and return it. Raises InvalidRequest."""
     if NAME.match(name) is None:
         raise InvalidRequest(
             "A topic's name starts with a letter or digit and has up to 255 letters, digits, '.', '_', ':' and '-'.",
@@ -170,13 +169,14 @@ def check_name(name: str) -> str:
 
 
 def check_dead_letter(topic: str, dead_letter: str, remedy: str = "Name another dead_letter") -> None:
-    """Check that a topic's dead-letter topic can have a name. Raises InvalidRequest, which tells the `remedy`."""
+    """Check that a topic's dead-letter topic can have this name. Raises InvalidRequest, whose message ends with
+    `remedy`."""
     if NAME.match(dead_letter) is not None:
         return
     what = f"The name of the dead-letter topic, {dead_letter[:300]}, "
     if len(dead_letter) > MOST_OF_NAME and dead_letter == topic + DEAD_LETTERS:
         raise InvalidRequest(
-            f"{what}would have {len(dead_letter)} characters, and {MOST_OF_NAME} are the most. {remedy}, or give the "
+            f"{what}would have {len(dead_letter)} characters; {MOST_OF_NAME} are allowed. {remedy}, or give the "
             f"topic a name of {MOST_OF_NAME - len(DEAD_LETTERS)} characters or fewer.",
             {"dead_letter": dead_letter},
         )
@@ -188,14 +188,14 @@ def check_dead_letter(topic: str, dead_letter: str, remedy: str = "Name another 
 
 
 def in_effect(name: str, chosen: Chosen, defaults: Defaults) -> Config:
-    """The configuration that counts for a topic. docs/semantics.md, section 2, has the rule for deliveries."""
+    """The configuration in effect for a topic. docs/semantics.md, section 2, has the rule for deliveries."""
     filled: dict[str, Any] = {field: getattr(chosen, field) for field in FIELDS}
     filled["lease_ms"] = defaults.lease_ms if chosen.lease_ms is None else chosen.lease_ms
     filled["ttl_ms"] = defaults.ttl_ms if chosen.ttl_ms is None else chosen.ttl_ms
     if chosen.max_deliveries is None:
         retries = defaults.max_retries if chosen.max_retries is None else chosen.max_retries
         threshold = chosen.dlq_threshold
-        if threshold is None:  # the topic's own max_retries is the threshold, unless the service has no dead letters
+        if threshold is None:  # the topic's own max_retries, unless the service has no dead letters
             threshold = retries if chosen.max_retries is not None and defaults.dlq_threshold else defaults.dlq_threshold
         filled |= {"max_retries": retries, "dlq_threshold": threshold}
         filled["max_deliveries"] = max(min(retries, threshold or retries), 1)
@@ -207,47 +207,45 @@ def in_effect(name: str, chosen: Chosen, defaults: Defaults) -> Config:
 
 
 def of_messages(name: str) -> Chosen:
-    """OF_MESSAGES, for a topic of this name.
-
-    Raises InvalidRequest for a name that no topic can have, or that is kept for dead letters, or leaves no room for the
-    name of its own dead letters' topic.
+    """OF_MESSAGES, for a topic of this name. Raises InvalidRequest if no topic can have the name, if it is reserved for
+    dead letters, or if it is too long for the name of its own dead-letter topic.
     """
     check_name(name)
     if name.endswith(DEAD_LETTERS):
         raise InvalidRequest(f"Names that end in {DEAD_LETTERS} are kept for dead letters.", {"topic": name})
-    check_dead_letter(name, name + DEAD_LETTERS, "Make the topic with PUT /v0/topics/<topic> and another dead_letter")
+    check_dead_letter(name, name + DEAD_LETTERS, "Create the topic with PUT /v0/topics/<topic> and another dead_letter")
     return OF_MESSAGES
 
 
 def clamp_lease(lease_ms: int) -> int:
-    """The nearest length that a lease may have, in ms."""
+    """The nearest allowed length of a lease, in ms."""
     least, most = LEASE
     return min(max(lease_ms, least), most)
 
 
 def check_groups(name: str, batch: Batch) -> None:
-    """Check that each record has a group where the topic's name asks for groups. Raises InvalidRequest.
+    """Check that each record has a group if the topic's name requires groups. Raises InvalidRequest.
 
-    Enqueues.admit does it for every batch, schedules' too. The HTTP edges have done it before, by the name alone: they
-    make a topic that is absent, and none may be made for a batch that is refused.
+    Enqueues.admit calls it for every batch, including schedules. The HTTP dialects call it before that, because they
+    create a missing topic and must not create one for a batch that is refused.
     """
     if name.endswith(FIFO) and (len(batch.groups) < len(batch) or None in batch.groups):
         at = batch.groups.index(None) if None in batch.groups else len(batch.groups)
         raise InvalidRequest(
-            f"Each record for {name!r} must have a group, since its name ends in {FIFO}: record {at} has none.",
+            f"Each record for {name!r} must have a group, because its name ends in {FIFO}. Record {at} has none.",
             {"topic": name, "record": at},
         )
 
 
 def about(description: str, default: Any = None, **schema: Any) -> Meta:
-    """A setting's description, and its value if it is absent or null."""
+    """A setting's description, with its value if it is absent or null."""
     return Meta(
         description=description, extra_json_schema=schema if default is None else {"x-default": default, **schema}
     )
 
 
 def extend(of: type[T], fields: dict[str, tuple[Any, Any]]) -> type[T]:
-    """Add fields to a struct: types and defaults by name. Its own fields stay."""
+    """Add fields to a struct, as types and defaults by name. Its own fields stay."""
     more = [(name, *field) for name, field in fields.items() if name not in of.__annotations__]
     namespace = {"__doc__": of.__doc__}
     made: Any = msgspec.defstruct(
@@ -257,7 +255,7 @@ def extend(of: type[T], fields: dict[str, tuple[Any, Any]]) -> type[T]:
 
 
 def field(one: Declaration) -> tuple[Any, None]:
-    """A setting in a body: null or absent is its default."""
+    """A setting in a body. Null or absent is its default."""
     usual = None if one.setting.usual else msgspec.to_builtins(one.default)
     schema = {"enum": list(one.setting.only)} if one.setting.only else {}
     return Annotated[one.takes | None, about(one.about, usual, **schema)], None
@@ -270,7 +268,7 @@ def taking_settings(of: type[T]) -> type[T]:
 
 @taking_settings
 class AskedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of a topic in v0's words. Null or absent is the default; a setting that is not listed is a 400."""
+    """Settings of a topic in v0. A setting that is null or absent has its default. An unknown setting is a 400."""
 
     if TYPE_CHECKING:  # mypy does not see the fields that are added
 
@@ -286,28 +284,28 @@ class AskedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class AskedInFull(AskedSettings, frozen=True, kw_only=True):
-    """The body of a PUT in the v0 dialect. Null or absent is the default; a setting that is not listed is a 400."""
+    """The body of a PUT in v0. A setting that is null or absent has its default. An unknown setting is a 400."""
 
     schema: Annotated[
         dict[str, Any] | list[Any] | str | bool | None,
-        about("What data must fit: a JSON Schema, or an Avro schema; up to 256 KiB. Absent: anything does."),
+        about("The schema that data must fit: a JSON Schema or an Avro schema, up to 256 KiB. Absent: any data fits."),
     ] = None
     schema_format: Annotated[
-        Literal["json_schema", "avro"] | None, about("What schema is. Absent: as its shape says.")
+        Literal["json_schema", "avro"] | None, about("The kind of schema. Absent: it is recognized by its shape.")
     ] = None
 
 
 def check_leases(asked: AskedSettings) -> None:
-    """Refuse leases_durable: false, since leases always survive a restart. Raises InvalidRequest."""
+    """Refuse leases_durable: false. Raises InvalidRequest."""
     if asked.leases_durable is False:
         raise InvalidRequest(
-            "leases_durable can't be false: leases always survive a restart here. Leave it out, or send true.",
+            "leases_durable can't be false, because leases always survive a restart. Leave it out, or send true.",
             {"field": "leases_durable"},
         )
 
 
 def value_in(body: AskedSettings, one: Declaration) -> Any:
-    """The value that a body has for a setting, under any of its names, as it is stored; None: no value."""
+    """The value to store for a setting in a body, under any of its names; None: the body has none."""
     setting, value = one.setting, getattr(body, one.name)
     if value is None and setting.seconds and (seconds := getattr(body, setting.seconds, None)) is not None:
         value = seconds * 1000
@@ -317,7 +315,7 @@ def value_in(body: AskedSettings, one: Declaration) -> Any:
 
 
 def resolve(topic: str, asked: AskedSettings) -> Config:
-    """Make a full configuration. Raises InvalidRequest for a dead-letter topic that can't be, or leases_durable."""
+    """Make a full configuration. Raises InvalidRequest for an invalid dead-letter topic, or leases_durable: false."""
     check_leases(asked)
     given = {name: value_in(asked, one) for name, one in DECLARED.items() if one.setting.v0}
     settings = {name: value for name, value in given.items() if value is not None}

@@ -1,7 +1,7 @@
 """Hints between the workers of one service, over unix sockets in the folder that they share. See hints.py.
 
-Each worker has a datagram socket, named by its slot; a worker that is started again takes over its slot's. Nothing is
-between them and nothing waits: a worker that does not read is told later that it has missed something.
+Each worker has a datagram socket, named by its slot. A worker that is restarted takes over its slot's socket. Datagrams
+go directly from worker to worker, and nothing waits: a worker that does not read learns later that it has missed hints.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from app.base.metrics import Numbers, catalogue
 from app.kernel.topics.hints import GATHER_SECONDS, HintBatch, Hints
 
 SUFFIX: Final = ".hints"
-MOST_BYTES: Final = 2_000 if sys.platform == "darwin" else 60_000  # of a datagram; Linux keeps ten for a busy worker
+MOST_BYTES: Final = 2_000 if sys.platform == "darwin" else 60_000  # of a datagram; Linux queues ten for a busy worker
 BUFFER_BYTES: Final = 256 * 1024
-AT_ONCE: Final = 64  # datagrams that are read in one turn of the loop
-OWED_SECONDS: Final = 0.1  # between tries of a worker that does not read
+AT_ONCE: Final = 64  # datagrams that are read in one turn of the event loop
+OWED_SECONDS: Final = 0.1  # between attempts to reach a worker that does not read
 
 log = logging.getLogger(__name__)
 
 
 class Relay:
-    """One worker's end. The system keeps what the others send from here on; it is read from start() on.
+    """One worker's socket. From its creation on the system keeps datagrams of other workers; start() begins to read.
 
-    `folder` is this service's own. Raises OSError if there can be no socket, for instance if its path is too long.
+    `folder` is the service's own. Raises OSError if the socket can't be created, for instance if its path is too long.
     """
 
     def __init__(self, folder: Path, slot: int, slots: int, hints: Hints, numbers: Numbers | None = None) -> None:
@@ -40,7 +40,7 @@ class Relay:
             counted.counter(catalogue.RELAY_HINTS, outcome) for outcome in ("sent", "dropped", "heard")
         )
         self._hints = hints
-        # A socket for each: what one of them does not read counts against the buffer of the sender's socket.
+        # One socket for each worker: unread datagrams count against the buffer of the sending socket.
         self._others = {str(folder / f"{other}{SUFFIX}"): _socket() for other in range(slots) if other != slot}
         self._owed: set[str] = set()
         self._loop = Loop("tell the other workers", self._send, gap=GATHER_SECONDS)
@@ -62,7 +62,7 @@ class Relay:
         self._loop.start()
 
     async def stop(self) -> None:
-        """Send what is left, and stop both."""
+        """Send the remaining hints, and stop."""
         await self._loop.stop()
         if self._listening:
             self._listening = False
@@ -83,14 +83,14 @@ class Relay:
         datagrams = _pack(messages)
         for other in self._others:
             if other in self._owed:
-                told = self._give(other, f"m {self._hints.me}".encode())
-                if told is False:
+                sent = self._give(other, f"m {self._hints.me}".encode())
+                if sent is False:
                     self._dropped.add(len(messages))
                     continue
                 self._owed.discard(other)
             for datagram in datagrams:
-                told = self._give(other, datagram)
-                if told is False:
+                sent = self._give(other, datagram)
+                if sent is False:
                     self._owed.add(other)
                     self._dropped.add(len(messages))
                     break
@@ -98,7 +98,7 @@ class Relay:
                 self._sent.add(len(messages))
 
     def _give(self, other: str, datagram: bytes) -> bool | None:
-        """Whether the system took it; None if no worker is there: a new one has nothing in memory that could be old."""
+        """Whether the system took it; None if the worker is not running. A new worker has no outdated caches."""
         try:
             self._others[other].sendto(datagram, other)
         except (FileNotFoundError, ConnectionRefusedError):
@@ -114,7 +114,7 @@ class Relay:
             except OSError:
                 return
             for message in datagram.split(b"\n"):
-                self._heard_of.add(self._hints.heard(message, relayed=True))
+                self._heard_of.add(self._hints.receive(message, relayed=True))
 
 
 def _socket() -> socket.socket:

@@ -1,7 +1,7 @@
-"""The settings of a topic, each declared once: a field of `Chosen`, which is a column of holdfast.topics.
+"""The settings of a topic. Each is declared once, as a field of `Chosen`, and is a column of holdfast.topics.
 
-From a declaration follow what a PUT takes and an answer shows in both dialects, the statements of store.py, the admin
-page, and by `make reference` two tables of the manual and the TopicConfig of the SDK. The column is written by hand;
+From the declarations follow what PUTs take and answers show in both dialects, the statements of store.py, the admin
+page, and by `make reference` two tables of the manual and the SDK's TopicConfig. The column is written by hand, and
 tests/topics/test_settings.py compares it. ADR 0074.
 """
 
@@ -28,12 +28,12 @@ FOURTEEN_DAYS_MS: Final = 1_209_600_000
 ONE_DAY_MS: Final = 86_400_000
 BIGINT_MAX: Final = 2**63 - 1
 MOST_DELIVERIES: Final = 10_000
-DEAD_LETTERS: Final = ".dlq"  # ends the names of the messages dialect's topics for dead letters
+DEAD_LETTERS: Final = ".dlq"  # ends the names of dead-letter topics of the messages dialect
 
 MAX_TENANT: Final = 128  # characters
 MOST_TENANTS: Final = 1_000  # in one setting
 
-MOST_TYPES: Final = 32  # media types that /in takes for a topic
+MOST_TYPES: Final = 32  # media types that /in accepts for a topic
 MEDIA_TYPE: Final = "^[!#$&^_.+A-Za-z0-9-]{1,120}/[!#$&^_.+A-Za-z0-9-]{1,120}$"
 ACCEPTS: Final = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
 
@@ -48,7 +48,7 @@ class TopicType(Enum):
 
 
 class Durability(Enum):
-    """With fsync an answer waits for the flush of its commit. The other three don't wait, and do the same."""
+    """With fsync, an answer waits until its commit is flushed. The other three don't wait, and are the same."""
 
     EPHEMERAL = "ephemeral"
     MEMORY = "memory"
@@ -57,7 +57,7 @@ class Durability(Enum):
 
 
 class Exhaustion(Enum):
-    """What happens to a job after its last delivery."""
+    """What happens to a job with no deliveries left."""
 
     REDELIVER = "redeliver"
     FAIL = "fail"
@@ -70,7 +70,7 @@ def media_types(asked: Sequence[str]) -> tuple[str, ...]:
 
 
 def tenants_of(least: int, most: int) -> Any:
-    """The type of a setting that has a number for each of some tenants."""
+    """The type of a setting that has a number for each of several tenants."""
     return Annotated[dict[Tenant, Annotated[int, Meta(ge=least, le=most)]], Meta(max_length=MOST_TENANTS)]
 
 
@@ -81,20 +81,20 @@ COUNT: Final = (0, BIGINT_MAX)
 
 
 class Chosen(msgspec.Struct, frozen=True, kw_only=True):
-    """What was chosen for a topic, as its row has it.
+    """The stored settings of a topic.
 
-    None for lease_ms, ttl_ms, max_retries and dlq_threshold is the service's default. With None for max_deliveries,
-    max_retries and dlq_threshold count and on_exhausted doesn't. configured: somebody configured the topic; else its
-    first message made it.
+    None for lease_ms, ttl_ms, max_retries or dlq_threshold is the service's default. If max_deliveries is None,
+    max_retries and dlq_threshold are in effect and on_exhausted is not. configured: the topic was configured; otherwise
+    its first message created it.
     """
 
-    type: Annotated[TopicType, Setting("It stays what it was made as. Jobs need a queue.", Card.STORAGE)] = (
+    type: Annotated[TopicType, Setting("Fixed when the topic is created. Jobs need a queue.", Card.STORAGE)] = (
         TopicType.LOG
     )
     durability: Annotated[
         Durability,
         Setting(
-            "With fsync, answers wait for the flush of their commit; else they don't. It overrides durable.",
+            "With fsync, answers wait until their commit is flushed to disk. Overrides durable.",
             Card.STORAGE,
             logs=True,
             usual="from `durable`",
@@ -106,7 +106,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     lease_ms: Annotated[
         int | None,
         Setting(
-            "How long a lease lasts, unless the claim says.",
+            "How long a lease lasts if the claim does not say.",
             Card.DELIVERIES,
             clamp=LEASE,
             seconds="visibility_timeout_seconds",
@@ -114,7 +114,13 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     claim_jitter_ms: Annotated[
-        int, Setting("A claim waits up to this long first.", Card.DELIVERIES, clamp=(0, 5_000), see="section 16")
+        int,
+        Setting(
+            "How long a claim waits for other claims, to share the jobs evenly.",
+            Card.DELIVERIES,
+            clamp=(0, 5_000),
+            see="section 16",
+        ),
     ] = 0
     max_deliveries: Annotated[
         int | None,
@@ -128,7 +134,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     max_retries: Annotated[
         int | None,
         Setting(
-            "Most deliveries of a job. 0: one, and it does not become a dead letter.",
+            "Most deliveries of a job. 0: one delivery, and the job does not become a dead letter.",
             Card.DELIVERIES,
             bounds=(0, MOST_DELIVERIES),
             v0=False,
@@ -138,8 +144,8 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     dlq_threshold: Annotated[
         int | None,
         Setting(
-            "After how many deliveries a job becomes a dead letter, if max_retries allows as many; 0: never. "
-            "Absent: the topic's own max_retries, if it has one.",
+            "The number of deliveries after which a job becomes a dead letter, if max_retries allows that many; "
+            "0: never. Absent: the topic's own max_retries, if it has one.",
             Card.DELIVERIES,
             usual="the topic's own `max_retries`",
             bounds=(0, MOST_DELIVERIES),
@@ -150,7 +156,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     dead_letter: Annotated[
         str | None,
         Setting(
-            "The topic for jobs with no deliveries left. In a log they become records. If it is absent, it is made.",
+            "The topic for jobs with no deliveries left. A log gets records. It is created if it does not exist.",
             Card.DELIVERIES,
             takes=Annotated[str, Meta(extra_json_schema={"pattern": PATTERN})],
             see="section 2",
@@ -159,7 +165,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     on_exhausted: Annotated[
         Exhaustion,
         Setting(
-            "What happens to a job with no deliveries left. dead_letter if one is named, else redeliver.",
+            "What happens to a job with no deliveries left. Absent: dead_letter if one is named, else redeliver.",
             Card.DELIVERIES,
             usual="from `dead_letter`",
             see="section 2",
@@ -180,7 +186,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     cap_records: Annotated[
         int,
         Setting(
-            "Most records of a log, live jobs of a queue; 0: no limit.",
+            "Most records of a log, or live jobs of a queue; 0: no limit.",
             Card.LIMITS,
             clamp=COUNT,
             logs=True,
@@ -190,7 +196,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     cap_bytes: Annotated[
         int,
         Setting(
-            "Most bytes of data and meta of a log, of data of a queue; 0: no limit.",
+            "Most bytes of data and meta in a log, or of data in a queue; 0: no limit.",
             Card.LIMITS,
             clamp=COUNT,
             logs=True,
@@ -199,29 +205,37 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0
     discard: Annotated[
         Literal["old", "reject"],
-        Setting("What a full topic does: drop the oldest, or refuse.", Card.LIMITS, logs=True, see="section 11"),
+        Setting(
+            "What a full topic does: delete the oldest, or refuse new ones.", Card.LIMITS, logs=True, see="section 11"
+        ),
     ] = "old"
     idempotency_window_ms: Annotated[
         int,
         Setting(
-            "How long the key of a batch counts; 0: not at all.", Card.KEPT, bounds=WINDOW, logs=True, see="section 8"
+            "How long the idempotency key of a batch is remembered; 0: not at all.",
+            Card.KEPT,
+            bounds=WINDOW,
+            logs=True,
+            see="section 8",
         ),
     ] = 120_000
     dedupe_window_ms: Annotated[
         int,
-        Setting("How long a job's dedupe_id counts; 0: not at all.", Card.KEPT, bounds=WINDOW, see="section 8"),
+        Setting("How long a job's dedupe_id is remembered; 0: not at all.", Card.KEPT, bounds=WINDOW, see="section 8"),
     ] = 300_000
     priority: Annotated[
         int | None,
         Setting(
-            "Shown as effective_priority, clamped to ±1000. It does not change claims.",
+            "Shown as effective_priority, clamped to ±1000. It has no effect on claims.",
             bounds=(-(2**31), 2**31 - 1),
             logs=True,
         ),
     ] = None
     auto_priority: Annotated[
         bool,
-        Setting("Without priority: effective_priority is 500 after a read, halved every 30 s; false: 0.", logs=True),
+        Setting(
+            "Without priority, effective_priority is 500 after a read and halves every 30 s. false: it is 0.", logs=True
+        ),
     ] = True
     max_depth: Annotated[
         int,
@@ -230,7 +244,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     throughput_limit: Annotated[
         int,
         Setting(
-            "Most jobs that claims get a second; 0: no limit.",
+            "Most jobs that claims get per second; 0: no limit.",
             Card.LIMITS,
             bounds=(0, 2**31 - 1),
             see="section 11",
@@ -239,12 +253,12 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0
     priority_order: Annotated[
         Literal["highest_first", "lowest_first"],
-        Setting("Which jobs come first: those of high or of low priority.", Card.ORDER, see="section 4"),
+        Setting("Which jobs are claimed first: high or low priority.", Card.ORDER, see="section 4"),
     ] = "highest_first"
     retry_order: Annotated[
         Literal["front", "back"],
         Setting(
-            "Where a job that is due again goes: to the front or the back of its priority.",
+            "Where a job goes when it is due again: to the front or the back of its priority.",
             Card.ORDER,
             see="section 4",
         ),
@@ -252,7 +266,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     aging_ms: Annotated[
         int,
         Setting(
-            "After this long a waiting job counts as one priority higher, and so on; 0 turns it off.",
+            "A waiting job counts as one priority higher after each such time; 0: never.",
             Card.ORDER,
             bounds=TIME,
             see="section 4",
@@ -261,8 +275,8 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     wait_goal_ms: Annotated[
         int,
         Setting(
-            "How long a job may wait while it is ready, or blocked by its group, before its queue is late; 0: it never "
-            "is. It does not change claims.",
+            "How long a job may wait, ready or blocked by its group, before its queue counts as late; 0: never. It has "
+            "no effect on claims.",
             Card.ORDER,
             bounds=TIME,
             see="[How topics are](admin.md#how-topics-are-in-one-answer)",
@@ -271,7 +285,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     tenant_weights: Annotated[
         dict[str, int],
         Setting(
-            "How much each tenant gets of claims that name no tenant; 1 for those that are not listed.",
+            "Each tenant's weight in claims that name no tenant; 1 for tenants that are not listed.",
             Card.ORDER,
             takes=tenants_of(1, 1_000),
             see="section 5",
@@ -280,7 +294,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     tenant_limits: Annotated[
         dict[str, int],
         Setting(
-            "Most jobs in flight of each tenant; those that are not listed have no limit.",
+            "Most jobs in flight per tenant; no limit for tenants that are not listed.",
             Card.LIMITS,
             takes=tenants_of(1, 2**31 - 1),
             see="section 5",
@@ -321,7 +335,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     accepts: Annotated[
         tuple[str, ...],
         Setting(
-            "The media types that /in takes.",
+            "The media types that /in accepts.",
             Card.INGESTION,
             takes=Annotated[list[MediaType], Meta(min_length=1, max_length=MOST_TYPES)],
             stores=media_types,
@@ -331,7 +345,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     ingest: Annotated[
         Ingest,
         Setting(
-            "Who may send to /in: keys that may write, or anybody.",
+            "The senders that /in accepts: only keys that can write, or anyone.",
             Card.INGESTION,
             see="[webhooks.md](webhooks.md#ingestion)",
         ),
@@ -347,18 +361,22 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     auto_create: Annotated[
         bool,
         Setting(
-            "In the config of an append: false makes no topic. Its `create` overrides it.", Card.INGESTION, logs=True
+            "In the config of an append, false creates no topic. The append's `create` overrides it.",
+            Card.INGESTION,
+            logs=True,
         ),
     ] = True
-    dedupe_node: Annotated[bool, Setting("Whether a reader may leave out nodes.", Card.INGESTION, logs=True)] = True
+    dedupe_node: Annotated[
+        bool, Setting("Whether a reader can leave out records by their node.", Card.INGESTION, logs=True)
+    ] = True
     leases_durable: Annotated[
         bool,
-        Setting("Leases always survive a restart: false is refused.", only=(True, None), logs=True, see="section 12"),
+        Setting("Leases always survive a restart. false is refused.", only=(True, None), logs=True, see="section 12"),
     ] = True
     backoff: Annotated[
         Backoff | None,
         Setting(
-            "How long a job waits after it was returned without a delay. Absent: not at all.",
+            "How long a job waits after it was returned without a delay. Absent: no wait.",
             Card.DELIVERIES,
             takes=AskedBackoff,
             see="[retries.md](retries.md#backoff)",
@@ -367,7 +385,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     webhook: Annotated[
         Webhook | None,
         Setting(
-            "Where the ends of jobs are sent over HTTP. Absent: nowhere.",
+            "Where to send an HTTP request when a job ends. Absent: nowhere.",
             Card.INGESTION,
             takes=AskedWebhook,
             see="[webhooks.md](webhooks.md)",
@@ -377,7 +395,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def durable(self) -> bool:
-        """Whether an answer waits for the flush of its commit."""
+        """Whether an answer waits until its commit is flushed."""
         return self.durability is Durability.FSYNC
 
 
@@ -385,7 +403,7 @@ FIELDS: Final = Chosen.__struct_fields__
 
 
 class Config(Chosen, frozen=True, kw_only=True):
-    """A full configuration: every default filled in, every clamp applied. Its defaults are v0's."""
+    """A full configuration, with every default filled in and every clamp applied. Its defaults are v0's."""
 
     lease_ms: int = 30_000
     max_deliveries: int = 0

@@ -1,9 +1,9 @@
 -- name: any_job
--- Does a topic hold any live job?   $1 name   Index: primary key.
+-- Does a topic have any live job?   $1 name   Index: primary key.
 SELECT EXISTS (SELECT 1 FROM holdfast.jobs j WHERE j.topic = $1 AND j.state::text NOT IN ('failed', 'expired'))
 
 -- name: any_record
--- Does a log hold any record that is not too old?   $1 name  $2 id   Indexes: primary keys.
+-- Does a log have any record within its age limit?   $1 name  $2 id   Indexes: primary keys.
 SELECT EXISTS (
     SELECT 1 FROM holdfast.topics t
     CROSS JOIN LATERAL (
@@ -20,12 +20,12 @@ SELECT EXISTS (
 )
 
 -- name: census
--- How many topics there are of each kind.   One row each: type, durability, topics.
+-- How many topics there are, by type and durability.   One row each: type, durability, topics.
 SELECT type, durability, count(*) AS topics FROM holdfast.topics GROUP BY type, durability
 
 -- name: closing
--- How long until nobody can take in any more jobs of a drained topic?   $1 name  $2 seconds from its drain on
--- One row: in how many ms, 0 once it is so; rows of the inbox that were taken in and wait for a look, up to 10,000.
+-- How long until no process takes new jobs for a drained topic?   $1 name  $2 seconds after which all processes know
+-- One row: in how many ms, 0 if they all know; how many rows of the inbox are still unchecked, up to 10,000.
 -- No row: there is no such topic, or it is not drained.   Index: primary keys.
 SELECT
     greatest(0, ceil(extract(epoch FROM t.drained_at - clock_timestamp()) * 1000 + $2::double precision * 1000))::bigint AS closes_in_ms,
@@ -34,16 +34,22 @@ FROM holdfast.topics t
 WHERE t.name = $1 AND t.draining
 
 -- name: configured
--- A page of the queues that somebody has configured, by name.   $1 names after this one  $2 most rows
---   $3 only names that start with one of these; empty for all   Index: primary key.
+-- A page of the queues that were configured, by name.
+--   $1  names after this one
+--   $2  most rows
+--   $3  only names that start with one of these; empty for all
+-- Index: primary key.
 SELECT t.*, to_regclass('holdfast.seq_' || t.id)::oid AS sequence FROM holdfast.topics t
 WHERE t.name > $1 AND t.type = 'queue' AND t.configured
   AND ($3::text[] = '{}' OR EXISTS (SELECT 1 FROM unnest($3::text[]) AS allowed WHERE starts_with(t.name || '$', allowed)))
 ORDER BY t.name LIMIT $2
 
 -- name: control
--- Pause, resume or drain a topic whose row the transaction has locked.
---   $1 name  $2 paused  $3 tenants that are paused  $4 draining, since when it began
+-- Pause, resume or drain a topic whose row is locked in this transaction.
+--   $1  name
+--   $2  paused
+--   $3  paused tenants
+--   $4  whether it is draining; keeps the time since when
 UPDATE holdfast.topics t
 SET paused = $2::boolean, paused_tenants = $3::text[], draining = $4::boolean,
     drained_at = CASE WHEN $4 THEN coalesce(t.drained_at, clock_timestamp()) END, updated_at = clock_timestamp(),
@@ -51,25 +57,24 @@ SET paused = $2::boolean, paused_tenants = $3::text[], draining = $4::boolean,
 WHERE t.name = $1
 
 -- name: controlled
--- How a topic is held up, and lock its row.   $1 name   No row: there is no such topic.
+-- Lock a topic's row, and read whether it is paused or draining.   $1 name   No row: there is no such topic.
 SELECT t.type, t.paused, t.paused_tenants, t.draining FROM holdfast.topics t WHERE t.name = $1 FOR UPDATE
 
 -- name: count
--- How many topics there are.
 SELECT count(*) FROM holdfast.topics
 
 -- name: create_sequence
--- Make the sequence that gives a topic's seqs.   $1 topic id
+-- Create the sequence of a topic.   $1 topic id
 SELECT holdfast.create_topic_sequence($1)
 
 -- name: database
--- What tells this database from every other: the cluster's identifier, and the database's own in it.
+-- A unique name for this database: the system identifier of its cluster, and its oid.
 SELECT c.system_identifier || '.' || d.oid AS name
 FROM pg_control_system() c JOIN pg_database d ON d.datname = current_database()
 
 -- name: delete
--- Delete a topic and all that it holds, once its sequence is gone and, of a log, its lock is held: nothing can be added
--- any more.   $1 name   Answers one row: how many jobs went with it.
+-- Delete a topic with all its contents. Its sequence must have been dropped, and a log's lock be held, so that nothing
+-- can be added.   $1 name   Answers one row: how many jobs were deleted.
 WITH jobs AS (
     DELETE FROM holdfast.jobs WHERE topic = $1 RETURNING topic_id, seq, deliveries, lease_id, node
 ), events AS (
@@ -95,17 +100,17 @@ WITH jobs AS (
 SELECT count(*) FROM jobs
 
 -- name: drop_reads
--- Forget when a topic that is deleted was read.   $1 its id   Index: primary key.
+-- Forget when a deleted topic was used.   $1 its id   Index: primary key.
 DELETE FROM holdfast.topic_reads r WHERE r.topic_id = $1::integer
 
 -- name: drop_sequence
--- Drop a topic's sequence. Waits for every transaction that has drawn from it, and lets none draw any more.   $1 topic id
+-- Drop a topic's sequence. Waits for every transaction that has drawn from it, and blocks new ones.   $1 topic id
 SELECT holdfast.drop_topic_sequence($1)
 
 -- name: drop_tallies
--- Delete a topic's counts, its groups, and notes of their jobs that have gone.   $1 topic id   Indexes: primary keys.
--- After its jobs are gone, in a later statement: verbs that their deletion waited for have added theirs by then.
--- Who folds locks tallies in the same order.
+-- Delete a topic's counts, groups and freed groups.   $1 topic id   Indexes: primary keys.
+-- Runs after its jobs are deleted, in a later statement: verbs for which their deletion waited have added tallies by
+-- then. Locks tallies in the same order as a fold.
 WITH over AS (
     DELETE FROM holdfast.groups WHERE topic_id = $1
 ), freed AS (
@@ -117,20 +122,24 @@ DELETE FROM holdfast.tallies t USING picked p WHERE t.ctid = p.tid
 
 -- name: get
 -- A topic's row, and the oid of its sequence.   $1 name   No row: there is no such topic.
--- The sequence is named by the topic's id; its oid is looked up, since a restored backup has others.
+-- The sequence is looked up by its name, which has the topic's id: the oid changes when a backup is restored.
 SELECT t.*, to_regclass('holdfast.seq_' || t.id)::oid AS sequence FROM holdfast.topics t WHERE t.name = $1
 
 -- name: keep_defaults
--- Keep what the service gives a topic that was left to it, for those who write in SQL.
---   $1 TTL in ms, 0 for none  $2 max_retries  $3 dlq_threshold   One row, written where it differs.
+-- Store the service's defaults for topics, for users who write in SQL.   One row, written if it differs.
+--   $1  TTL in ms, 0 for none
+--   $2  max_retries
+--   $3  dlq_threshold
 UPDATE holdfast.defaults SET ttl_ms = $1, max_retries = $2, dlq_threshold = $3
 WHERE (ttl_ms, max_retries, dlq_threshold) IS DISTINCT FROM ($1, $2, $3)
 
 -- name: keep_schema
--- Give a topic a schema, or take its schema back. The caller has locked the topic's row, or made it.
---   $1 topic id  $2 format  $3 schema; both NULL: none from now on
--- Answers one row: version and updated_at as they are now, and the version that counted before, NULL for none. Without
--- a row, nothing has changed: the topic has this schema already, or has none to be taken back.   Indexes: primary keys.
+-- Set or remove a topic's schema. The topic's row must be locked or new.
+--   $1  topic id
+--   $2  format, NULL to remove the schema
+--   $3  schema, NULL to remove it
+-- Answers one row: version and updated_at as they are now, and the version before, NULL if there was none. No row:
+-- nothing changed.   Indexes: primary keys.
 WITH given AS (
     SELECT $1::integer AS topic_id, $2::text AS format, $3::text AS schema
 ), was AS (
@@ -152,8 +161,8 @@ WITH given AS (
 SELECT k.version, k.updated_at, was.schema_version AS before FROM kept k CROSS JOIN was
 
 -- name: keep_secret
--- Keep the secret of a topic's webhook, or forget it where the configuration has none.
---   $1 name  $2 the secret; NULL: the one that is kept   Indexes: primary keys.
+-- Store the secret of a topic's webhook, or delete it if the configuration has none.
+--   $1 name  $2 the secret; NULL keeps the stored one   Indexes: primary keys.
 WITH topic AS (
     SELECT t.id, t.webhook->>'secret' AS mask FROM holdfast.topics t WHERE t.name = $1
 ), gone AS (
@@ -163,11 +172,13 @@ INSERT INTO holdfast.webhook_secrets (topic_id, secret) SELECT t.id, $2::text FR
 ON CONFLICT (topic_id) DO UPDATE SET secret = EXCLUDED.secret
 
 -- name: keep_uses
--- Keep when topics were last read and written to.
---   $1 their ids  $2 when they were read, $3 written to, in ms since 1970 by the caller's clock, NULL for not; one each
---   $4 its ms now
--- A clock that is off by less than a second counts as right, so that what was shown before stays what it was. Never back.
--- A topic that was deleted is left out: the lock on its row keeps a deletion waiting.
+-- Store when topics were last read and written to. Times never go back.
+--   $1  their ids
+--   $2  when they were read, in ms since 1970 by the caller's clock; NULL if not
+--   $3  when they were written to, likewise
+--   $4  the caller's clock now, in ms
+-- A clock that is off by less than a second counts as right, so that times which were shown before stay the same.
+-- Skips deleted topics: the lock on a topic's row makes its deletion wait.
 INSERT INTO holdfast.topic_reads AS u (topic_id, read_at, written_at)
 SELECT live.id, to_timestamp(live.read_ms / 1000.0) + clock.off_by, to_timestamp(live.written_ms / 1000.0) + clock.off_by
 FROM
@@ -184,29 +195,29 @@ ON CONFLICT (topic_id) DO UPDATE
 SET read_at = greatest(u.read_at, excluded.read_at), written_at = greatest(u.written_at, excluded.written_at)
 
 -- name: last_uses
--- When topics were last read and written to, in ms since 1970.   $1 their ids
--- NULL: never. No row: neither.   Index: primary key.
+-- When topics were last read and written to, in ms since 1970; NULL: never.   $1 their ids
+-- No row for a topic that was neither read nor written to.   Index: primary key.
 SELECT r.topic_id, (date_part('epoch', r.read_at) * 1000)::bigint AS read_ms,
        (date_part('epoch', r.written_at) * 1000)::bigint AS written_ms
 FROM holdfast.topic_reads r WHERE r.topic_id = ANY ($1::integer[])
 
 -- name: lock
--- Lock a topic's row for its deletion.   $1 name
--- Answers its id, its type and the whole row as JSON; no row: there is no such topic.
+-- Lock a topic's row before its deletion.   $1 name
+-- Answers its id, its type, and the whole row as JSON. No row: there is no such topic.
 SELECT t.id, t.type, to_json(t)::text AS before FROM holdfast.topics t WHERE t.name = $1 FOR UPDATE
 
 -- name: lock_log
--- Wait for the appends to a log that are under way, and let none begin before this transaction ends.   $1 name  $2 id
+-- Wait for appends to a log that are under way, and block new ones until this transaction ends.   $1 name  $2 id
 SELECT holdfast.lock_log($1, $2)
 
 -- name: names_of
 -- The names of the topics with these ids.   $1 ids
--- One row a topic: id and name. One that there is not any more is left out.   Index: topics_id_key.
+-- One row per topic that exists: id and name.   Index: topics_id_key.
 SELECT t.id, t.name FROM unnest($1::integer[]) AS given(id) JOIN holdfast.topics t ON t.id = given.id
 
 -- name: overdue
--- Logs that have something to take out: a first record that is too old, or more than their caps.   $1 most logs
--- One row a log: its row, as get answers it.   Indexes: primary keys.
+-- Logs with records that are too old, or with more records than their caps.   $1 most logs
+-- One row per log, as in get.   Indexes: primary keys.
 SELECT t.*, to_regclass('holdfast.seq_' || t.id)::oid AS sequence
 FROM holdfast.topics t
 CROSS JOIN LATERAL (
@@ -225,21 +236,24 @@ WHERE t.type = 'log' AND (t.ttl_ms > 0 OR (t.discard = 'old' AND t.cap_records +
 ORDER BY t.name LIMIT $1::integer
 
 -- name: page
--- A page of topics by name.   $1 name prefix  $2 names after this one  $3 most rows
---   $4 only names that start with one of these; empty for all   Index: primary key.
--- Every character that a name may have sorts before '~'.
+-- A page of topics by name.
+--   $1  name prefix
+--   $2  names after this one
+--   $3  most rows
+--   $4  only names that start with one of these; empty for all
+-- Every character that a name can have sorts before '~'.   Index: primary key.
 SELECT t.*, to_regclass('holdfast.seq_' || t.id)::oid AS sequence FROM holdfast.topics t
 WHERE t.name >= $1 AND t.name < $1 || '~' AND t.name > $2
   AND ($4::text[] = '{}' OR EXISTS (SELECT 1 FROM unnest($4::text[]) AS allowed WHERE starts_with(t.name || '$', allowed)))
 ORDER BY t.name LIMIT $3
 
 -- name: some_of
--- The topics that are shown one by one, $2 at most: first those of $1 that exist, then others by name.
+-- The topics that have series of their own in the metrics, at most $2: the ones in $1 that exist, then others by name.
 --   $1 names  $2 most rows
 SELECT t.*, to_regclass('holdfast.seq_' || t.id)::oid AS sequence FROM holdfast.topics t
 ORDER BY t.name = ANY ($1::text[]) DESC, t.name LIMIT $2
 
 -- name: webhook_secret
--- The secret of a topic's webhook.   $1 name  $2 id   No row: it has none, or there is no such topic any more.
+-- The secret of a topic's webhook.   $1 name  $2 id   No row: it has none, or the topic was deleted.
 SELECT s.secret FROM holdfast.topics t JOIN holdfast.webhook_secrets s ON s.topic_id = t.id
 WHERE t.name = $1 AND t.id = $2

@@ -1,4 +1,4 @@
-"""Topics' rows in PostgreSQL: create, read, replace, delete."""
+"""The rows of topics in PostgreSQL: create, read, replace, delete."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ _CONTROLLED = _SQL["controlled"]
 _CLOSING = _SQL["closing"]
 
 DELETE_ATTEMPTS: Final = 5
-DELETE_SECONDS: Final = 600.0  # of the one transaction, which may have many failed jobs and keys of batches to delete
+DELETE_SECONDS: Final = 600.0  # for the whole deletion, which may have many failed jobs and batch keys to delete
 
 
 async def get(db: Connection, name: str, defaults: Defaults) -> Policy | None:
-    """A topic's policy, or None."""
+    """A topic's policy; None if there is no such topic."""
     row = await db.fetchrow(_GET, name)
     return None if row is None else _policy(row, defaults)
 
@@ -64,9 +64,8 @@ async def get(db: Connection, name: str, defaults: Defaults) -> Policy | None:
 async def page(
     db: Connection, prefix: str, after: str, limit: int, *, defaults: Defaults, allowed: Sequence[str] = ()
 ) -> list[Policy]:
-    """Up to `limit` topics whose names start with `prefix` and come after `after`, by name in byte order.
-
-    With `allowed`, only those whose names start with one of these.
+    """Up to `limit` topics whose names start with `prefix` and come after `after`, by name in byte order. With
+    `allowed`, only names that start with one of these.
     """
     return [_policy(row, defaults) for row in await db.fetch(_PAGE, prefix, after, limit, list(allowed))]
 
@@ -74,7 +73,7 @@ async def page(
 async def queues(
     db: Connection, limit: int, *, defaults: Defaults, allowed: Sequence[str] = ()
 ) -> AsyncIterator[list[Policy]]:
-    """Every queue, up to `limit` at a time; else as page."""
+    """All queues, up to `limit` at a time. Otherwise as page."""
     after: str | None = ""
     while after is not None:
         found = await page(db, "", after, limit, defaults=defaults, allowed=allowed)
@@ -85,12 +84,11 @@ async def queues(
 async def configured_queues(
     db: Connection, after: str, limit: int, *, defaults: Defaults, allowed: Sequence[str] = ()
 ) -> list[Policy]:
-    """Up to `limit` queues that somebody has configured, whose names come after `after`; else as page."""
+    """Up to `limit` queues that were configured, whose names come after `after`. Otherwise as page."""
     return [_policy(row, defaults) for row in await db.fetch(_CONFIGURED, after, limit, list(allowed))]
 
 
 async def count(db: Connection) -> int:
-    """How many topics there are."""
     topics: int = await db.fetchval(_COUNT)
     return topics
 
@@ -101,13 +99,13 @@ async def census(db: Connection) -> dict[tuple[str, str], int]:
 
 
 async def some_of(db: Connection, first: Sequence[str], limit: int, defaults: Defaults) -> list[Policy]:
-    """Up to `limit` topics: of those named first all that exist, then others by name."""
+    """Up to `limit` topics: the ones in `first` that exist, then others by name."""
     return [_policy(row, defaults) for row in await db.fetch(_SOME_OF, list(first), limit)]
 
 
 async def keep_defaults(db: Connection, defaults: Defaults) -> None:
     """Store the service's defaults for SQL users who enqueue. If processes have different ones, the last to start
-    counts."""
+    wins."""
     await db.execute(_KEEP_DEFAULTS, defaults.ttl_ms, defaults.max_retries, defaults.dlq_threshold)
 
 
@@ -120,16 +118,16 @@ async def put(
     schema: SchemaText | None = None,
     secret: str | None = None,
 ) -> bool:
-    """Create a topic, or replace its configuration and its schema. Returns whether it was created. The audit trail gets
-    what changed.
+    """Create a topic, or replace its configuration and its schema. Returns whether it was created. Changes are recorded
+    in the audit trail.
 
-    `secret`: what a mask in its webhook stands for; None: the stored secret. Raises TopicExistsIncompatible if it
-    exists with another type, InvalidRequest for a mask that stands for nothing.
+    `secret`: the secret for which its webhook has a mask; None: the stored secret. Raises TopicExistsIncompatible if it
+    exists with another type, and InvalidRequest for a mask that stands for no secret.
     """
     webhooks.check_dead_letter(config.dead_letter)
     async with pool.acquire() as db, db.transaction():
         existing = None
-        while existing is None:  # it was neither created nor there: somebody deleted it between the two
+        while existing is None:  # again if the topic was deleted between the two statements
             if config.webhook is not None and secret is None:
                 webhooks.check_mask(config.webhook, await _hook(db, name))
             if await _create(db, name, config, by, secret):
@@ -157,10 +155,10 @@ async def amend(
     *,
     secret: str | None = None,
 ) -> Chosen | None:
-    """Replace what is chosen for a topic by what `change` makes of it, and return that. `change` gets None if there is
-    no such topic; if it returns None, nothing changes.
+    """Replace a topic's stored settings by the result of `change`, and return them. `change` gets None if there is no
+    such topic. If it returns None, nothing changes.
 
-    The topic is locked meanwhile. `change` may run several times, must not change the type, and may raise.
+    The topic is locked meanwhile. `change` may run several times. It must not change the type, and can raise errors.
     """
     async with pool.acquire() as db, db.transaction():
         chosen, created = None, False
@@ -185,7 +183,7 @@ async def amend(
 
 
 async def _record(db: Connection, name: str, before: dict[str, object], now: Chosen, by: Actor) -> None:
-    """Add what changed to the audit trail, if anything did."""
+    """Record the changes in the audit trail, if there are any."""
     changes = trail.changes(before, _settings(msgspec.json.encode(now)))
     if changes:
         await trail.record(db, by, Action.TOPIC_CHANGED, name, changes)
@@ -200,7 +198,7 @@ async def create(
     schema: SchemaText | None = None,
     secret: str | None = None,
 ) -> bool:
-    """Create a topic, unless it exists. Returns whether it was created."""
+    """Create a topic unless it exists. Returns whether it was created."""
     webhooks.check_dead_letter(config.dead_letter)
     async with pool.acquire() as db, db.transaction():
         if secret is None:
@@ -212,15 +210,15 @@ async def create(
 
 
 async def make_or_lock(db: Connection, name: str, chosen: Chosen, by: Actor) -> None:
-    """Create a topic, or lock the row of one that exists, for the caller's transaction."""
+    """Create a topic, or lock the row of the existing one, within the caller's transaction."""
     while await db.fetchrow(_LOCK, name) is None:
         if await _create(db, name, chosen, by):
             return
 
 
 async def keep_schema(db: Connection, name: str, schema: SchemaText | None, by: Actor) -> bool:
-    """Give a topic this schema, or none, within the caller's transaction. Returns whether that changed anything; it
-    does nothing if there is no such topic."""
+    """Set or remove a topic's schema, within the caller's transaction. Returns whether that changed anything. Does
+    nothing if there is no such topic."""
     locked = await db.fetchrow(_LOCK, name)
     if locked is None:
         return False
@@ -228,7 +226,7 @@ async def keep_schema(db: Connection, name: str, schema: SchemaText | None, by: 
     kept = await db.fetchrow(_KEEP_SCHEMA, locked["id"], *given)
     if kept is None:
         return False
-    # Only their versions: schemas are too long for the trail.
+    # The trail gets only the versions: schemas are too long for it.
     now = None if schema is None else {"version": kept["version"], "format": schema.format.value}
     before = None if kept["before"] is None else {"version": kept["before"]}
     await trail.record(db, by, Action.TOPIC_CHANGED, name, {"schema": {"from": before, "to": now}})
@@ -242,7 +240,7 @@ async def _hook(db: Connection, name: str) -> Webhook | None:
 
 async def _create(db: Connection, name: str, config: Chosen, by: Actor, secret: str | None = None) -> bool:
     if webhooks.is_own(name):
-        raise InvalidRequest(f"Names that begin with {OWN} are kept for the service's own topics.", {"topic": name})
+        raise InvalidRequest(f"Names that begin with {OWN} are reserved for the service's own topics.", {"topic": name})
     new_id = await db.fetchval(_INSERT, name, msgspec.json.encode(config).decode())
     if new_id is None:
         return False
@@ -254,7 +252,8 @@ async def _create(db: Connection, name: str, config: Chosen, by: Actor, secret: 
 
 
 async def control(pool: Pool, name: str, change: Callable[[Control], Control], action: Action, by: Actor) -> Control:
-    """Change how a queue is held up, and return that. Raises TopicNotFound, NotAQueue, and what `change` raises."""
+    """Pause, resume or drain a queue, and return its new state. Raises TopicNotFound, NotAQueue, and `change`'s
+    errors."""
     async with pool.acquire() as db, db.transaction():
         row = await db.fetchrow(_CONTROLLED, name)
         if row is None:
@@ -272,35 +271,35 @@ async def control(pool: Pool, name: str, change: Callable[[Control], Control], a
 
 
 class Closing(NamedTuple):
-    """In how many ms no process takes new jobs of a drained queue any more; and how many rows of the inbox, up to
-    10,000, still wait for a check."""
+    """The progress of a drain: in how many ms no process takes new jobs any more, and how many rows of the inbox are
+    still unchecked, up to 10,000."""
 
     in_ms: int
     unchecked: int
 
 
 async def closing(db: Connection, name: str, seconds: float) -> Closing | None:
-    """How far a queue's drain is, if all processes know of it after so many seconds; None: the queue is not drained."""
+    """The progress of a queue's drain, if all processes know of it after so many seconds; None: it is not drained."""
     row = await db.fetchrow(_CLOSING, name, seconds)
     return None if row is None else Closing(*row)
 
 
 async def overdue_logs(db: Connection, limit: int) -> list[Policy]:
-    """Up to `limit` logs that have records that are too old, or more than their caps."""
-    return [_policy(row, DEFAULTS) for row in await db.fetch(_OVERDUE, limit)]  # a log has no use for them
+    """Up to `limit` logs with records that are too old, or with more records than their caps."""
+    return [_policy(row, DEFAULTS) for row in await db.fetch(_OVERDUE, limit)]  # logs need no defaults
 
 
 async def delete(pool: Pool, name: str, *, if_empty: bool, by: Actor = trail.SERVICE, gone: int = 0) -> bool:
-    """Delete a topic and everything in it, in one transaction. Returns whether it existed. `gone`: how many of its jobs
-    were deleted before, which the audit trail counts with the others.
+    """Delete a topic and all its contents in one transaction. Returns whether it existed. `gone`: how many of its jobs
+    were deleted before; the audit trail counts them too.
 
-    Raises TopicNotEmpty if `if_empty` is set and it has a live job or record.
+    Raises TopicNotEmpty if `if_empty` is set and the topic has a live job or record.
     """
     for attempt in range(DELETE_ATTEMPTS):
         try:
             return await _delete(pool, name, if_empty=if_empty, by=by, gone=gone)
         except LOST_RACE:
-            # It locks jobs in no order, and verbs lock them by seq. It was rolled back whole, so it can run again.
+            # A deletion locks jobs in another order than the verbs. It was rolled back, so it can run again.
             if attempt == DELETE_ATTEMPTS - 1:
                 raise
     raise AssertionError("unreachable")
@@ -327,7 +326,7 @@ async def _delete(pool: Pool, name: str, *, if_empty: bool, by: Actor, gone: int
 
 
 def _settings(row: str | bytes) -> dict[str, object]:
-    """The configuration in a topic's row, which is given as JSON."""
+    """The settings in a topic's row, given as JSON."""
     columns = msgspec.json.decode(row, type=dict[str, object])
     return {name: columns[name] for name in FIELDS}
 

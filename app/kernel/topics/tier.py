@@ -1,12 +1,11 @@
-"""The second tier of the cache: copies of policies in Redis, for all processes of a database.
-docs/adr/0021.
+"""The second tier of the cache: copies of policies in Redis, for all processes of a database. docs/adr/0021.
 
-A copy is stored under a lease: a process that finds no copy takes a lease in the same step, asks PostgreSQL, and may
+A copy is stored under a lease. A process that finds no copy takes a lease in the same step, reads PostgreSQL, and can
 store the answer only while it has the lease. A change deletes copy and lease, so a row that was read before a change is
 never stored after it. Redis counts ages from the lease on, which is before the row was read.
 
-No request waits for a Redis that is away: one task has the only connection, and checks it while nothing is asked.
-Questions get no answer at once while Redis does not answer; the first that meets an outage waits PATIENCE_SECONDS.
+No request waits for an unreachable Redis. One task has the only connection, and checks it while it is idle. While Redis
+does not answer, requests get no answer at once; only the first one in an outage waits PATIENCE_SECONDS.
 """
 
 from __future__ import annotations
@@ -39,18 +38,18 @@ if TYPE_CHECKING:
 _SQL: Final = sql.load_all(__package__)
 _DATABASE = _SQL["database"]
 
-FORMAT: Final = 1  # one more where the same fields mean something else
+FORMAT: Final = 1  # increase it if the same fields get another meaning
 LEASE_SECONDS: Final = 5.0
-PATIENCE_SECONDS: Final = 0.05  # a request waits so long at most
-ANSWER_SECONDS: Final = 0.25  # and the connection for an answer
-LOOK_SECONDS: Final = 1.0  # between looks whether Redis answers, while nobody asks
+PATIENCE_SECONDS: Final = 0.05  # how long a request waits
+ANSWER_SECONDS: Final = 0.25  # how long the connection waits for an answer
+LOOK_SECONDS: Final = 1.0  # between checks whether Redis answers, while it is idle
 CONNECT_SECONDS: Final = 2.0
 RETRY_SECONDS: Final = 1.0
-MOST_ASKED: Final = 1_000  # questions that wait; more get no answer
+MOST_ASKED: Final = 1_000  # requests that wait; further ones get no answer
 MOST_AT_ONCE: Final = 100
 MOST_DOUBTS: Final = 10_000
 
-# Each has KEYS: the copy, the lease. Ages in ms.
+# All scripts have KEYS: the copy, the lease. Ages are in ms.
 _READ: Final = """
 local copy = redis.call('GET', KEYS[1])
 if copy then return {copy, redis.call('PTTL', KEYS[1])} end
@@ -82,10 +81,10 @@ class _Ask(msgspec.Struct, eq=False):
 
 
 class Tier:
-    """One process's access to the copies. `pool` is of the database that has the topics.
+    """One process's access to the copies. `pool` connects to the database of the topics.
 
-    `variant` is what policies depend on besides their rows. Only processes of one variant and one format of policies
-    share copies: versions of the service that know other settings do not read each other's.
+    `variant` is whatever policies depend on besides their rows. Only processes with the same variant and the same
+    format of policies share copies, so versions of the service with other settings don't read each other's copies.
     """
 
     def __init__(self, url: str, pool: Pool, numbers: Numbers | None = None, *, variant: str = "") -> None:
@@ -98,8 +97,8 @@ class Tier:
         self._url = url
         self._pool = pool
         self._variant = variant
-        self._space = ""  # of this database's keys; empty: not known yet
-        self._good = False  # Redis has answered in time, the last time it was asked
+        self._space = ""  # the prefix of this database's keys; empty: not known yet
+        self._good = False  # whether Redis answered in time the last time
         self._asked: list[_Ask] = []
         self._doubts: dict[str, float] = {}
         self._doubt_all_until = 0.0
@@ -119,18 +118,18 @@ class Tier:
         self._loop.start()
 
     async def stop(self) -> None:
-        """Disconnect. Reads find nothing from then on."""
+        """Disconnect. Later reads find nothing."""
         await self._loop.stop()
         await self._disconnect()
 
     def keys(self, name: str) -> tuple[str, ...]:
-        """The keys that a change of the topic has to delete."""
+        """The keys to delete when the topic changes."""
         return self._keys(name) if self._space else ()
 
     def doubt(self, name: str) -> None:
-        """Don't use a copy that is there now, as the topic may have changed. Never waits."""
+        """Don't use the present copy, because the topic may have changed. Never waits."""
         now = time.monotonic()
-        until = now + cache.TTL_SECONDS + 1  # by then every copy of before has ended
+        until = now + cache.TTL_SECONDS + 1  # all present copies have ended by then
         if len(self._doubts) >= MOST_DOUBTS:
             self._doubts = {doubted: end for doubted, end in self._doubts.items() if end > now}
             if len(self._doubts) >= MOST_DOUBTS:
@@ -139,7 +138,7 @@ class Tier:
         self._doubts[name] = until
 
     async def read(self, name: str) -> CachedPolicy:
-        """A copy, or a lease to store one, or neither. Waits for PATIENCE_SECONDS at most and raises nothing."""
+        """A copy, or a lease to store one, or neither. Waits for at most PATIENCE_SECONDS, and raises nothing."""
         if not self._good or len(self._asked) >= MOST_ASKED or NAME.match(name) is None:
             self._skipped.add()
             return NOTHING
@@ -153,7 +152,7 @@ class Tier:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 found = await answer
         except TimeoutError:
-            self._good = False  # until it answers: nobody else waits
+            self._good = False  # other requests don't wait until it answers again
             found = None
         if found is None:
             self._failed.add()
@@ -190,7 +189,7 @@ class Tier:
         self._loop.wake()
 
     async def _serve(self) -> float | None:
-        """Answer all questions in one round trip; if there are none, check that Redis answers."""
+        """Send all requests in one round trip. If there are none, check that Redis answers."""
         under_way: list[_Ask] = []
         try:
             if not self._space:
@@ -224,7 +223,7 @@ class Tier:
 
 
 async def _answer(redis: Redis, asked: list[_Ask]) -> None:
-    """Answer all questions in one round trip; if there are none, check that Redis answers."""
+    """Send requests in one round trip. If there are none, check that Redis answers."""
     pipeline = redis.pipeline(transaction=False)
     for ask in asked:
         pipeline.eval(ask.script, len(ask.keys), *ask.keys, *ask.words)
@@ -235,7 +234,7 @@ async def _answer(redis: Redis, asked: list[_Ask]) -> None:
 
 
 def _shape(variant: str) -> str:
-    """A digest of the format of policies: of fields, their types and their meaning."""
+    """A digest of the format of policies: their fields, types and meaning."""
     fields = msgspec.json.encode([FORMAT, variant, msgspec.json.schema(Policy)])
     return hashlib.sha256(fields).hexdigest()[:12]
 

@@ -1,4 +1,4 @@
-"""The webhook of a topic: its configuration, which URLs it may have, and its secret, which is stored apart from every
+"""The webhook of a topic: its configuration, its allowed URLs, and its secret, which is stored apart from the
 configuration. docs/webhooks.md, docs/adr/0041.
 """
 
@@ -24,35 +24,39 @@ _SECRET = _SQL["webhook_secret"]
 
 DELIVERIES: Final = OWN + "webhooks"
 MAX_URL_BYTES: Final = 2048
-MASK: Final = "********"  # how what is shown in place of a secret begins
+MASK: Final = "********"  # the beginning of the mask that is shown in place of a secret
 
 Event = Literal["completed", "failed", "dead_lettered"]
 EVENTS: Final[tuple[Event, ...]] = ("completed", "failed", "dead_lettered")
-Secret = Annotated[str, Meta(min_length=8, max_length=256, description="Signs what is sent. It is never shown again.")]
+Secret = Annotated[str, Meta(min_length=8, max_length=256, description="Signs requests. It is never shown again.")]
 
 
 class Webhook(msgspec.Struct, frozen=True):
-    """Where the ends of jobs are sent. Without url, only records with a URL of their own send any. secret signs what is
-    sent and is never shown again: answers have a mask in its place, and sending the mask back keeps the secret."""
+    """Where to send an HTTP request when a job ends. Without url, requests are sent only for records that have a URL of
+    their own. secret signs the requests and is never shown again: answers have a mask in its place. Sending the mask
+    back keeps the secret."""
 
     url: (
         Annotated[
             str,
-            Meta(max_length=MAX_URL_BYTES, extra_json_schema={"format": "uri"}, description="Where to send them."),
+            Meta(max_length=MAX_URL_BYTES, extra_json_schema={"format": "uri"}, description="Where to send requests."),
         ]
         | None
     ) = None
-    on: Annotated[tuple[Event, ...], Meta(min_length=1, max_length=3, description="Which ends are sent.")] = EVENTS
+    on: Annotated[tuple[Event, ...], Meta(min_length=1, max_length=3, description="The ends that send a request.")] = (
+        EVENTS
+    )
     secret: Secret | None = None
 
 
 class AskedWebhook(Webhook, frozen=True, forbid_unknown_fields=True):
-    """Where the ends of jobs are sent. Without url, only records with a URL of their own send any. secret signs what is
-    sent and is never shown again: answers have a mask in its place, and sending the mask back keeps the secret."""
+    """Where to send an HTTP request when a job ends. Without url, requests are sent only for records that have a URL of
+    their own. secret signs the requests and is never shown again: answers have a mask in its place. Sending the mask
+    back keeps the secret."""
 
 
 def check_url(url: str, what: str) -> str:
-    """Check a webhook's URL, and return it. Raises InvalidRequest, whose message begins with `what`."""
+    """Check a webhook's URL and return it. Raises InvalidRequest, whose message begins with `what`."""
     try:
         parts = urlsplit(url)
         fits = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -66,28 +70,28 @@ def check_url(url: str, what: str) -> str:
 
 
 def is_own(topic: str) -> bool:
-    """Whether it is one of the service's own topics."""
+    """Whether a topic is one of the service's own."""
     return topic.startswith(OWN)
 
 
 def check_records(topic: str, hook: Webhook | None, *, signs: bool) -> None:
-    """Check that a topic takes records with webhooks, its own `hook` or theirs. `signs`: the service has a secret.
+    """Check that a topic takes records with webhooks, either its own `hook` or theirs. `signs`: the service has a
+    secret.
 
-    Raises Forbidden for the service's own topics, InvalidRequest where nothing could be signed.
+    Raises Forbidden for the service's own topics, and InvalidRequest if there is no secret to sign with.
     """
     if is_own(topic):
-        raise Forbidden("Nothing is put into the service's own topics.", {"topic": topic})
+        raise Forbidden("You can't enqueue to the service's own topics.", {"topic": topic})
     if not signs and (hook is None or hook.secret is None):
         raise _no_secret_error(topic)
 
 
 def check_dead_letter(topic: str | None) -> None:
-    """Check that dead letters can go to a topic: not to the service's own, whose jobs are signed and sent.
-
-    Raises InvalidRequest.
+    """Check that dead letters can go to a topic. The service's own topics can't take any, because their jobs are signed
+    and sent. Raises InvalidRequest.
     """
     if topic is not None and is_own(topic):
-        raise InvalidRequest("The service's own topics take no dead letters.", {"dead_letter": topic})
+        raise InvalidRequest("The service's own topics can't take dead letters.", {"dead_letter": topic})
 
 
 def check_setting(topic: str, hook: Webhook | None, *, signs: bool) -> None:
@@ -100,24 +104,24 @@ def check_setting(topic: str, hook: Webhook | None, *, signs: bool) -> None:
 
 def _no_secret_error(topic: str) -> InvalidRequest:
     return InvalidRequest(
-        "There is nothing to sign with: give the topic's webhook a secret, or set HOLDFAST_WEBHOOK_SECRET.",
+        "There is no secret to sign with. Give the topic's webhook a secret, or set HOLDFAST_WEBHOOK_SECRET.",
         {"topic": topic},
     )
 
 
 def conceal(hook: Webhook | None) -> tuple[Webhook | None, str | None]:
-    """Put a mask in the place of a webhook's secret. Returns the webhook and the secret: None if it has no secret, or a
-    mask already."""
+    """Replace a webhook's secret by a mask. Returns the webhook, and the secret, which is None if the webhook has none
+    or has a mask already."""
     if hook is None or hook.secret is None or hook.secret.startswith(MASK):
         return hook, None
-    # Another secret has another mask, so that the audit trail shows a change of it.
+    # Each secret gets a new mask, so that the audit trail shows that it was changed.
     return msgspec.structs.replace(hook, secret=MASK + secrets.token_hex(4)), hook.secret
 
 
 def check_mask(now: Webhook | None, before: Webhook | None) -> None:
-    """Check that a mask that came in place of a secret stands for the stored secret. Raises InvalidRequest."""
+    """Check that a mask stands for the stored secret. Raises InvalidRequest."""
     if now is not None and now.secret is not None and (before is None or before.secret != now.secret):
-        raise InvalidRequest("webhook.secret stands for a secret that is not kept here: give the secret itself.")
+        raise InvalidRequest("webhook.secret is a mask of a secret that is not stored here. Send the secret itself.")
 
 
 async def keep(db: Connection, topic: str, secret: str | None) -> None:

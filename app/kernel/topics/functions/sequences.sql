@@ -1,5 +1,5 @@
--- The sequence that a topic draws its seqs and positions from. Making and dropping one takes the schema's owner,
--- whoever runs the service. CACHE 1: positions become visible in about the order in which they were drawn (ADR 0012).
+-- The sequence from which a topic draws its seqs and positions. Only the schema's owner, the role of the service, can
+-- create and drop one. With CACHE 1, positions become visible in about the order in which they are drawn (ADR 0012).
 CREATE OR REPLACE FUNCTION holdfast.create_topic_sequence(topic_id integer) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp

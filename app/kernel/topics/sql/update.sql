@@ -1,6 +1,6 @@
--- Replace a topic's configuration, unless its type would change.   $1 name  $2 configuration as a JSON object of columns
--- Answers one row: the type it has, and the whole row as it was, as JSON. No row: there is no such topic. An equal
--- configuration changes nothing.   {settings}, {chosen}: the columns of settings.py
+-- Replace a topic's configuration, unless its type would change.   $1 name  $2 configuration as a JSON object of
+-- columns Answers one row: the topic's type, and its whole row before the change as JSON. No row: there is no such
+-- topic. An equal configuration changes nothing.   {settings} and {chosen} are the columns of settings.py
 WITH held AS (
     SELECT t.* FROM holdfast.topics t WHERE t.name = $1 FOR UPDATE
 ), changed AS (
