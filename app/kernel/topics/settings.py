@@ -114,13 +114,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     claim_jitter_ms: Annotated[
-        int,
-        Setting(
-            "How long a claim waits for other claims, to share the jobs evenly.",
-            Card.DELIVERIES,
-            clamp=(0, 5_000),
-            see="section 16",
-        ),
+        int, Setting("How long a claim waits for others.", Card.DELIVERIES, clamp=(0, 5_000), see="section 16")
     ] = 0
     max_deliveries: Annotated[
         int | None,
@@ -205,18 +199,12 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0
     discard: Annotated[
         Literal["old", "reject"],
-        Setting(
-            "What a full topic does: delete the oldest, or refuse new ones.", Card.LIMITS, logs=True, see="section 11"
-        ),
+        Setting("What a full topic does: delete the oldest, or refuse.", Card.LIMITS, logs=True, see="section 11"),
     ] = "old"
     idempotency_window_ms: Annotated[
         int,
         Setting(
-            "How long the idempotency key of a batch is remembered; 0: not at all.",
-            Card.KEPT,
-            bounds=WINDOW,
-            logs=True,
-            see="section 8",
+            "How long a batch's key is remembered; 0: not at all.", Card.KEPT, bounds=WINDOW, logs=True, see="section 8"
         ),
     ] = 120_000
     dedupe_window_ms: Annotated[
@@ -233,9 +221,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     auto_priority: Annotated[
         bool,
-        Setting(
-            "Without priority, effective_priority is 500 after a read and halves every 30 s. false: it is 0.", logs=True
-        ),
+        Setting("Without priority, effective_priority is 500 after a read, halved every 30 s; false: 0.", logs=True),
     ] = True
     max_depth: Annotated[
         int,
@@ -366,9 +352,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
             logs=True,
         ),
     ] = True
-    dedupe_node: Annotated[
-        bool, Setting("Whether a reader can leave out records by their node.", Card.INGESTION, logs=True)
-    ] = True
+    dedupe_node: Annotated[bool, Setting("Whether a reader can exclude nodes.", Card.INGESTION, logs=True)] = True
     leases_durable: Annotated[
         bool,
         Setting("Leases always survive a restart. false is refused.", only=(True, None), logs=True, see="section 12"),

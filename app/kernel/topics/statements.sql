@@ -61,6 +61,7 @@ WHERE t.name = $1
 SELECT t.type, t.paused, t.paused_tenants, t.draining FROM holdfast.topics t WHERE t.name = $1 FOR UPDATE
 
 -- name: count
+-- How many topics there are.
 SELECT count(*) FROM holdfast.topics
 
 -- name: create_sequence
