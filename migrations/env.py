@@ -1,6 +1,6 @@
 """Runs the migrations on HOLDFAST_DATABASE_URL: one transaction each, and one migrator at a time.
 
-docs/operations/upgrades.md says what services and their clients see of it.
+docs/operations/deployment.md says what services and their clients see of it.
 """
 
 from __future__ import annotations

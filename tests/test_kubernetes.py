@@ -235,7 +235,7 @@ def test_prometheus_finds_the_pods_and_the_alerts_know_their_job() -> None:
     assert endpoint["path"] in document()["paths"]
     assert (
         f"| `{endpoint['authorization']['credentials']['name']}` | `key` |"
-        in (ROOT / "docs/operations/kubernetes.md").read_text()
+        in (ROOT / "docs/operations/deployment.md").read_text()
     )
     job = f"holdfast/{monitor['metadata']['name']}"
     matchers = re.findall(r'up\{job=~"([^"]+)"', (ROOT / "deploy/prometheus/rules/holdfast-service.yml").read_text())

@@ -1,6 +1,7 @@
 """Logging: one line an event on stderr, as text or as JSON, with the time in UTC and the request that it is about.
 
-What callers send is in no line: no payloads, secrets, lease ids, headers or query strings. docs/operations/logs.md.
+What callers send is in no line: no payloads, secrets, lease ids, headers or query strings.
+docs/operations/monitoring.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Spans, and where they are sent. Imported only where HOLDFAST_TRACES asks for it. docs/operations/tracing.md."""
+"""Spans, and where they are sent. Imported only where HOLDFAST_TRACES asks for it. docs/operations/monitoring.md."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Spans of requests.
-docs/operations/tracing.md says which spans there are."""
+docs/operations/monitoring.md says which spans there are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
--- The tables, by what they are for. docs/scale.md says which of them grow with what.
+-- The tables, by what they are for. deploy/citus/README.md lists them by the rows that they hold.
 --
 -- In tables that are written often, columns of a fixed length come before those without one, the long ones first, so that
 -- no row has gaps for alignment. What was added later stands behind. Names are in the collation "C": they are compared as

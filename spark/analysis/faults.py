@@ -1,6 +1,6 @@
 """What a ledger must not show: the faults that `audit` looks for, each by a rule over the jobs' histories.
 
-Pure: frames in, frames out. docs/pipelines/audit.md says what each fault is, docs/semantics.md what is promised.
+Pure: frames in, frames out. docs/pipelines.md says what each fault is, docs/semantics.md what is promised.
 """
 
 from __future__ import annotations

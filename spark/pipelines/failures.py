@@ -1,4 +1,4 @@
-"""Kinds of errors of a month, and what sets the jobs that had them apart from good ones. docs/pipelines/failures.md."""
+"""Kinds of errors of a month, and what sets the jobs that had them apart from good ones. docs/pipelines.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many workers a queue will need, and how a day would have been with another number. docs/pipelines/forecast.md."""
+"""How many workers a queue will need, and how a day would have been with another number. docs/pipelines.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Percentiles by topic, tenant and minute, put right in topic_stats. docs/pipelines/latency.md."""
+"""Percentiles by topic, tenant and minute, put right in topic_stats. docs/pipelines.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts by topic, tenant and minute, put right in topic_stats. docs/pipelines/throughput.md."""
+"""Counts by topic, tenant and minute, put right in topic_stats. docs/pipelines.md."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""docs/operations/backup.md says what is so: a database is dumped under its service and restored into a second cluster,
-as the page has it, and whoever comes back with what they knew before is told the truth."""
+"""The backup of docs/operations/postgres.md: a database is dumped under its service and restored into a second cluster
+by the commands of the page. Clients that remember the first one get correct answers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.api.conftest import Serve
 from tests.api.dialect import Body, Topic
 from tests.api.keyring import Services, client
 
-PAGE = Path(__file__).parents[2] / "docs/operations/backup.md"
-JUMP = re.compile(r"^ *```sql\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+PAGE = Path(__file__).parents[2] / "docs/operations/postgres.md"
+JUMP = re.compile(r"^ *```sql\n( *DO \$\$.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from app.kernel.topics.settings import PATTERN
 from app.main import ERRORS
 from app.pages.mount import NamedRoute
 
-PAGE = Path(__file__).parents[2] / "docs/operations/logs.md"
+PAGE = Path(__file__).parents[2] / "docs/operations/monitoring.md"
 MARK = "c4n4ry"
 HOSTILE = f'x\n2026-01-01T00:00:00.000Z CRITICAL app: forged\r\x1b[2J\u2028\udcff"}}\0 {MARK}'
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"

@@ -1,4 +1,4 @@
-"""A statement stays with one topic: docs/scale.md rests on it, and lists those that don't, with the reason.
+"""A statement stays with one topic: deploy/citus/README.md rests on it, and lists those that don't, with the reason.
 
 Each is planned, and what its plan does to a table that has rows of topics is looked at: a scan has the topic among its
 conditions, as a parameter, or goes to rows by the ctid that another scan of the same statement has found. What
@@ -21,7 +21,7 @@ from tests.queue.calls import Session
 from tests.queue.plans import Plan
 from tests.queue.statements import ROOT, Statement
 
-PAGE: Final = (ROOT / "docs/scale.md").read_text()
+PAGE: Final = (ROOT / "deploy/citus/README.md").read_text()
 ROW: Final = re.compile(r"^\| (`[^|]+`) \| ([^|]+) \|", re.MULTILINE)
 NAME: Final = re.compile(r"`([\w/]+)`")
 # A condition on the topic: its name or id is a parameter, or `(InitPlan 1).col1`, which the statement looked up first.

@@ -1,4 +1,4 @@
-"""docs/operations/sizing.md says what docs/benchmarks/cost.json says, and the measurement can be taken."""
+"""docs/operations/processes.md says what docs/benchmarks/cost.json says, and the measurement can be taken."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tools.bench.facts import ROOT
 
 
 def test_the_page_has_the_figures() -> None:
-    page = (ROOT / "docs/operations/sizing.md").read_text()
+    page = (ROOT / "docs/operations/processes.md").read_text()
     told = json.loads((ROOT / "docs/benchmarks/cost.json").read_text())
     assert cost.table(told) in page
 

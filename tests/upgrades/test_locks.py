@@ -1,5 +1,5 @@
 """What migrations hold up: each says what it locks, none waits for long with verbs behind it, and one that is killed is
-done again. The newest one is made up, so that there always is one. docs/operations/upgrades.md."""
+done again. The newest one is made up, so that there always is one. docs/operations/deployment.md."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Jobs are put in, leased and acked in batches by the service's own statements, one topic for each size of payload. Bytes
 of the log are differences of `pg_current_wal_insert_lsn()`, so nothing else may write meanwhile; a machine that is busy
-with other things changes none of it. `python -m tools.bench.cost`; docs/operations/sizing.md has what it said.
+with other things changes none of it. `python -m tools.bench.cost`; docs/operations/processes.md has what it said.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Primaries are lost, killed and silent by turns, and standbys promoted, as docs/operations/failover.md has it: beside
+"""Primaries are lost, killed and silent by turns, and standbys promoted, as docs/operations/postgres.md has it: beside
 the traffic of a usual run, whose history is checked by the same rules. Each fault is over when another server takes
 writes."""
 

@@ -1,4 +1,4 @@
-"""Three servers of one cluster, as docs/operations/failover.md advises: a primary whose commits wait for one of two
+"""Three servers of one cluster, as docs/operations/postgres.md advises: a primary whose commits wait for one of two
 standbys, and a service whose URL names all three."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """W3C trace context, as it travels in the metadata of jobs: `traceparent`, and `tracestate` where there is one. And
-spans, where the application has set up OpenTelemetry. docs/operations/tracing.md."""
+spans, where the application has set up OpenTelemetry. docs/operations/monitoring.md."""
 
 from __future__ import annotations
 
