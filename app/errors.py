@@ -1,7 +1,7 @@
-"""Every error that a caller can be answered with: a code, an HTTP status, a message and what it is about.
+"""Every error that the service can return to a caller: its code, HTTP status, message and detail.
 
-One tree for all edges; each dialect renders it with one function of its own. Imports nothing. The first paragraph of a
-docstring, and what follows "Detail:" in it, is the error's row in docs/errors.md.
+All dialects share this tree, and each renders errors in its own format. This module imports nothing. The first
+paragraph of each docstring becomes the error's row in docs/errors.md; the text after "Detail:" fills the last column.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import ClassVar
 
 
 class HoldfastError(Exception):
-    """A fault of the service; its log says which.
+    """An internal error. The service's log has the details.
 
-    The root of all others. `detail` holds JSON-ready values; `retry_after` is in seconds, sent as a header."""
+    Base class of all errors. `detail` holds JSON-ready values; `retry_after` is in seconds and sent as a header."""
 
     code: ClassVar[str] = "internal"
     status: ClassVar[int] = 500
@@ -26,55 +26,55 @@ class HoldfastError(Exception):
 
 
 class ConfigurationError(Exception):
-    """The service can't start like this. Its text is the one line that the operator reads."""
+    """The service can't start with this configuration. The operator sees its message as one line."""
 
 
 class InvalidRequest(HoldfastError):
-    """A field, a parameter or the JSON makes no sense."""
+    """A field, a parameter or the JSON is not valid."""
 
     code, status = "invalid_request", 400
 
 
 class InvalidSchema(HoldfastError):
-    """A topic's schema is none that can be used."""
+    """The topic's schema is not valid or not supported."""
 
     code, status = "invalid_schema", 400
 
 
 class BatchTooLarge(HoldfastError):
-    """More than 10,000 records, or more than 1,000 seqs. Detail: records or seqs, max."""
+    """The call has more than 10,000 records or more than 1,000 seqs. Detail: records or seqs, max."""
 
     code, status = "batch_too_large", 400
 
 
 class RecordTooLarge(HoldfastError):
-    """Data and meta of a record are more than 1 MiB together; or a batch is larger than the caps of a topic that
-    refuses. Detail: record (its place, from 0), bytes, max_bytes; or records, bytes, cap_records, cap_bytes."""
+    """The data and meta of a record exceed 1 MiB together. Or a batch exceeds the caps of a topic with discard: reject.
+    Detail: record (its index, from 0), bytes, max_bytes; or records, bytes, cap_records, cap_bytes."""
 
     code, status = "record_too_large", 400
 
 
 class Unauthorized(HoldfastError):
-    """Sign-in is on, and this request has no key, token or password that counts."""
+    """Sign-in is on, and the request has no valid key, token or password."""
 
     code, status = "unauthorized", 401
 
 
 class Forbidden(HoldfastError):
-    """The key or user lacks a scope, or is not for this topic or its dead-letter topic.
-    Detail: topic, where it is about one."""
+    """The key or user lacks a scope, or has no access to this topic or its dead-letter topic.
+    Detail: topic, if there is one."""
 
     code, status = "forbidden", 403
 
 
 class NotFound(HoldfastError):
-    """There is no such path, watch, operation, schedule, key or user."""
+    """The path, watch, operation, schedule, key or user does not exist."""
 
     code, status = "not_found", 404
 
 
 class TopicNotFound(HoldfastError):
-    """There is no such topic. Detail: topic."""
+    """The topic does not exist. Detail: topic."""
 
     code, status = "topic_not_found", 404
 
@@ -83,13 +83,13 @@ class TopicNotFound(HoldfastError):
 
 
 class MethodNotAllowed(HoldfastError):
-    """The path has no such method."""
+    """The path does not support this method."""
 
     code, status = "method_not_allowed", 405
 
 
 class NotAcceptable(HoldfastError):
-    """The Accept of a work stream or watch excludes events."""
+    """The Accept header of a work stream or watch excludes text/event-stream."""
 
     code, status = "not_acceptable", 406
 
@@ -101,63 +101,63 @@ class TopicExistsIncompatible(HoldfastError):
 
 
 class TopicNotEmpty(HoldfastError):
-    """A DELETE with if_empty, and the topic is not empty. Detail: topic."""
+    """A DELETE with if_empty found records in the topic. Detail: topic."""
 
     code, status = "topic_not_empty", 409
 
 
 class NotAQueue(HoldfastError):
-    """The topic is a log. Detail: topic."""
+    """The call needs a queue, and the topic is a log. Detail: topic."""
 
     code, status = "not_a_queue", 409
 
     def __init__(self, topic: str) -> None:
-        super().__init__(f"Topic {topic!r} is a log, and only a queue can do this.", {"topic": topic})
+        super().__init__(f"Topic {topic!r} is a log. This call needs a queue.", {"topic": topic})
 
 
 class WatchTaken(HoldfastError):
-    """Another connection has taken the watch over: only in frames of streams."""
+    """Another connection has taken over the watch. Sent only as an event of a stream."""
 
     code, status = "watch_taken", 409
 
 
 class AlreadyExists(HoldfastError):
-    """There is one of this name already, which may be out of the caller's reach."""
+    """The name is taken, possibly by an object that the caller can't see."""
 
     code, status = "already_exists", 409
 
 
 class KeyNotLive(HoldfastError):
-    """A key that was revoked or has expired can't be rotated. Detail: id, state."""
+    """A revoked or expired key can't be rotated. Detail: id, state."""
 
     code, status = "key_not_live", 409
 
 
 class KeyConflict(HoldfastError):
-    """A requeue of a job whose key one that waits has. Detail: topic."""
+    """The job can't be requeued because another waiting job has its key. Detail: topic."""
 
     code, status = "key_conflict", 409
 
 
 class NotPending(HoldfastError):
-    """A change of a job that does not wait. Detail: topic, seq, status."""
+    """Only a waiting job can be changed, and this job is not waiting. Detail: topic, seq, status."""
 
     code, status = "not_pending", 409
 
     def __init__(self, topic: str, seq: int, status: str) -> None:
         super().__init__(
-            f"Job {seq} of topic {topic!r} is {status}: only one that waits can be changed.",
+            f"Job {seq} of topic {topic!r} is {status}. Only a waiting job can be changed.",
             {"topic": topic, "seq": seq, "status": status},
         )
 
 
 class Draining(HoldfastError):
-    """An enqueue to a queue that is drained. Detail: topic."""
+    """The queue is draining and accepts no new jobs. Detail: topic."""
 
     code, status = "draining", 409
 
     def __init__(self, topic: str) -> None:
-        super().__init__(f"Topic {topic!r} is drained: it takes no more jobs until it is resumed.", {"topic": topic})
+        super().__init__(f"Topic {topic!r} is draining. It accepts no new jobs until you resume it.", {"topic": topic})
 
 
 class PayloadTooLarge(HoldfastError):
@@ -167,20 +167,20 @@ class PayloadTooLarge(HoldfastError):
 
 
 class UnsupportedMediaType(HoldfastError):
-    """A body of a media type that the route does not take."""
+    """The route does not accept the media type of the body."""
 
     code, status = "unsupported_media_type", 415
 
 
 class TopicFull(HoldfastError):
-    """A topic with discard: reject has no room for the batch.
+    """The batch does not fit into a topic with discard: reject.
     Detail: cap_records, cap_bytes, head_seq, earliest_seq."""
 
     code, status = "topic_full", 422
 
 
 class SchemaViolation(HoldfastError):
-    """A payload does not fit the topic's schema. Detail: topic, record (its place in the batch, from 0), path (a JSON
+    """A payload does not match the topic's schema. Detail: topic, record (its index in the batch, from 0), path (a JSON
     Pointer, RFC 6901), fault."""
 
     code, status = "schema_violation", 422
@@ -189,105 +189,105 @@ class SchemaViolation(HoldfastError):
         which = "The payload" if size == 1 else f"Payload {place}"
         where = f", at {path}" if path else ""
         super().__init__(
-            f"{which} does not fit the schema of topic {topic!r}{where}: {fault}",
+            f"{which} does not match the schema of topic {topic!r}{where}: {fault}",
             {"topic": topic, "record": place, "path": path, "fault": fault},
         )
 
 
 class NotReplayable(HoldfastError):
-    """A replay of a topic of which nothing is kept."""
+    """The topic is not replayable, so it keeps no completed jobs."""
 
     code, status = "not_replayable", 422
 
     def __init__(self, topic: str) -> None:
-        super().__init__(f"Topic {topic!r} is not replayable: nothing of it is kept.", {"topic": topic})
+        super().__init__(f"Topic {topic!r} is not replayable: it keeps no completed jobs.", {"topic": topic})
 
 
 class OutsideWindow(HoldfastError):
-    """A replay from a time that is not within the topic's window."""
+    """The replay starts outside the topic's replay window."""
 
     code, status = "outside_window", 422
 
     def __init__(self, topic: str, window_ms: int) -> None:
         super().__init__(
-            f"Topic {topic!r} can be replayed from a time within the last {window_ms // 1000} s."
+            f"A replay of topic {topic!r} must start within the last {window_ms // 1000} s."
             if window_ms
-            else "A topic can't be replayed from a time in the future.",
+            else "A replay can't start in the future.",
             {"topic": topic, "replay_window_seconds": window_ms // 1000},
         )
 
 
 class TooMuchToRead(HoldfastError):
-    """Reading what has happened takes longer than it may; trying again helps only where the database had much else
-    to do. Detail: max_seconds."""
+    """Reading the history takes longer than the time limit. A retry helps only if the database was busy.
+    Detail: max_seconds."""
 
     code, status = "too_much_to_read", 422
 
     def __init__(self, seconds: float) -> None:
         super().__init__(
-            f"So much has happened in that time that reading it takes longer than {seconds:.0f} s.",
+            f"The history of this period is too long: reading it takes more than {seconds:.0f} s.",
             {"max_seconds": seconds},
         )
 
 
 class InvalidTime(HoldfastError):
-    """A time that can't be read, or lies where it makes no sense."""
+    """The time can't be parsed or is out of range."""
 
     code, status = "invalid_time", 422
 
 
 class InvalidSchedule(HoldfastError):
-    """A schedule that makes no sense."""
+    """The schedule is not valid."""
 
     code, status = "invalid_schedule", 422
 
 
 class RequestTimeout(HoldfastError):
-    """The request took too long to come; nothing of it was done. Detail: limit."""
+    """The request took too long to arrive. It had no effect. Detail: limit."""
 
     code, status = "request_timeout", 408
 
 
 class SlowReader(HoldfastError):
-    """The client reads a stream too slowly: only in frames of streams."""
+    """The client reads a stream too slowly. Sent only as an event of a stream."""
 
     code, status = "slow_reader", 408
 
 
 class UriTooLong(HoldfastError):
-    """Path and query are longer than they may be. Detail: limit, max."""
+    """The path and query are too long. Detail: limit, max."""
 
     code, status = "uri_too_long", 414
 
 
 class HeadersTooLarge(HoldfastError):
-    """The header fields are longer than they may be. Detail: limit, max."""
+    """The header fields are too large. Detail: limit, max."""
 
     code, status = "headers_too_large", 431
 
 
 class Throttled(HoldfastError):
-    """A queue holds as many jobs as its max_depth allows, or would with this batch; or a limit on requests, streams,
-    bytes or rates. Detail: limit, max; of max_depth, topic."""
+    """A limit is reached: the queue's max_depth, or a limit on requests, streams, bytes or rates.
+    Detail: limit, max; for max_depth also topic."""
 
     code, status, retry_after = "throttled", 429, 1
 
 
 class Unavailable(HoldfastError):
-    """The database can't be reached, or too much is waiting for it. What was asked for may have happened:
-    a caller that needs to know repeats it, and a job's verbs are safe to repeat."""
+    """The database can't be reached or is overloaded. The call may have taken effect. Repeat it:
+    claims and settlements are safe to repeat, and so are enqueues with an idempotency key."""
 
     code, status, retry_after = "not_ready", 503, 1
 
 
 class TooManyWaiting(Unavailable):
-    """As many calls wait for one verb of one topic as may. Nothing of this one was done. Detail: limit, max."""
+    """Too many calls of one verb are waiting for one topic. The call had no effect. Detail: limit, max."""
 
     def __init__(self, most: int) -> None:
         super().__init__("Too many calls are waiting for this topic. Try again.", {"limit": "waiting", "max": most})
 
 
 class ShuttingDown(HoldfastError):
-    """The service is stopping. Trying again finds the next process."""
+    """The service is stopping. A retry reaches the next process."""
 
     code, status, retry_after = "shutting_down", 503, 1

@@ -1,1 +1,1 @@
-"""How routes are served: who calls, what a request says, how each dialect writes."""
+"""The HTTP layer: access checks, parsing of requests, dialects of responses."""

@@ -1,4 +1,4 @@
-"""Who may do what: API keys and users, checked before anything else. docs/semantics.md, section 21."""
+"""Access checks of API keys and users. They run before anything else. docs/semantics.md, section 21."""
 
 from __future__ import annotations
 
@@ -38,21 +38,22 @@ _NEEDED: Final = (
 )
 _REVOKED: Final = "This key was revoked or has expired."
 MOST_HOSTS: Final = 100
-_USER: Final = "holdfast.user"  # in a request's scope, once its user is known
-_KEY: Final = "holdfast.key"  # there, of a session that was opened with it
-_UNTIL: Final = "holdfast.until"  # there, when the session is over, on the monotonic clock
+# In a request's scope:
+_USER: Final = "holdfast.user"  # the user, once known
+_KEY: Final = "holdfast.key"  # the key that opened the session
+_UNTIL: Final = "holdfast.until"  # the session's end on the monotonic clock
 
 
 class UnknownKey(Unauthorized):
-    """A key, token or password that this process does not know: the database is asked before the answer.
+    """This process does not know the key, token or password. Errors.look_again asks the database.
 
-    Raised by a route's first check only, before its body is read: the route can be run again.
+    Only a route's first check raises it, before the body is read, so the route can run again.
     """
 
 
 class Access:
-    """Checks requests against the keys and users that the process knows. While there are none, everything is open, and
-    credentials that are sent are ignored."""
+    """Checks requests against the keys and users that the process knows. While there are none, the server is open and
+    ignores credentials."""
 
     def __init__(
         self,
@@ -63,14 +64,14 @@ class Access:
         *,
         local: bool = False,
     ) -> None:
-        """`proxies`: whose X-Real-IP and X-Forwarded-Proto are believed; `local`: the service listens on loopback."""
+        """`proxies` are trusted to set X-Real-IP and X-Forwarded-Proto. `local`: the service listens on loopback."""
         self.directory = directory
         self.sessions = sessions
         self._quota = quota
         self._proxies = proxies
         self._local = local
-        self._local_hosts: set[bytes] = set()  # Host headers that were looked at, and lead here
-        # Open streams, by the key that each was opened with; None: it was opened without one.
+        self._local_hosts: set[bytes] = set()  # Host headers known to name this machine
+        # Callbacks that end open streams, by the key of the stream; None: opened without a key.
         self._watched: dict[Key | None, set[Callable[[HoldfastError], None]]] = {}
         directory.loaded.subscribe(self._cut_off)
 
@@ -85,11 +86,13 @@ class Access:
         confines: bool = False,
     ) -> Key | None:
         """Check that a request is allowed. Returns its key, or None if the server is open. A user's key covers the
-        topics for which they are granted these scopes.
+        topics in which the user has these scopes.
 
-        Raises Unauthorized, Forbidden, Throttled. `consumes`: of a user, a grant of write or consume is enough.
-        `query_token`: the route also takes the key as ?token=, for browsers' EventSource; `confines`: it keeps a key
-        that is for one tenant to that tenant's jobs, where others refuse such a key.
+        - consumes: for a user, a grant of write or consume is enough.
+        - query_token: the route also accepts the key as ?token=, for browsers' EventSource.
+        - confines: the route restricts a tenant's key to the tenant's jobs. Other routes refuse such a key.
+
+        Raises Unauthorized, Forbidden, Throttled.
         """
         if not self.directory.guarded:
             self._refuse_other_sites(request)
@@ -99,52 +102,52 @@ class Access:
             missing = "+".join((scopes & ~key.scopes).words)
             raise Forbidden(f"This key lacks the scope {missing}.")
         if key.tenant is not None and not confines:
-            raise Forbidden("This key is for the jobs of one tenant, and this is about more.")
+            raise Forbidden("This key is limited to one tenant's jobs. This call covers other jobs too.")
         if topic is not None:
             must_cover(key, topic)
         if consumes and key.hides_payloads:
-            raise Forbidden("Payloads are hidden from this key, so it takes no jobs and settles none.")
+            raise Forbidden("This key can't see payloads, so it can't claim or settle jobs.")
         if self._quota.requests_per_key:
             self._quota.take_request(request.scope, key)
         return key
 
     def check_server(self, request: Request) -> Key | None:
-        """Check that a request may see the whole server: admin, and a key for every topic. Returns the key.
+        """Check that a request has a key with the scope admin for every topic. Returns the key.
 
         Raises Unauthorized, Forbidden.
         """
         key = self.check(request, Scope.ADMIN)
         if key is not None and key.prefixes:
-            raise Forbidden("This key is for some topics only, and this is about the whole server.")
+            raise Forbidden("This key is limited to some topics. This call covers the whole server.")
         return key
 
     def may_name(self, request: Request, topic: str) -> None:
-        """Check that a key may write to a topic that its request names. Raises Unauthorized, Forbidden."""
+        """Check that a request may write to another topic that it names. Raises Unauthorized, Forbidden."""
         self.check(request, Scope.WRITE, topic)
 
     def prefixes(self, request: Request, scopes: Scope) -> tuple[str, ...]:
-        """Which topics a list that needs these scopes may show, by the starts of their names; none for all."""
+        """Prefixes of the topics that a list with these scopes may show; empty for all topics."""
         key = self.check(request, scopes)
         return () if key is None else key.prefixes
 
     def peer(self, request: Request) -> str:
-        """The address that a request is from."""
+        """The client's address."""
         return peer_of(request, self._proxies)
 
     def scheme(self, request: Request) -> str:
-        """http or https, as the client uses it."""
+        """http or https, as used by the client."""
         return scheme_of(request, self._proxies)
 
     def actor(self, request: Request) -> Actor:
-        """Who a change is made by, for the audit trail. Raises Unauthorized."""
+        """The author of a change, for the audit trail. Raises Unauthorized."""
         return self.actor_with(self.check(request, Scope(0), confines=True), request)
 
     def actor_with(self, key: Key | None, request: Request) -> Actor:
-        """The same, where the request's key is known."""
+        """The author of a change by a request with this key."""
         return _actor(key, self.peer(request) or None)
 
     def still_good(self, key: Key | None) -> bool:
-        """Whether a request that was let in a while ago would be let in now."""
+        """Whether a key that was accepted earlier would be accepted now."""
         if key is None:
             return not self.directory.guarded
         if not isinstance(key, UserKey):
@@ -159,9 +162,9 @@ class Access:
             return False
 
     def rights(self, request: Request) -> Hashable:
-        """The caller's rights as this process knows them by now; equal for callers who may do the same.
+        """The caller's current rights. Callers with the same rights get equal values.
 
-        Raises Unauthorized once that is nothing, because their session, key or user is no more.
+        Raises Unauthorized once the session, key or user is no longer valid.
         """
         key = self.check(request, Scope(0), confines=True)
         if not self.still_good(key) or time.monotonic() >= request.scope.get(_UNTIL, math.inf):
@@ -172,7 +175,7 @@ class Access:
         return (key.scopes, key.prefixes, key.tenant, key.hides_payloads) if user is None else user.rights
 
     def watch(self, key: Key | None, end: Callable[[HoldfastError], None]) -> Callable[[], None]:
-        """Call `end` once the key is no longer valid, perhaps at once. Returns a function that calls that off."""
+        """Call `end` as soon as the key is no longer valid. Returns a function that cancels the call."""
         watchers = self._watched.setdefault(key, set())
         watchers.add(end)
 
@@ -186,38 +189,38 @@ class Access:
         return call_off
 
     async def knows_by_now(self, request: Request) -> bool:
-        """Whether what was unknown is known once the database was asked: for a key or token, once a second at most.
+        """Ask the database for an unknown key, token or password. Returns whether it is valid.
 
-        Raises TooManyTries, Unavailable: for a password that is looked at.
+        Asks about keys and tokens at most once a second. Raises TooManyTries, Unavailable for a password.
         """
         header = authorization(request)
-        shown = basic(header)
-        # The given key, wherever the route takes it from: the route checks again.
+        login = basic(header)
+        # Accept the key from either place: the route checks again.
         given = [one for one in (bearer(header), query_token(request)) if one]
         await self.directory.look_again()
         if any(self.directory.find(digest_of(one)) or self.sessions.by_token(one) for one in given):
             return True
-        return shown is not None and await self.sessions.knows_by_now(*shown, self.peer(request))
+        return login is not None and await self.sessions.knows_by_now(*login, self.peer(request))
 
     def user(self, request: Request) -> User:
-        """The user that a request is from. Raises Unauthorized; Forbidden for a key."""
+        """The user who made a request. Raises Unauthorized; Forbidden for a key."""
         key = self.check(request, Scope(0))
         found: tuple[User, float | None] | None = request.scope.get(_USER)
         if found is None:
             if key is not None:
-                raise Forbidden("This is for users, not for keys.")
+                raise Forbidden("Only users can make this call, not keys.")
             raise Unauthorized("No user has signed in.")
         return found[0]
 
     async def admit(self, request: Request) -> bytes:
-        """Sign a request in by its session cookie. Returns the session, empty for none that is valid. Other credentials
-        of the request take precedence."""
+        """Authenticate a request by its session cookie. Returns the session, or b"" if it is not valid. Other
+        credentials of the request take precedence."""
         session = session_cookie(request)
         if not session or not self.directory.guarded or authorization(request):
             return b""
         found = await self.sessions.by_session(session)
         if found is None:
-            await self.directory.look_again()  # the user may have been made elsewhere a moment ago
+            await self.directory.look_again()  # another process may have just created the user
             found = await self.sessions.by_session(session)
         if found is None:
             return b""
@@ -237,28 +240,28 @@ class Access:
         if found is None:
             header = authorization(request)
             given = bearer(header) or (query_token(request) if in_query else b"")
-            shown = None if given else basic(header)
+            login = None if given else basic(header)
             key = self.directory.find(digest_of(given)) if given else None
             if key is not None:
                 return key
-            if shown:
+            if login:
                 if from_another_site(request):
-                    # Browsers send a password that they were given along with any site's requests.
-                    raise Forbidden("With HTTP Basic, this is not for pages of other sites.")
-                user = self.sessions.by_password(*shown)
+                    # Browsers add a stored password to requests from any site.
+                    raise Forbidden("Pages of other sites can't use HTTP Basic here.")
+                user = self.sessions.by_password(*login)
                 found = None if user is None else (user, None)
             elif given:
                 found = self.sessions.by_token(given)
             if found is None:
-                raise UnknownKey(_NEEDED) if given or shown else Unauthorized(_NEEDED)
-            # A later check of the same request finds them good, too: it may have begun by then.
+                raise UnknownKey(_NEEDED) if given or login else Unauthorized(_NEEDED)
+            # Later checks of this request reuse the result, even if the credentials expire meanwhile.
             request.scope[_USER] = found
         user, until = found
         return user.key(scopes, consumes=consumes, until=until)
 
     def _refuse_other_sites(self, request: HTTPConnection) -> None:
-        """Without sign-in, refuse requests that a browser sends for pages of another site, also of one whose name leads
-        here. Everybody who can reach the service is trusted, but not the pages they look at. Raises Forbidden."""
+        """Without sign-in, refuse requests that a browser sends for pages of another site, including DNS rebinding. An
+        open server trusts its clients, but not the pages that they visit. Raises Forbidden."""
         host, by_browser = b"", False
         for name, value in request.scope["headers"]:
             if name == b"host":
@@ -266,12 +269,12 @@ class Access:
             elif name in {b"origin", b"sec-fetch-site"}:
                 by_browser = True
         if by_browser and from_another_site(request):
-            raise Forbidden("Without sign-in, this is not for pages of other sites.")
+            raise Forbidden("Pages of other sites can't call a service without sign-in.")
         if self._local and host and host not in self._local_hosts:
             if not names_this_machine(host.decode("latin-1")):
                 named = host[:80].decode("latin-1")
                 raise Forbidden(
-                    f"Without sign-in, this is for this machine alone, and the request's Host is {named!r}. "
+                    f"A service without sign-in answers requests from its own machine only, and Host is {named!r}. "
                     "Use localhost or 127.0.0.1, or set HOLDFAST_API_KEYS and send a key."
                 )
             if len(self._local_hosts) < MOST_HOSTS:
@@ -286,17 +289,17 @@ class Access:
 
 
 def must_cover(key: Key | None, topic: str) -> None:
-    """Check that a key that was let in is for this topic. Raises Forbidden."""
+    """Check that an accepted key covers this topic. Raises Forbidden."""
     if key is not None and not key.covers(topic):
         if topic.startswith(OWN) and Scope.ADMIN not in key.scopes:
-            raise Forbidden("This is one of the service's own topics: it takes the scope admin.", {"topic": topic})
+            raise Forbidden("This topic belongs to the service. It needs the scope admin.", {"topic": topic})
         if isinstance(key, UserKey):
-            raise Forbidden("Nothing that is granted to this user allows this in this topic.", {"topic": topic})
+            raise Forbidden("This user has no grant that allows this on this topic.", {"topic": topic})
         raise Forbidden("This key is not for this topic.", {"topic": topic})
 
 
 def _actor(key: Key | None, address: str | None) -> Actor:
-    """The owner of this key, as the audit trail names them."""
+    """The key's owner, as named in the audit trail."""
     if key is None:
         return Actor(trail.OPEN, None, address)
     return Actor(key.label, key.name or None, address)
@@ -305,5 +308,5 @@ def _actor(key: Key | None, address: str | None) -> Actor:
 def _end_of(key: Key | None) -> Unauthorized:
     if key is None:
         return Unauthorized(_NEEDED)
-    what = "This user may do this no more, or must sign in again." if isinstance(key, UserKey) else _REVOKED
+    what = "This user's permission has changed. Sign in again." if isinstance(key, UserKey) else _REVOKED
     return Unauthorized(what)

@@ -1,4 +1,4 @@
-"""Reading a request's body: bounded, JSON, of the shape that the route takes."""
+"""Reads request bodies: checks their size and decodes JSON."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ Read_co = TypeVar("Read_co", covariant=True)
 
 
 class BodyDecoder(Protocol[Read_co]):
-    """What msgspec's decoders have. Raises msgspec.DecodeError, of which ValidationError is one."""
+    """The interface of msgspec's decoders. Raises msgspec.DecodeError."""
 
     def decode(self, body: bytes, /) -> Read_co: ...
 
 
 class _Element(msgspec.Struct, gc=False, frozen=True):
-    """An object of which nothing is kept."""
+    """An object whose content is dropped."""
 
 
 class Few(Generic[T]):
-    """A decoder of a body with a list of `most` objects at most. msgspec looks at a list's length once it has all of
-    it, and objects of a few bytes take thirty times as much by then: so they are counted before they are made."""
+    """A decoder of a body with a list of at most `most` objects.
+
+    msgspec checks a list's length after it has built all objects, which take 30 times the memory of their JSON. This
+    decoder counts them first."""
 
     def __init__(self, kind: type[T], field: str, most: int) -> None:
         self._decoder = msgspec.json.Decoder(kind)
@@ -36,22 +38,23 @@ class Few(Generic[T]):
         self._field, self._most = field, most
 
     def decode(self, body: bytes, /) -> T:
-        """Raises as a decoder does; BatchTooLarge."""
+        """Raises msgspec.DecodeError, BatchTooLarge."""
         if body.count(b"{") > self._most:
             count = len(getattr(self._counter.decode(body), self._field))
             if count > self._most:
                 detail = {self._field: count, "max": self._most}
-                raise BatchTooLarge(f"At most {self._most} {self._field} a call.", detail)
+                raise BatchTooLarge(f"A call can have at most {self._most} {self._field}.", detail)
         return self._decoder.decode(body)
 
 
 async def read_json(
     request: Request, decoder: BodyDecoder[T], limit: int, *, empty: bytes = b"", nul: bool = False
 ) -> T:
-    """The decode_json body; `empty` stands in for none. With `nul` it may have U+0000, and the route sees to where.
+    """Read and decode a JSON body of at most `limit` bytes. `empty` replaces an empty body. `nul` allows U+0000, which
+    the route then has to check.
 
-    Raises UnsupportedMediaType (for compressed ones, too), PayloadTooLarge (without keeping more than `limit` bytes),
-    Throttled (too many bytes of bodies are held by all requests together) and InvalidRequest.
+    Raises UnsupportedMediaType (also for compressed bodies), PayloadTooLarge, Throttled (the process buffers too many
+    bytes) and InvalidRequest.
     """
     body = await read_bytes(request, limit)
     if not body and empty:
@@ -62,19 +65,19 @@ async def read_json(
     try:
         return decode_json(body, decoder, "The body", nul=nul)
     except InvalidRequest:
-        must_be_plain(request)  # looked at last: what is compressed is no JSON
+        must_be_plain(request)  # checked last: a compressed body is not JSON
         raise
 
 
 def must_be_plain(request: Request) -> None:
-    """Refuse a body that is compressed. Raises UnsupportedMediaType."""
+    """Raises UnsupportedMediaType for a compressed body."""
     encoding = request.headers.get("content-encoding", "identity")
     if encoding.lower() != "identity":
-        raise UnsupportedMediaType(f"The body is compressed (content-encoding: {encoding[:80]}). Send it as it is.")
+        raise UnsupportedMediaType(f"The body is compressed (content-encoding: {encoding[:80]}). Send it uncompressed.")
 
 
 def decode_json(body: bytes, decoder: BodyDecoder[T], what: str, *, nul: bool = False) -> T:
-    """JSON, decode_json. Raises InvalidRequest, which begins with `what`; with `nul`, not for U+0000."""
+    """Decode JSON. `nul` allows U+0000. Raises InvalidRequest; its message begins with `what`."""
     if not body:
         raise InvalidRequest(f"{what} is empty.")
     try:
@@ -86,9 +89,9 @@ def decode_json(body: bytes, decoder: BodyDecoder[T], what: str, *, nul: bool = 
     except UnicodeDecodeError as error:
         raise InvalidRequest(f"{what} is not UTF-8: byte {error.start}.") from None
     except RecursionError:
-        raise InvalidRequest(f"{what} is nested too deeply; {MAX_DEPTH} levels are the most.") from None
+        raise InvalidRequest(f"{what} is nested too deeply. The limit is {MAX_DEPTH} levels.") from None
     except msgspec.ValidationError as error:
-        words = str(error)[:1_000]  # it has the name of an unknown field in full
+        words = str(error)[:1_000]  # names an unknown field in full
         unknown = words.startswith("Object contains unknown field ")
         hint = ": check its spelling, or leave it out" if unknown else ""
         raise InvalidRequest(f"{words}{hint}.") from None
@@ -97,12 +100,12 @@ def decode_json(body: bytes, decoder: BodyDecoder[T], what: str, *, nul: bool = 
 
 
 async def read_bytes(request: Request, limit: int) -> bytes:
-    """The body as it came. Raises PayloadTooLarge (without keeping more than `limit` bytes), Throttled."""
+    """Read the body. Keeps no more than `limit` bytes. Raises PayloadTooLarge, Throttled."""
     length = request.headers.get("content-length")
     if length is not None and length.isdigit() and (declared := int(length)) > SMALL_BYTES:
         if declared > limit:
             raise _too_large(limit)
-        # It would end in a refusal: rather before it is sent than after.
+        # Refuse before the client sends the body.
         context_of(request).quota.must_have_room(declared)
     message = await request.receive()
     body: bytes = message.get("body", b"")
@@ -111,7 +114,7 @@ async def read_bytes(request: Request, limit: int) -> bytes:
             context_of(request).quota.take_bytes(request.scope, len(body))
         return body
     quota, counted = context_of(request).quota, 0
-    whole = bytearray(body)  # one buffer: thousands of chunks would leave the heap in pieces
+    whole = bytearray(body)  # one buffer: thousands of chunks would fragment the heap
     while message.get("more_body") or message["type"] == "http.disconnect":
         if message["type"] == "http.disconnect":
             raise ClientDisconnect

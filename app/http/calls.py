@@ -1,5 +1,4 @@
-"""The application, which counts its calls: how many, by verb and how they ended, and how long they took; and which
-gives each an id, by which its lines in the log are found."""
+"""The application. It counts calls by verb and outcome, measures how long they take, and gives each a request id."""
 
 from __future__ import annotations
 
@@ -20,12 +19,13 @@ OK: Final = "ok"
 LEFT: Final = "client_left"
 ACCESS: Final = logging.getLogger("app.access")
 _VERB: Final = "holdfast.verb"
-_UNTIMED: Final = {"watch", "work", "user_events_listen", "live_stream"}  # as long as their clients like
+_UNTIMED: Final = {"watch", "work", "user_events_listen", "live_stream"}  # their clients decide how long they last
 
 
 class Service(FastAPI):
-    """FastAPI, with one await less than its own way to the routes and a count around it. Each answer has the id of its
-    request in X-Request-Id. `access_log`: each request has a line in the log when it has ended."""
+    """FastAPI with metrics and request ids, and one await less per request. Each response has X-Request-Id.
+
+    `access_log`: log a line for each finished request."""
 
     def __init__(self, numbers: Numbers, *, access_log: bool = False, **options: Any) -> None:
         super().__init__(**options)
@@ -35,7 +35,7 @@ class Service(FastAPI):
         self._counted: dict[tuple[Any, str | None, str | None], tuple[Counter, Histogram | None]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve, and count. FastAPI's own adds a root path and telemetry, which this service has none of."""
+        """Serve a request and count it. Skips FastAPI's root path and telemetry, which this service does not use."""
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
             return
@@ -49,7 +49,7 @@ class Service(FastAPI):
         def answer(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 scope[log.STATUS] = message["status"]
-                message["headers"] = [*message["headers"], named]  # a new list: the old one may be another's, too
+                message["headers"] = [*message["headers"], named]  # a new list: the old one may be shared
             return send(message)
 
         task = asyncio.current_task()
@@ -62,13 +62,13 @@ class Service(FastAPI):
             took = perf_counter() - began
             self._count(scope, took)
             if self._access_log:
-                self._tell(scope, took)
-            if failed:  # the server logs that in a moment, in this same task
+                self._log_access(scope, took)
+            if failed:  # the server is about to log the exception in this task
                 asyncio.get_running_loop().call_soon(log.UNDER_WAY.pop, task, None)
             else:
                 log.UNDER_WAY.pop(task, None)
 
-    def _tell(self, scope: Scope, took: float) -> None:
+    def _log_access(self, scope: Scope, took: float) -> None:
         scope[log.MILLISECONDS] = round(took * 1000, 3)
         where = log.route_of(scope) or "an unknown path"
         status = scope.get(log.STATUS, "no answer")
@@ -92,8 +92,8 @@ class Service(FastAPI):
 
 
 def _verb_of(endpoint: Any) -> tuple[str, str]:
-    """The dialect and verb that a route's function says it is counted as; of other functions, which are pages, their
-    names; none for a path that nothing is at, or a mounted application."""
+    """The dialect and verb of a route's function in the metrics. Other functions are pages, counted by their names;
+    unknown paths and mounted applications count as "none"."""
     counted_as: tuple[str, str] | None = getattr(endpoint, "counted_as", None)
     if counted_as is not None:
         return counted_as
@@ -104,10 +104,10 @@ def _verb_of(endpoint: Any) -> tuple[str, str]:
 
 
 def count_as(request: Request, verb: str) -> None:
-    """Count this call as another verb than its route's."""
+    """Count this call as `verb` instead of its route's verb."""
     request.scope[_VERB] = verb
 
 
 def ended_with(request: Request, code: str) -> None:
-    """Count this call as one that was answered with an error's code."""
+    """Record the error code that this call was answered with."""
     request.scope[log.CODE] = code

@@ -1,4 +1,4 @@
-"""What the routes of an application share."""
+"""The objects that all routes of an application share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T", bound="Core")
 
 
 class Context(msgspec.Struct):
-    """Made by create_app, complete once the application has started."""
+    """Created when the application starts."""
 
     settings: Settings
     access: Access
@@ -31,16 +31,15 @@ class Context(msgspec.Struct):
     policies: Policies
     engine: Engine
     names: Names
-    record_of: Callable[[bytes], Batch]  # a record in JSON, as an append of v0 takes it; raises what that is answered
-    origins: frozenset[str] = frozenset()  # whose pages may read what public topics and users' events answer
+    record_of: Callable[[bytes], Batch]  # parses a record of v0's append
+    origins: frozenset[str] = frozenset()  # may read answers of public topics and users' events
     started: float = msgspec.field(default_factory=time.monotonic)
 
     def core(self, kind: type[T]) -> T:
-        """What a feature does here."""
         return self.engine.core(kind)
 
 
 def context_of(request: HTTPConnection) -> Context:
-    """The context of the application that this request came to: what its lifespan yielded."""
+    """The context that the application's lifespan yielded."""
     context: Context = request.scope["state"]["context"]
     return context

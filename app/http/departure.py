@@ -1,5 +1,4 @@
-"""Callers that leave: whether one is still connected, and giving back jobs that were claimed for one that is not. A
-caller that has left is a ClientDisconnect, which errors.py answers: nobody reads it."""
+"""Handles callers that disconnect. Jobs claimed for such a caller are returned to the queue."""
 
 from __future__ import annotations
 
@@ -22,10 +21,9 @@ T = TypeVar("T")
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Do this for as long as the caller, whose body was read, is connected; cancel it when they leave. Raises
-    ClientDisconnect."""
+    """Await `work`, and cancel it if the caller disconnects. The body must have been read. Raises ClientDisconnect."""
     working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(request.receive())  # what comes now is the disconnect
+    leaving = asyncio.ensure_future(request.receive())  # after the body comes only the disconnect
     try:
         await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
         if working.done():
@@ -37,10 +35,10 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
 
 
 def has_left(request: Request) -> bool:
-    """Whether the client of a request, whose body was read, has disconnected.
+    """Whether the caller has disconnected. The body must have been read.
 
-    One step of the server's `receive`: it either answers, and then only with a disconnect, or it would wait. What
-    Starlette has for this opens a cancel scope, which costs as much as the rest of a claim.
+    Runs one step of the server's `receive`, which either returns the disconnect or would wait. Starlette's own method
+    opens a cancel scope, which costs as much as the rest of a claim.
     """
     step = request.receive().__await__()
     try:
@@ -55,8 +53,8 @@ def has_left(request: Request) -> bool:
 async def handing_out(
     request: Request, key: Key | None, node: str, claimed: Sequence[tuple[Policy, Sequence[Job]]]
 ) -> AsyncIterator[None]:
-    """Make sure that claimed jobs can be handed out, now and once the answer is made within. They go back where they
-    can't, or where that fails. Raises Unauthorized, Throttled and ClientDisconnect."""
+    """Check before and after the block that the caller can receive claimed jobs. If not, or if the block fails, the
+    jobs are returned. Raises Unauthorized, Throttled, ClientDisconnect."""
     context = context_of(request)
     try:
         if not context.access.still_good(key):

@@ -1,4 +1,4 @@
-"""What dialects have in common: how each writes what a route gives, and what went wrong."""
+"""Dialects: how each one writes answers and errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.http.fields import encode
 
 
 class ErrorBody(msgspec.Struct):
-    """What went wrong. `detail` holds what it is about."""
+    """An error's code and message. `detail` has the values that it names."""
 
     code: str
     message: str
@@ -21,18 +21,18 @@ class ErrorBody(msgspec.Struct):
 
 
 class ErrorAnswer(msgspec.Struct):
-    """Every error of the v0 dialect."""
+    """An error of the v0 dialect."""
 
     error: ErrorBody
 
 
 def write_as_is(answer: msgspec.Struct, status: int, _began: float) -> Response:
-    """An answer as JSON, and nothing besides."""
+    """The answer as JSON, without additions."""
     return Response(encode(answer), status, media_type="application/json")
 
 
 def write_error(error: HoldfastError) -> bytes:
-    """Its envelope: {"error": {"code", "message", "detail"}}."""
+    """The error as JSON: {"error": {"code", "message", "detail"}}."""
     body = ErrorBody(error.code, error.message)
     if error.detail:
         body.detail = dict(error.detail)
@@ -40,10 +40,15 @@ def write_error(error: HoldfastError) -> bytes:
 
 
 class Dialect(msgspec.Struct, frozen=True):
-    """How one dialect writes. `write`: an answer, given its status and when the call began; `gives`: what it looks like
-    then. `error`: what an error looks like; `write_error` writes it, once `error_of` has made it the one that the
-    dialect's clients know. `strict`: a parameter of the query that a route does not have is refused. `one_tag`: OpenAPI
-    has its routes under its own name, not under their features'."""
+    """How one dialect writes answers and errors.
+
+    - error: the struct of its errors.
+    - write: writes an answer, given its status and when the call began (time.perf_counter).
+    - gives: the struct that `write` produces from an answer's struct.
+    - write_error: writes an error after `error_of` has translated it for the dialect's clients.
+    - strict: routes refuse unknown query parameters.
+    - one_tag: in OpenAPI its routes are tagged with the dialect's name, not with their features'.
+    """
 
     name: str
     error: type[msgspec.Struct] = ErrorAnswer
@@ -55,4 +60,4 @@ class Dialect(msgspec.Struct, frozen=True):
     one_tag: bool = False
 
 
-PLAIN: Final = Dialect("none")  # for routes that are of neither dialect
+PLAIN: Final = Dialect("none")  # for routes outside both dialects

@@ -1,4 +1,4 @@
-"""How errors are answered: what went wrong is the same in each dialect, and each shows it in its own way."""
+"""Turns exceptions into responses. Each dialect renders the same error in its own format."""
 
 from __future__ import annotations
 
@@ -20,26 +20,28 @@ from app.http.dialect import Dialect
 
 log = logging.getLogger(__name__)
 
-# Where a topic's name follows, which has no slash and is not empty.
+# Paths that continue with a topic's name, which is not empty and has no slash.
 BEFORE_TOPICS: Final = ("/v0/topics/", "/api/topics/", "/api/topic-configs/", "/api/topic-schemas/")
 
 
 class Errors:
-    """The application's handlers of whatever its routes let go."""
+    """The application's exception handlers."""
 
     def __init__(self, otherwise: Dialect, dialects: Mapping[str, Dialect]) -> None:
-        """`dialects`: by the start of their paths; all other paths are shown their errors by `otherwise`."""
+        """`dialects` maps path prefixes to dialects; other paths use `otherwise`."""
         self._otherwise = otherwise
         self._dialects = tuple(dialects.items())
 
     async def nobody_reads(self, request: Request, _error: Exception) -> Response:
-        """For a client that left before its request had arrived: no fault of anybody's here."""
+        """Handle a client that disconnected before its request had arrived."""
         ended_with(request, LEFT)
         return Response(status_code=499)
 
     async def look_again(self, request: Request, error: Exception) -> Response:
-        """For a key, token or password that this process does not know. One that was made elsewhere a moment ago is
-        found in the database, a password is looked at, and the route runs again: it had not begun to read the body."""
+        """Handle a key, token or password that this process does not know.
+
+        Loads recent keys and users from the database and checks the password. If one is valid, the route runs again;
+        it has not read the body yet."""
         try:
             if not await context_of(request).access.knows_by_now(request):
                 return await self.show(request, error)
@@ -51,20 +53,20 @@ class Errors:
         return answer
 
     async def show(self, request: Request, error: Exception) -> Response:
-        """The answer to any error that a route lets go."""
-        shown = _error_of(request, error)
-        if shown is None:
-            shown = fault_of(request, error)
+        """Render any exception of a route."""
+        known = _error_of(request, error)
+        if known is None:
+            known = fault_of(request, error)
         dialect = self.dialect(request.url.path)
-        shown = dialect.error_of(shown)
-        ended_with(request, shown.code)
-        headers = {} if shown.retry_after is None else {"retry-after": str(shown.retry_after)}
-        if isinstance(shown, MethodNotAllowed):
+        known = dialect.error_of(known)
+        ended_with(request, known.code)
+        headers = {} if known.retry_after is None else {"retry-after": str(known.retry_after)}
+        if isinstance(known, MethodNotAllowed):
             headers["allow"] = ", ".join(_other_methods(request))
-        return Response(dialect.write_error(shown), shown.status, headers, "application/json")
+        return Response(dialect.write_error(known), known.status, headers, "application/json")
 
     def dialect(self, path: str) -> Dialect:
-        """The one that a path is of."""
+        """The dialect of a path."""
         for start, dialect in self._dialects:
             if path == start or path.startswith(f"{start}/"):
                 return dialect
@@ -72,16 +74,16 @@ class Errors:
 
 
 def fault_of(request: Request, error: Exception) -> HoldfastError:
-    """Log an error that is none of this service's own; what its caller is told, by which the line can be found."""
+    """Log an unexpected exception. Returns the error for the caller, which names the request's id."""
     log.error("%s %s failed", request.method, route_of(request.scope) or "an unknown path", exc_info=error)
     named = request.scope[ID].decode()
-    return HoldfastError(f"Something went wrong here; the service's log says what, of request {named}.")
+    return HoldfastError(f"Internal error. The service's log has the details under request {named}.")
 
 
 def _other_methods(request: Request) -> list[str]:
-    """The methods that the request's path has. Starlette names those of the first route that it finds there."""
+    """The other methods of the request's path. Starlette names only those of the first route that matches."""
     found = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
-    # A path of its own, which one with an id in this place would match as well.
+    # A literal path takes precedence over a template that matches as well.
     found = [route for route in found if route.path == request.url.path] or found
     return sorted({method for route in found for method in getattr(route, "methods", None) or ()} - {request.method})
 
@@ -95,7 +97,7 @@ def _error_of(request: Request, error: Exception) -> HoldfastError | None:
         if in_topics and b"%2f" in request.scope.get("raw_path", b"").lower():
             return InvalidRequest("A topic's name can't have a '/'.")
         if error.status_code == MethodNotAllowed.status:
-            return MethodNotAllowed(f"{request.method} is not for {request.url.path}.")
+            return MethodNotAllowed(f"{request.url.path} does not support {request.method}.")
         if in_topics and any(path.startswith(f"{start}/") for start in BEFORE_TOPICS):
             return InvalidRequest("A topic's name can't be empty.")
         routers = " There are no routers here." if path.startswith("/v0/routers/") else ""

@@ -1,5 +1,4 @@
-"""What requests name in path and query, pages of a list among it, and single fields of bodies: read and checked, for
-every dialect."""
+"""Reads and checks path and query parameters, cursors and single body fields, for all dialects."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from app.kernel.topics.policy import check_name
 from app.kernel.topics.settings import BIGINT_MAX, MAX_TENANT
 
 _LEASE: Final = re.compile(r"lease_([0-9a-fA-F]{1,64})\Z")
-_NO_LEASE: Final = UUID(bytes(16))  # never given out
+_NO_LEASE: Final = UUID(bytes(16))  # never issued
 
 encode: Final = msgspec.json.Encoder().encode
 SEQ: Final = path("seq", "The job's seq.", {"type": "integer", "minimum": 1, "maximum": BIGINT_MAX})
@@ -32,11 +31,11 @@ _WHOLE: Final = re.compile(r"-?[0-9]{1,1000}\Z")
 T = TypeVar("T")
 
 PAGE_SIZE: Final = query("page_size", "1 to 1000, clamped.", {"type": "integer", "default": 100})
-CURSOR: Final = query("cursor", "next_cursor of the page before.", {"type": "string"})
+CURSOR: Final = query("cursor", "next_cursor of the previous page.", {"type": "string"})
 
 
 def topic_in(request: Request) -> str:
-    """The topic that a request's path names. Raises InvalidRequest for a name with a slash, which servers decode."""
+    """The topic in the path. Raises InvalidRequest for a name with an encoded slash."""
     raw: bytes = request.scope.get("raw_path", b"")
     if b"%" in raw and b"%2f" in raw.lower():
         raise InvalidRequest("A topic's name can't have a '/'.")
@@ -45,31 +44,31 @@ def topic_in(request: Request) -> str:
 
 
 def check_text(value: str, field: str, most: int) -> str:
-    """A text of at most so many bytes. Raises InvalidRequest."""
+    """The value, if it has at most `most` bytes. Raises InvalidRequest."""
     if len(value) > most or (len(value) * 4 > most and len(value.encode()) > most):
         raise InvalidRequest(f"{field} is longer than {most} bytes.")
     return value
 
 
 def check_node(node: str) -> str:
-    """A worker's name. Raises InvalidRequest."""
+    """The worker's name, if valid. Raises InvalidRequest."""
     if not node:
-        raise InvalidRequest("node must not be empty: it is who holds the lease.")
+        raise InvalidRequest("node must not be empty. It names the worker that holds the lease.")
     return check_text(node, "node", MAX_NODE_BYTES)
 
 
 def check_tenants(names: list[str]) -> list[str]:
-    """The tenants that a query names. Raises InvalidRequest."""
+    """The tenants, if valid. Raises InvalidRequest."""
     if not 1 <= len(names) <= MAX_NAMED:
-        raise InvalidRequest(f"tenants must name 1 to {MAX_NAMED} of them.")
+        raise InvalidRequest(f"tenants must have 1 to {MAX_NAMED} names.")
     for name in names:
         if not 1 <= len(name) <= MAX_TENANT or "\0" in name:
-            raise InvalidRequest(f"A tenant's name has 1 to {MAX_TENANT} characters, and no NUL.")
+            raise InvalidRequest(f"A tenant's name must have 1 to {MAX_TENANT} characters and no NUL.")
     return names
 
 
 def known_parameters(request: HTTPConnection, names: Collection[str]) -> None:
-    """Refuse a parameter of the query that the route doesn't have. Raises InvalidRequest."""
+    """Raises InvalidRequest for an unknown query parameter."""
     for name in request.query_params:
         if name not in names:
             known = ", ".join(sorted(names)) or "none"
@@ -77,7 +76,7 @@ def known_parameters(request: HTTPConnection, names: Collection[str]) -> None:
 
 
 def flag(request: Request, name: str, *, default: bool) -> bool:
-    """A parameter of the query that is true or false. Raises InvalidRequest: `?if_empty=1` must not delete."""
+    """A boolean query parameter: "true" or "false". Raises InvalidRequest for other values."""
     given = request.query_params.get(name)
     if given is None:
         return default
@@ -87,21 +86,21 @@ def flag(request: Request, name: str, *, default: bool) -> bool:
 
 
 def lease_of(token: str) -> LeaseId | None:
-    """A lease id as the database knows it; "" is no fence: None. One that was never given out fits no lease.
-
-    Raises InvalidRequest for what is no lease id at all.
+    """The database's id of a lease; None for "", which means no fence. A well-formed id that was never issued matches
+    no lease. Raises InvalidRequest for a malformed id.
     """
     if not token:
         return None
     match = _LEASE.match(token)
     if match is None:
-        raise InvalidRequest(f"{token[:80]!r} is no lease id: those are lease_<hex>.")
+        raise InvalidRequest(f"{token[:80]!r} is not a lease id. Lease ids have the form lease_<hex>.")
     digits = match.group(1)
     return UUID(digits.zfill(32)) if len(digits) <= 32 else _NO_LEASE
 
 
 def time_of(text: str, what: str) -> datetime:
-    """An RFC 3339 time with its offset. Raises InvalidRequest, which begins with `what`."""
+    """Parse an RFC 3339 time with an offset. Returns it in UTC. Raises InvalidRequest; its message begins with
+    `what`."""
     try:
         time = datetime.fromisoformat(text)
         if time.tzinfo is None:
@@ -114,7 +113,7 @@ def time_of(text: str, what: str) -> datetime:
 
 
 def history(ended: int, crashes: int, original_crashes: int | None) -> bytes:
-    """What became of a job's deliveries that have ended, with a comma behind; nothing of a job that has none."""
+    """JSON fields on a job's past deliveries, with a trailing comma; b"" if there were none."""
     if not ended and not original_crashes:
         return b""
     failures = ended - crashes
@@ -126,7 +125,7 @@ def history(ended: int, crashes: int, original_crashes: int | None) -> bytes:
 
 
 def whole(given: Mapping[str, str], name: str, default: int) -> int:
-    """A whole number. Raises InvalidRequest."""
+    """A whole number from parameters. Raises InvalidRequest."""
     text = given.get(name)
     if text is None:
         return default
@@ -136,38 +135,38 @@ def whole(given: Mapping[str, str], name: str, default: int) -> int:
 
 
 def seq_in(request: Request) -> Seq:
-    """The seq that a request's path names. Raises InvalidRequest."""
+    """The seq in the path. Raises InvalidRequest."""
     given: str = request.path_params["seq"]
     if _SEQ.match(given) is None or not 0 < int(given) <= BIGINT_MAX:
-        raise InvalidRequest("A job's seq is a whole number from 1 on.")
+        raise InvalidRequest("A job's seq must be a whole number, 1 or more.")
     return Seq(int(given))
 
 
 def page_size(request: Request, default: int = 100) -> int:
-    """How many entries are asked for. Raises InvalidRequest."""
+    """The requested page size, clamped to 1 to 1000. Raises InvalidRequest."""
     return min(max(whole(request.query_params, "page_size", default), 1), 1000)
 
 
 def prefix(of: str) -> dict[str, object]:
-    """The description of the parameter that `prefix_in` reads; `of`: what the list holds."""
+    """The OpenAPI parameter that `prefix_in` reads. `of` names the list's entries."""
     return query("prefix", f"Only {of} whose names start with this.", {"type": "string", "pattern": NO_NUL})
 
 
 def prefix_in(request: Request) -> str:
-    """What names start with; "" for all. Raises InvalidRequest."""
+    """The prefix parameter; "" for all names. Raises InvalidRequest."""
     given = request.query_params.get("prefix", "")
     if "\0" in given:
-        raise InvalidRequest("prefix has a NUL character.")
+        raise InvalidRequest("prefix must not have a NUL character.")
     return given
 
 
 def cursor_to(place: Mapping[str, object]) -> str:
-    """A cursor that a client can only hand back."""
+    """Encode a place in a list as an opaque cursor."""
     return base64.urlsafe_b64encode(encode(place)).decode()
 
 
 def cursor_of(request: Request, kind: type[T]) -> T | None:
-    """The place that the request's cursor names; None for none. Raises InvalidRequest."""
+    """The place that the request's cursor names; None without a cursor. Raises InvalidRequest."""
     cursor = request.query_params.get("cursor", "")
     if not cursor:
         return None
@@ -178,7 +177,7 @@ def cursor_of(request: Request, kind: type[T]) -> T | None:
 
 
 def name_after(request: Request) -> str:
-    """The topic or schedule that the request's cursor names; "" for none. Raises InvalidRequest."""
+    """The name in the request's cursor; "" without a cursor. Raises InvalidRequest."""
     place = cursor_of(request, dict[str, str])
     try:
         return "" if place is None else check_name(place["after"])
@@ -187,5 +186,5 @@ def name_after(request: Request) -> str:
 
 
 def foreign_cursor() -> InvalidRequest:
-    """The refusal of a cursor that is none."""
-    return InvalidRequest("cursor is none that a list has answered.")
+    """The error for a malformed cursor."""
+    return InvalidRequest("cursor is not valid. Use next_cursor of the previous page.")

@@ -1,5 +1,5 @@
-"""Declares routes for OpenAPI. Schemas come from the msgspec structs that the hot routes decode with, so that nothing
-is described twice; answers' structs exist for it alone, and a test holds real answers against them."""
+"""Declares routes for OpenAPI. Schemas come from the msgspec structs that decode the bodies. The structs of answers
+exist only for OpenAPI; a test checks real answers against them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.kernel.topics.settings import PATTERN
 
 _JSON: Final = "application/json"
 _REF = "#/components/schemas/{name}"
-STRUCTS: Final[dict[str, type[msgspec.Struct]]] = {}  # that routes have named, by name
+STRUCTS: Final[dict[str, type[msgspec.Struct]]] = {}  # used by routes, by name
 
 
 def path(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
@@ -44,8 +44,8 @@ RETRY_AFTER: Final = {
 }
 
 REQUEST_ID: Final = {
-    "description": "The request's id: the caller's X-Request-Id, if that can be one, else a new one. The service's log "
-    "has it in each line about this request.",
+    "description": "The request's id: the caller's X-Request-Id if it is valid, else a new one. Each line of the "
+    "service's log about this request has it.",
     "required": True,
     "schema": {"type": "string", "pattern": f"^{ID_PATTERN}$"},
 }
@@ -61,8 +61,13 @@ def operation(
     parameters: Sequence[dict[str, Any]],
     open_to_all: bool,
 ) -> dict[str, Any]:
-    """What FastAPI's `openapi_extra` needs for a route: `answers` and `errors` by status; an answer without a body is
-    None. `error`: how the dialect shows errors. Of several bodies any will do. `open_to_all`: it never needs a key."""
+    """A route's `openapi_extra` for FastAPI.
+
+    - answers: structs by status; None for an answer without a body.
+    - errors: statuses; `error` is the dialect's struct for them.
+    - body: the accepted structs.
+    - open_to_all: the route never needs a key.
+    """
     refusals = sorted({*errors, *_may_occur(errors)})
     described: dict[str, Any] = {
         "responses": {
@@ -83,8 +88,8 @@ def operation(
 
 
 def events(description: str, frames: str, kinds: Mapping[str, type[msgspec.Struct]] | None = None) -> dict[str, Any]:
-    """An answer that is a stream of server-sent events; `frames` is one of each kind, as they are sent, and `kinds`
-    what their data is, by their names, where those are known."""
+    """A response that is a stream of server-sent events. `frames` is an example with one event of each kind; `kinds`
+    maps names of events to the structs of their data."""
     json_text = {"type": "string", "contentMediaType": _JSON}
     schema: dict[str, Any] = {
         "description": "One event; its data is JSON.",
@@ -101,24 +106,24 @@ def events(description: str, frames: str, kinds: Mapping[str, type[msgspec.Struc
 
 
 def _may_occur(errors: Sequence[int]) -> set[int]:
-    """What any request can be refused with, before a route has seen it or because too much is under way."""
+    """Statuses of errors that any request can get, before it reaches a route or because of overload."""
     return {408, 414, 431, 503} | ({429} if 401 in errors else set())
 
 
 def components() -> dict[str, Any]:
-    """The schemas of all structs that routes have named so far, and how a request says who it is."""
+    """The schemas of all structs that routes have used so far, and the security schemes."""
     _, schemas = msgspec.json.schema_components(list(STRUCTS.values()), ref_template=_REF)
     _show_defaults(schemas)
     for name, schema in schemas.items():
-        schema.update(getattr(STRUCTS.get(name), "RULES", {}))  # what its fields' types can't say
-    key = {"type": "http", "scheme": "bearer", "description": "An API key, or a user's token, where there are any."}
-    user = {"type": "http", "scheme": "basic", "description": "A user's name and password, where there are users."}
+        schema.update(getattr(STRUCTS.get(name), "RULES", {}))  # rules that types can't express
+    key = {"type": "http", "scheme": "bearer", "description": "An API key or a user's token."}
+    user = {"type": "http", "scheme": "basic", "description": "A user's name and password."}
     ways = {"key": key, "user": user}
     return {"schemas": schemas, "headers": {"X-Request-Id": REQUEST_ID}, "securitySchemes": ways}
 
 
 def add_request_ids(document: dict[str, Any]) -> None:
-    """Each answer has the id of its request."""
+    """Add the header X-Request-Id to each answer."""
     for item in document["paths"].values():
         for described in item.values():
             for answer in described["responses"].values():
@@ -127,7 +132,7 @@ def add_request_ids(document: dict[str, Any]) -> None:
 
 
 def add_examples(document: dict[str, Any]) -> None:
-    """Give each operation its request and answers of examples.json, which were taken from a real run."""
+    """Add examples of requests and answers from examples.json, which was recorded from a real run."""
     kept = json.loads(Path(__file__).with_name("examples.json").read_text())
     for path, item in document["paths"].items():
         for method, described in item.items():
@@ -139,7 +144,7 @@ def add_examples(document: dict[str, Any]) -> None:
 
 
 def add_links(document: dict[str, Any]) -> None:
-    """Say what can be done with what is answered: a job on its way from an enqueue to its end, in both dialects."""
+    """Add links from answers to the next calls of a job's life, in both dialects."""
     for (path, statuses), links in _LINKS.items():
         for status in statuses:
             described = document["paths"][path]["post"]["responses"][status]
@@ -159,7 +164,7 @@ _HELD: Final = {
 }
 _OF_MESSAGE: Final = {"parameters": {"id": "$response.body#/id"}}
 _DEQUEUED: Final = {"parameters": {"id": "$response.body#/messages/0/id"}}
-# By path and statuses of a POST: what follows, by its name: method, path, and what it takes from the answer.
+# By path and statuses of a POST: links by name, each with method, path and the values taken from the answer.
 _LINKS: Final[Mapping[tuple[str, tuple[str, ...]], Mapping[str, tuple[str, str, dict[str, Any]]]]] = {
     (_T, ("200", "201")): {
         "claim": ("post", f"{_T}/claim", {"parameters": _OF_TOPIC, "requestBody": {"node": "worker", "max": 1}}),
@@ -181,30 +186,30 @@ _LINKS: Final[Mapping[tuple[str, tuple[str, ...]], Mapping[str, tuple[str, str, 
 }
 
 
-# None is needed where the service has neither keys nor users.
+# {}: a service without keys and users needs no sign-in.
 SECURITY: list[dict[str, list[str]]] = [{"key": []}, {"user": []}, {}]
 
 
 _MEANING = {
-    400: "The request makes no sense; the message says what.",
+    400: "The request is not valid. The message says why.",
     401: "Sign-in is needed, or failed.",
-    403: "The key or user may not do this.",
-    404: "There is no such topic, schedule, key or user.",
-    406: "The client does not accept what this route answers with.",
+    403: "The key or user has no permission for this call.",
+    404: "The topic, schedule, key or user does not exist.",
+    406: "The client does not accept the media type of this route.",
     408: "The request took too long to arrive.",
-    409: "The topic is not of the kind that this needs, the key is not live, or there is one already.",
+    409: "The topic has the wrong type, the key is not live, or the name is taken.",
     413: "The body is too large.",
     414: "Path and query are too long.",
     415: "The body must be JSON.",
-    422: "The topic is full or can't do this, or what is given does not fit its schema or makes no sense.",
-    429: "Too many: try again after Retry-After seconds.",
+    422: "The topic is full or can't do this, a payload does not match its schema, or a value is not valid.",
+    429: "A limit is reached. Try again after Retry-After seconds.",
     431: "The header fields are too many or too large.",
-    503: "Not at the moment: try again after Retry-After seconds.",
+    503: "Not available right now. Try again after Retry-After seconds.",
 }
 _TRY_AGAIN = {429, 503}
 
 
-_DONE = {200: "Done.", 201: "Done, and made.", 202: "Under way.", 204: "Done."}
+_DONE = {200: "Done.", 201: "Created.", 202: "Started.", 204: "Done."}
 
 
 def _answer_of(status: int, answer: type[msgspec.Struct] | None) -> dict[str, Any]:
@@ -228,7 +233,7 @@ def _error(status: int, shown: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def _show_defaults(schema: Any) -> None:
-    """Absent and null mean the same: what they mean, where that is a value, and not that null is what is absent."""
+    """Replace "default": null, since absent and null mean the same, by the default's actual value if there is one."""
     if isinstance(schema, dict):
         if schema.get("default", 0) is None:
             del schema["default"]

@@ -1,5 +1,4 @@
-"""What an enqueue can ask for beside the payload, in both dialects: fields of a job, and the key under which a call is
-done once."""
+"""Options of an enqueue in both dialects: fields of a job, and the idempotency key of a call."""
 
 from __future__ import annotations
 
@@ -23,13 +22,13 @@ if TYPE_CHECKING:
 
 IDEMPOTENCY_KEY: Final = header(
     "Idempotency-Key",
-    f"As idempotency_key in the body, which goes first. 1 to {MAX_KEY_BYTES} bytes.",
+    f"Same as idempotency_key in the body, which takes precedence. 1 to {MAX_KEY_BYTES} bytes.",
     {"type": "string", "minLength": 1, "maxLength": MAX_KEY_BYTES},
 )
 
 
 class JobOptions(Protocol):
-    """The fields, as they came."""
+    """A job's options, not yet checked."""
 
     priority: int | None
     run_at: str | None
@@ -42,8 +41,8 @@ class JobOptions(Protocol):
 
 
 def columns_of(records: Sequence[JobOptions], where: str = "") -> dict[str, list[Any]]:
-    """The columns of a batch that have them. Raises InvalidRequest: `where` comes first in its message, with the
-    record's place, from 0, for {}."""
+    """Turn the options into columns of a batch. Raises InvalidRequest; its message begins with `where`, in which {}
+    stands for the record's index, from 0."""
     return {
         "priorities": [record.priority for record in records],
         "run_ats": [
@@ -63,17 +62,17 @@ def columns_of(records: Sequence[JobOptions], where: str = "") -> dict[str, list
 
 
 def admit_jobs(key: Key | None, topic: str, batch: Batch) -> None:
-    """Look whether a key may put these jobs into a queue of this name, and make them its tenant's: before a topic that
-    is absent is made for them. Raises InvalidRequest and Forbidden."""
+    """Check that a key may enqueue these jobs, and assign them to the key's tenant. Runs before a missing topic is
+    created. Raises InvalidRequest, Forbidden."""
     check_groups(topic, batch)
     sight.keep_to_tenant(key, batch)
 
 
 def idempotency_key(request: Request, by: Key | None, given: str | None) -> str | None:
-    """The call's key, one tenant's apart from another's; what is `given` in the body goes before the header. Raises
-    InvalidRequest."""
+    """The call's idempotency key, separate for each tenant. `given`, from the body, takes precedence over the header.
+    Raises InvalidRequest."""
     sent = request.headers.get("idempotency-key")
     for key in (given, sent):
         if key is not None and (not 0 < len(key.encode()) <= MAX_KEY_BYTES or "\0" in key):
-            raise InvalidRequest(f"An idempotency key has 1 to {MAX_KEY_BYTES} bytes, and no NUL character (U+0000).")
+            raise InvalidRequest(f"An idempotency key must have 1 to {MAX_KEY_BYTES} bytes and no NUL (U+0000).")
     return sight.batch_key(by, sent if given is None else given)

@@ -1,6 +1,6 @@
-"""What callers use of a process at a time: requests, streams, bytes of bodies. docs/semantics.md, section 22.
+"""Limits on concurrent requests, streams and bytes of bodies. docs/semantics.md, section 22.
 
-A process counts for itself, so that counting costs no round trip: with several workers, each has these bounds.
+Each process counts for itself, which costs no round trip. With several workers, the limits apply to each.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from app.settings import Settings
 
 HELD: Final = "holdfast.held"  # in a request's scope, if it holds anything
-SMALL_BYTES: Final = 16 * 1024  # a body up to this size is not counted: connections bound how many there are
+SMALL_BYTES: Final = 16 * 1024  # smaller bodies are not counted: the limit on connections bounds them
 
-Who = str | bytes  # a key as it is counted: its id, else its digest. Both of a rotated key's secrets are one
+Who = str | bytes  # a key's id, else its digest. Both secrets of a rotated key count as one
 
 
 class HeldBytes:
-    """What one request holds; given back by the Gate when the request has ended, however that was."""
+    """The quota that one request holds. The Gate gives it back when the request has ended."""
 
     __slots__ = ("body_bytes", "request_of", "stream", "stream_of")
 
@@ -36,10 +36,10 @@ class HeldBytes:
 
 
 class Quota:
-    """The bounds, and what is held now. Nothing here waits: what would exceed a bound is refused."""
+    """The limits and current usage. Nothing waits here: a request that would exceed a limit is refused."""
 
     def __init__(self, settings: Settings) -> None:
-        # 0 is none. Read on every request that has a key.
+        # 0: no limit. Read on every request that has a key.
         self.requests_per_key = settings.max_requests_per_key
         self._max_streams = settings.max_streams
         self._streams_per_key = settings.max_streams_per_key
@@ -50,22 +50,22 @@ class Quota:
         self.body_bytes = 0  # counted now
 
     def requests(self, key: Key) -> int:
-        """How many requests of a key are under way, where they are counted."""
+        """How many requests of a key are in progress; 0 if requests are not limited."""
         return self._requests[_who(key)]
 
     def take_request(self, scope: AsgiScope, key: Key) -> None:
-        """Count a request to its key, once. Raises Throttled."""
+        """Count a request towards its key's limit, once. Raises Throttled."""
         held = _holdings(scope)
         if held.request_of is not None or held.stream:
             return
         who = _who(key)
         if self._requests[who] >= self.requests_per_key:
-            raise _refusal("This key has too many requests under way", "requests_per_key", self.requests_per_key)
+            raise _refusal("This key has too many requests in progress", "requests_per_key", self.requests_per_key)
         self._requests[who] += 1
         held.request_of = who
 
     def take_stream(self, scope: AsgiScope, key: Key | None) -> None:
-        """Count a request as an open stream from now on, and no more as a request. Raises Throttled."""
+        """From now on, count a request as an open stream instead of a request. Raises Throttled."""
         held = _holdings(scope)
         if self.streams >= self._max_streams:
             raise _refusal("Too many streams are open", "streams", self._max_streams)
@@ -82,22 +82,22 @@ class Quota:
             held.request_of = None
 
     def must_have_room(self, size: int) -> None:
-        """Refuse a body of so many bytes that would not fit now. Raises Throttled."""
+        """Raises Throttled if a body of `size` bytes does not fit now."""
         if self.body_bytes + size > self._max_bytes:
-            raise _refusal("Too many bytes of bodies are held", "buffered_bytes", self._max_bytes)
+            raise _refusal("The service buffers too many bytes of bodies", "buffered_bytes", self._max_bytes)
 
     def take_bytes(self, scope: AsgiScope, size: int) -> None:
-        """Count so many more bytes of a request's body, until its end. Raises Throttled."""
+        """Count `size` more bytes of a request's body until the request ends. Raises Throttled."""
         self.must_have_room(size)
         self.add_bytes(scope, size)
 
     def add_bytes(self, scope: AsgiScope, size: int) -> None:
-        """Count so many more bytes of a request's body or answer, until its end, whether they fit or not."""
+        """Count `size` more bytes of a request's body or answer until the request ends, even beyond the limit."""
         self.body_bytes += size
         _holdings(scope).body_bytes += size
 
     def give_back(self, held: HeldBytes) -> None:
-        """A request has ended."""
+        """Release the quota of a request that has ended."""
         self.body_bytes -= held.body_bytes
         self.streams -= held.stream
         if held.request_of is not None:
@@ -107,7 +107,7 @@ class Quota:
 
 
 class Gate:
-    """Round every request: what it took of the quota goes back at its end. Takes nothing itself."""
+    """Middleware that releases each request's quota at its end."""
 
     def __init__(self, app: ASGIApp, quota: Quota) -> None:
         self._app = app
@@ -133,7 +133,7 @@ def _who(key: Key) -> Who:
 
 
 def _less(counts: Counter[Who], who: Who) -> None:
-    """One less; a key that holds nothing is not kept."""
+    """Decrement a count, and drop it at zero."""
     if counts[who] == 1:
         del counts[who]
     else:
@@ -141,4 +141,4 @@ def _less(counts: Counter[Who], who: Who) -> None:
 
 
 def _refusal(what: str, limit: str, most: int) -> Throttled:
-    return Throttled(f"{what}; {most} are the most.", {"limit": limit, "max": most})
+    return Throttled(f"{what}. The limit is {most}.", {"limit": limit, "max": most})

@@ -1,5 +1,5 @@
-"""A route, declared once: the check of who calls, the reading of the body, the count of the call, its description and
-the tests' table of who may do what come from the declaration."""
+"""Declarations of routes. The access check, the reading of the body, the metrics, the OpenAPI description and the
+tests' table of permissions all come from one declaration."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from app.http.dialect import Dialect
 from app.http.fields import known_parameters, topic_in
 from app.kernel.topics.policy import Policy, check_name
 
-LARGE_BYTES = 64 * 1024  # an answer up to this size is sent and forgotten
+LARGE_BYTES = 64 * 1024  # larger answers count towards the quota until they are sent
 
-# With another status than the first; a response as it is; None: no body.
+# An answer; with a status other than the route's first; a complete response; or None for no body.
 Given = msgspec.Struct | tuple[int, msgspec.Struct] | Response | None
 
 _ANY: Final = frozenset({400, 401, 403, 503})
@@ -33,8 +33,8 @@ _OF_BODIES: Final = frozenset({413, 415})
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A request whose key may do what its route does. `key` is None where everything is open; `topic` is the one that
-    the path names, "" where it names none. `began`: when it came, by time.perf_counter."""
+    """An authorized request. `key` is None on an open server. `topic` is the topic in the path, or "". `began` is when
+    it arrived, by time.perf_counter."""
 
     request: Request
     context: Context
@@ -44,11 +44,11 @@ class Call(msgspec.Struct, frozen=True):
 
     @property
     def prefixes(self) -> tuple[str, ...]:
-        """Which topics a list may show, by the starts of their names; none for all."""
+        """Prefixes of the topics that a list may show; empty for all topics."""
         return () if self.key is None else self.key.prefixes
 
     async def queue(self) -> Policy:
-        """The queue that the path names. Raises TopicNotFound, NotAQueue."""
+        """The queue in the path. Raises TopicNotFound, NotAQueue."""
         return await self.context.policies.queue(check_name(self.topic))
 
 
@@ -60,23 +60,23 @@ class _What(msgspec.Struct, frozen=True):
 
 
 class Route(_What, frozen=True, kw_only=True):
-    """`do` gets the call, and the body where the route `takes` one; its docstring is the route's description.
+    """A route. `do` is called with the call, and with the body if the route `takes` one. Its docstring is the route's
+    description.
 
-    - gives: answers by status, the usual one first.
-    - refuses: with what, beside what any call may meet: 404 where the path names something, unless that need not be
-      there (`finds`), 413 and 415 where there is a body.
-    - parameters: of the query, and of the path but for {topic}, as OpenAPI has them.
-    - empty: what no body stands for; b"": there must be one. decoder: reads the body in place of msgspec's own.
-    - described: what OpenAPI says besides, or instead.
-    - verb: what the call is counted as, unless that is the feature's name and the function's.
-    - scope: a key needs it, for the topic in the path if there is one; None: anybody may call.
-    - server: for every topic, as this is about the whole server.
-    - consumes, confines, query_token: as Access.check has them.
-    - own_check: `do` checks by itself, as the scope isn't all that counts, and then the parameters; its call has no
-      key and no topic.
-    - reloads: a process that knows of no key and no user looks into the database first, as this makes them.
-    - hot: `do` reads the body by itself, and answers with a response, as enqueue, claim and ack are to cost no more
-      than they must. It is counted by its function's name. Any of several bodies that it `takes` will do.
+    - gives: structs of answers by status, the usual one first.
+    - refuses: additional error statuses. 404 is implied if the path names something (unless `finds` is false), 413 and
+      415 if there is a body.
+    - parameters: OpenAPI parameters of the query and the path, without {topic}.
+    - empty: replaces an empty body; b"": the body is required. decoder: replaces msgspec's decoder.
+    - described: merged into the OpenAPI description.
+    - verb: the name in the metrics; by default the feature's and the function's name.
+    - scope: the scope that a key needs, for the topic in the path if there is one; None: no key is needed.
+    - server: the key must cover every topic.
+    - consumes, confines, query_token: see Access.check.
+    - own_check: `do` checks access and then the parameters itself. Its call has no key and no topic.
+    - reloads: if the process knows no keys and users, it first asks the database. For routes that create them.
+    - hot: `do` reads the body itself and returns a response, for speed (enqueue, claim, ack). It is counted by the
+      function's name and may take several kinds of bodies.
     """
 
     dialect: Dialect
@@ -99,13 +99,13 @@ class Route(_What, frozen=True, kw_only=True):
 
     @property
     def needs(self) -> str:
-        """The scopes of a key that may call it, in words."""
+        """The scopes that a key needs, in words."""
         if self.scope is None:
             return "none"
         return "+".join(self.scope.words) or ("token" if self.own_check else "any")
 
     def mount(self, feature: str) -> Direct:
-        """The route as the application has it, named and counted as its feature's."""
+        """Make the FastAPI route, named and counted as part of a feature."""
         usual = next(iter(self.gives))
         described = openapi.operation(
             parameters=[*([openapi.TOPIC] if "{topic}" in self.path else ()), *self.parameters],
@@ -131,24 +131,24 @@ class Route(_What, frozen=True, kw_only=True):
         )
 
     def parameters_of(self, place: str) -> set[str]:
-        """The names of those in the query, or the path."""
+        """Names of the parameters in `place`: query or path."""
         return {one["name"] for one in self.parameters if one["in"] == place}
 
     def _refusals(self) -> frozenset[int]:
         named = frozenset({404}) if self.finds and "{" in self.path else frozenset()
         of_keys = frozenset() if self.scope is None else _ANY
-        # What can be wrong: an unknown parameter, a value of one, a name, a body.
+        # A 400 is about an unknown parameter, a parameter's value, a name or a body.
         if not (self.dialect.strict or self.takes or "{topic}" in self.path or self.parameters_of("query")):
             of_keys -= {400}
         return of_keys | self.refuses | named | (_OF_BODIES if self.takes else frozenset())
 
     def _gate(self) -> Callable[[Request, float], Call]:
-        """What refuses who may not call this: made once, as hot routes are let in by it, too."""
+        """Make the function that checks access. Made once, because hot routes use it as well."""
         if self.own_check:
             return lambda request, began: Call(request, context_of(request), None, "", began)
         scope, server, consumes, confines = self.scope, self.server, self.consumes, self.confines
         query_token, named = self.query_token, "{topic}" in self.path
-        # Behind the topic's name, which ends at the first slash, there may be others.
+        # The path may continue after the topic's name, which ends at the first slash.
         topic_of = (lambda request: str(request.path_params["topic"])) if ":path}" in self.path else topic_in
 
         def let_in(request: Request, began: float) -> Call:
@@ -173,7 +173,7 @@ class Route(_What, frozen=True, kw_only=True):
         def hot(request: Request) -> Awaitable[Given]:
             return do(let_in(request, time.perf_counter()))
 
-        if self.hot:  # not a coroutine around its own: that would be one more for each call
+        if self.hot:  # a coroutine around `do` would be one more for each call
             return self._with_count(hot, feature)
         decoder = self.decoder or (msgspec.json.Decoder(self.takes) if isinstance(self.takes, type) else None)
         names = self.parameters_of("query") if self.dialect.strict and not self.own_check else None
@@ -201,24 +201,23 @@ class Route(_What, frozen=True, kw_only=True):
 
     def _with_count(self, endpoint: Callable[..., Any], feature: str) -> Callable[..., Any]:
         verb = self.verb or (self.do.__name__ if self.hot else f"{feature}_{self.do.__name__}")
-        # Not functools.wraps: FastAPI would look for parameters of what is wrapped.
+        # Not functools.wraps: FastAPI would inspect the parameters of the wrapped function.
         endpoint.__name__, endpoint.__doc__ = self.do.__name__, self.do.__doc__
         endpoint.counted_as = self.dialect.name, verb  # type: ignore[attr-defined]
         return endpoint
 
 
 async def _reload_open(request: Request) -> None:
-    """Where the process knows of no key and no user: look whether there is one by now."""
+    """If the process knows no keys and users, ask the database for them."""
     directory = context_of(request).access.directory
     if not directory.guarded:
         await directory.reload()
 
 
 class Direct(APIRoute):
-    """A route whose function takes the request and answers with a response.
+    """A route whose function takes the request and returns a response.
 
-    What FastAPI does around a function (dependencies, exit stacks, serialisation) would be done for nothing, and takes
-    a third of the time of a single claim. Errors go to the application's handlers as ever.
+    Skips FastAPI's dependencies, exit stacks and serialization, which take a third of the time of a single claim.
     """
 
     def __init__(self, path: str, endpoint: Any, **options: Any) -> None:
@@ -236,8 +235,8 @@ class Direct(APIRoute):
 
 
 async def _send_large(request: Request, response: Response, send: Send) -> None:
-    """Send an answer whose bytes count as held until its client has read them. Raises Throttled for a GET, which has
-    changed nothing, where too many are held already."""
+    """Send an answer whose bytes count towards the quota until the client has read them. Raises Throttled for a GET if
+    the quota is used up; other methods have already made their change."""
     quota = context_of(request).quota
     if request.method == "GET":
         quota.must_have_room(0)

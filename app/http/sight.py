@@ -1,7 +1,7 @@
-"""What whoever shows a key may know of jobs: one tenant's alone (docs/keys.md), and what is in them (ADR 0028).
+"""Which jobs a key may see: only one tenant's (docs/keys.md), with or without payloads (ADR 0028).
 
-Whatever an edge shows of a job goes through `as_seen`: payload, metadata and result that are hidden are taken out
-there, so that nothing that comes after can show them by mistake.
+Every job that an edge shows goes through `as_seen`, which removes hidden payloads, metadata and results. Later code
+can't show them by mistake.
 """
 
 from __future__ import annotations
@@ -30,31 +30,32 @@ T = TypeVar("T", bound=Hideable)
 
 
 def sees_payloads(key: Key | None, topic: str) -> bool:
-    """Whether whoever showed this key may see what is in the jobs of a topic."""
+    """Whether the key may see payloads of a topic's jobs."""
     return key is None or key.sees_payloads(topic)
 
 
 def must_see_payloads(key: Key | None, topic: str) -> None:
-    """Refuse what would be of no use without payloads, or would tell of them: records, a filter. Raises Forbidden."""
+    """Check access to payloads, for calls that need or reveal them. Raises Forbidden."""
     if not sees_payloads(key, topic):
         raise Forbidden(WHY, {"topic": topic})
 
 
 def must_see_what_it_asks(key: Key | None, topic: str, match: JobMatch) -> None:
-    """Refuse a filter by what is in payloads to who may not see that: what it finds would tell. Raises Forbidden."""
+    """Check that a key may filter by payloads: the result would reveal them. Raises Forbidden."""
     if match.data:
         must_see_payloads(key, topic)
 
 
 def as_seen(key: Key | None, topic: str, what: T) -> T:
-    """What is of this topic, as whoever showed this key may see it: as it is, or `hidden`, without what is in it."""
+    """`what`, without its secret fields and marked `hidden` if the key may not see payloads of its topic."""
     if sees_payloads(key, topic):
         return what
     return replace(what, hidden=True, **what.SECRET)
 
 
 def tenants_for(key: Key | None, named: Collection[str] | None) -> frozenset[str] | None:
-    """Which tenants' jobs a claim with this key is for; None: all. Raises Forbidden where it names another one."""
+    """The tenants whose jobs a claim with this key may take; None for all. Raises Forbidden if `named` has another
+    tenant."""
     if key is not None and key.tenant is not None:
         _must_be(key.tenant, named or ())
         return frozenset((key.tenant,))
@@ -62,21 +63,21 @@ def tenants_for(key: Key | None, named: Collection[str] | None) -> frozenset[str
 
 
 def keep_to_tenant(key: Key | None, batch: Batch) -> None:
-    """Let the records of a batch be the key's tenant's. Raises Forbidden where one names another."""
+    """Assign a batch to the key's tenant. Raises Forbidden if a record names another tenant."""
     if key is not None and key.tenant is not None:
         _must_be(key.tenant, [tenant for tenant in batch.tenants if tenant is not None])
         batch.tenants = [key.tenant] * len(batch)
 
 
 def batch_key(key: Key | None, given: str | None) -> str | None:
-    """The idempotency key of a batch: one tenant's are not another's."""
+    """The idempotency key of a batch, made distinct for each tenant."""
     if key is None or key.tenant is None or given is None:
         return given
     return f"{key.tenant}\x1f{given}"
 
 
 async def own_places(context: Context, key: Key | None, topic: Topic, seqs: Sequence[int]) -> list[int] | None:
-    """The places in `seqs` that a key may know of; None: all of them."""
+    """The indexes in `seqs` of jobs that a key may see; None for all of them."""
     if key is None or key.tenant is None:
         return None
     found = await tenants.of_tenant(context.pools.rest, topic, key.tenant, seqs)
@@ -84,7 +85,7 @@ async def own_places(context: Context, key: Key | None, topic: Topic, seqs: Sequ
 
 
 async def count_jobs(context: Context, key: Key | None, policy: Policy) -> tuple[int, int]:
-    """How many jobs are ready and in flight, of those that a key may know of. Raises Unavailable."""
+    """Count the ready and in-flight jobs that a key may see. Raises Unavailable."""
     if key is None or key.tenant is None:
         found = await context.engine.counters.read(policy)
         return found.ready, found.in_flight

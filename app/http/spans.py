@@ -1,5 +1,4 @@
-"""Spans of requests.
-docs/operations/monitoring.md says which spans there are."""
+"""Spans of requests. docs/operations/monitoring.md lists them."""
 
 from __future__ import annotations
 
@@ -24,13 +23,12 @@ _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class TracingMiddleware:
-    """The application with spans around it. It is not there while traces are off."""
+    """Middleware that ends each request's spans. Not installed while traces are off."""
 
     def __init__(self, app: ASGIApp, spans: traces.Spans) -> None:
         self._app, self._spans = app, spans
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve; then end what the routes began."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -44,44 +42,44 @@ class TracingMiddleware:
 
 
 class RequestSpans:
-    """The spans of a request, as its route reports them. While traces are off, nothing comes of it."""
+    """Receives reports from a request's route. This base class does nothing; it is used while traces are off."""
 
     def begin_send(self, topic: str, batch: Batch) -> int:
-        """A batch is about to be enqueued: its span begins, and records without a context of their own get this one.
-        Returns how many bytes that adds to their metadata."""
+        """Begin the span of an enqueue. Records without a trace context get this one. Returns how many bytes that adds
+        to their metadata."""
         return 0
 
     def set_seqs(self, seqs: Sequence[int]) -> None:
-        """The seqs that the records of the batch got."""
+        """Report the seqs of the enqueued records."""
 
     def begin_claim(self, topic: str) -> None:
-        """A claim begins. It has a span if it finds jobs, or fails."""
+        """Report a claim. It gets a span if it finds jobs or fails."""
 
     def set_jobs(self, topic: str, jobs: Sequence[Job], began_ns: int | None = None) -> None:
-        """The jobs that a claim found. Its span links to those that enqueued them, and is no child of theirs."""
+        """Begin the span of a claim that found jobs. It links to the spans of their producers."""
 
     def push(self, topic: str, jobs: Sequence[Job], began_ns: int) -> None:
-        """As `set_jobs`, for a stream: one span each time that jobs are pushed."""
+        """Make a span for jobs that a stream pushes."""
 
     def begin_settle(self, topic: str | None, verb: str, seqs: Sequence[int]) -> None:
-        """Jobs are about to be settled; None for jobs of several topics."""
+        """Begin the span of a settlement. `topic` is None for jobs of several topics."""
 
     def set_count(self, count: int) -> None:
-        """How many jobs were settled: the caller no longer held the others."""
+        """Report how many jobs were settled; the caller no longer held the others."""
 
 
 _OFF: Final = RequestSpans()
 
 
 class TracedCall(RequestSpans):
-    """The spans of a request that is traced."""
+    """The spans of a traced request."""
 
     def __init__(self, spans: traces.Spans, headers: traces.Headers) -> None:
         self._spans = spans
         self._headers = headers
         self._began = time.time_ns()
-        self._span: Any = None  # or what app.base.traces began
-        self._claimed: str | None = None  # the topic of a claim, whose span is made at its end
+        self._span: Any = None
+        self._claimed: str | None = None  # the topic of a claim that has no span yet
 
     def begin_send(self, topic: str, batch: Batch) -> int:
         about: dict[str, str | int] = {
@@ -129,7 +127,7 @@ class TracedCall(RequestSpans):
             self._span.set_attribute("holdfast.settled_count", count)
 
     def end(self, error: str | None) -> None:
-        """The request has been answered, with this error or none."""
+        """End the span of a request that was answered with an error's code, or with None."""
         if self._span is None and self._claimed is not None and error is not None:
             about: dict[str, str | int] = {"messaging.operation.name": "claim"}
             self._span = self._begin("receive", self._claimed, about)
@@ -156,14 +154,14 @@ class TracedCall(RequestSpans):
 
 
 def spans_of(request: Request) -> RequestSpans:
-    """Where a route reports what the request does."""
+    """The object to which a route reports its spans."""
     spans: RequestSpans = request.scope.get(_CALL, _OFF)
     return spans
 
 
 def carry(batch: Batch, carrier: dict[str, str]) -> int:
-    """Give each record that has no context of its own this one, in its metadata, and say how many bytes that took. A
-    record whose metadata would be more than is allowed goes without."""
+    """Add a trace context to the metadata of records that have none. Returns how many bytes that added. Skips records
+    whose metadata would become too large."""
     if not carrier:
         return 0
     alone = encode(carrier).decode()
@@ -192,5 +190,5 @@ def _bytes(text: str | None) -> int:
 
 
 def _tenant(names: set[str]) -> dict[str, str | int]:
-    """Whose jobs these are, where they are all one's."""
+    """The tenant's attribute, if all jobs have the same tenant."""
     return {"holdfast.tenant": next(iter(names))} if len(names) == 1 and "" not in names else {}

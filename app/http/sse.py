@@ -1,7 +1,7 @@
-"""What event streams have in common, of the v0 dialect and of the pages.
+"""Event streams of the v0 dialect and of the pages.
 
-Why not sse-starlette (3.7): a frame takes it 25 to 60 µs, where `push` takes 6 to 9; it cuts a slow reader off without
-a last frame that says so; and it can't send without an await, as `push_at_once` does.
+Not sse-starlette (3.7): it takes 25 to 60 µs for a frame, `push` takes 6 to 9. It disconnects a slow reader without a
+last error frame. It can't send without an await, as `push_at_once` does.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from starlette.types import Receive, Scope, Send
 
 from app.errors import HoldfastError, NotAcceptable, SlowReader
 
-SEND_SECONDS: Final = 30.0  # a reader that takes nothing for so long is gone
-SLICE_BYTES: Final = 64 * 1024  # goes out at a time: one that takes this much in SEND_SECONDS is slow, and not gone
+SEND_SECONDS: Final = 30.0  # a reader that reads nothing for so long is disconnected
+SLICE_BYTES: Final = 64 * 1024  # sent at a time: a reader that takes this much in SEND_SECONDS stays connected
 ADVICE_SECONDS: Final = 1.0
 HEARTBEAT: Final = b": hb\n\n"
 BEGINNING: Final = b"retry: 2000\n\n" + HEARTBEAT
 
 
 class ErrorFrame(msgspec.Struct):
-    """Advice where the code is 429; else why the stream ends. `topic`: of a work stream."""
+    """Advice if the code is 429, else the reason why the stream ends. `topic` is set in work streams."""
 
     code: int
     error: str
@@ -37,7 +37,7 @@ class ErrorFrame(msgspec.Struct):
 
 
 class EventStream(Response, ABC):
-    """A stream of events: its head, its end when the reader leaves, and what has to be done then however it ended."""
+    """A response that streams events until the reader disconnects or `_serve` returns. Then it calls `_release`."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -47,7 +47,7 @@ class EventStream(Response, ABC):
         self._flow: Any = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until `_serve` returns, which it has to do soon once the reader has left."""
+        """Send events. `_serve` must return soon after the reader has disconnected."""
         leaving = asyncio.ensure_future(gone(receive))
         self._flow = _flow(receive)
         try:
@@ -56,16 +56,16 @@ class EventStream(Response, ABC):
             await self._serve(send, leaving)
         except SlowReader as error:
             if self._flow is not None:
-                self._flow.resume_writing()  # behind what was not read: uvicorn would wait with it for ever
+                self._flow.resume_writing()  # or uvicorn would wait for ever until the unread frames are read
             await close(send, error_frame(error))
         except (OSError, TimeoutError):
-            pass  # the reader is gone, or as good as
+            pass  # the reader is gone, or reads nothing
         finally:
             leaving.cancel()
             await asyncio.shield(asyncio.ensure_future(self._release()))
 
     def push_at_once(self, send: Send, frame: bytes) -> bool:
-        """Send a frame where the connection takes it without a wait; False: it was not sent."""
+        """Send a frame if that needs no wait. Returns whether it was sent."""
         if self._flow is None or self._flow.write_paused or len(frame) > SLICE_BYTES:
             return False
         try:
@@ -73,38 +73,38 @@ class EventStream(Response, ABC):
         except StopIteration:
             return True
         except OSError:
-            return False  # it has left: who is to send the next one is told so
+            return False  # the reader is gone: the next `push` raises
         raise AssertionError("a connection that was not paused was waited for")
 
     @abstractmethod
     async def _serve(self, send: Send, leaving: asyncio.Future[None]) -> None:
-        """What comes after the beginning. `leaving` is done when the reader has left."""
+        """Send the stream's events. `leaving` is done when the reader has disconnected."""
 
     @abstractmethod
     async def _release(self) -> None:
-        """Let go of what the stream held."""
+        """Release the stream's resources."""
 
 
 async def push(send: Send, *frames: bytes) -> None:
-    """Send frames. Raises OSError for a reader that has left; SlowReader for one that takes nothing, or TimeoutError
-    where it has got a part of a frame, after which it can't be told."""
+    """Send frames. Raises OSError if the reader has disconnected, SlowReader if it reads nothing, and TimeoutError if
+    it stopped in the middle of a frame, where no error frame can follow."""
     for piece, begins in _pieces(frames):
         sending = send({"type": "http.response.body", "body": piece, "more_body": True}).__await__()
         try:
             waits_for = next(sending)
         except StopIteration:
-            continue  # as ever for a reader that keeps up; a timeout costs as much as all of this
+            continue  # the usual case, without the cost of a timeout
         try:
             async with asyncio.timeout(SEND_SECONDS):
                 await _going_on(sending, waits_for)
         except TimeoutError:
             if not begins:
                 raise
-            raise SlowReader(f"Nothing was read for {SEND_SECONDS:.0f} s. Connect again.") from None
+            raise SlowReader(f"The client read nothing for {SEND_SECONDS:.0f} s. Connect again.") from None
 
 
 def _pieces(frames: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """What goes out at a time, and whether it begins with a frame: small ones together, a large one in slices."""
+    """Join small frames and slice large ones. Yields each piece, and whether it begins a frame."""
     held: list[bytes] = []
     size = 0
     for frame in frames:
@@ -123,7 +123,7 @@ def _pieces(frames: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
 
 @types.coroutine
 def _going_on(step: Generator[Any, Any, None], waits_for: Any) -> Generator[Any, Any, None]:
-    """The rest of what was begun by its first step, which `waits_for` came from."""
+    """Continue a coroutine whose first step yielded `waits_for`."""
     ended = False
     while not ended:
         try:
@@ -139,36 +139,35 @@ def _going_on(step: Generator[Any, Any, None], waits_for: Any) -> Generator[Any,
 
 
 def _flow(receive: Receive) -> Any:
-    """Uvicorn's word on whether a connection takes more; None under another server."""
+    """Uvicorn's flow control of the connection; None under another server."""
     return getattr(getattr(receive, "__self__", None), "flow", None)
 
 
 async def close(send: Send, frame: bytes) -> None:
-    """Send a last frame, and end."""
+    """Send a last frame and end the response."""
     await push(send, frame)
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def gone(receive: Receive) -> None:
-    """Wait until the reader has left."""
+    """Wait until the reader has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 def error_frame(error: HoldfastError, code: int | None = None, **about: str) -> bytes:
-    """An error as an event; `about` is what it is about."""
-    shown = {"code": code or error.status, "error": error.code, "message": error.message, **about}
-    return b"event: error\ndata: %b\n\n" % msgspec.json.encode(shown)
+    """An error as an event with the additional fields `about`."""
+    data = {"code": code or error.status, "error": error.code, "message": error.message, **about}
+    return b"event: error\ndata: %b\n\n" % msgspec.json.encode(data)
 
 
 def one_line(json: bytes) -> bytes:
-    """JSON without line ends. Only white space between tokens can hold them: what was sent to the service must not end
-    a frame's line."""
+    """Remove line ends from JSON. A client's JSON may have them between tokens, and they would end a frame's line."""
     return json.replace(b"\r", b" ").replace(b"\n", b" ")
 
 
 def must_accept_events(accept: str | None) -> None:
-    """Raises NotAcceptable for a client that does not take events."""
+    """Raises NotAcceptable if the Accept header excludes text/event-stream."""
     if accept is None:
         return
     kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}

@@ -1,4 +1,4 @@
-"""Users of the application: their ids on jobs, their tokens, and the pages on which they are. docs/webhooks.md."""
+"""Users of the application: their ids on jobs, their tokens, and CORS for their pages. docs/webhooks.md."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def with_user(metadata: str | None, user_id: str) -> str:
-    """The text of a job's metadata with the id of the user that it is for."""
+    """A job's metadata with the user's id added, as JSON."""
     if metadata is None:
         return encode({USER_KEY: user_id}).decode()
     return encode({**_object.decode(metadata), USER_KEY: user_id}).decode()
 
 
 async def user_of_token(request: Request, context: Context) -> str | None:
-    """The application's user whose token the request shows as Bearer; None where it shows none of those.
+    """The application's user whose token is in the Authorization header; None without a valid one.
 
-    Raises Unauthorized for a token that has expired, unless the server is open: there it counts as none.
+    Raises Unauthorized for an expired token, unless the server is open.
     """
     directory = context.access.directory
     given = bearer(authorization(request))
@@ -47,8 +47,8 @@ async def user_of_token(request: Request, context: Context) -> str | None:
 
 
 def allow_origin(request: HTTPConnection, *, exposed: str = "") -> dict[str, str]:
-    """The headers that let the page read the answer which has sent the request, if HOLDFAST_INGEST_ORIGINS names it;
-    `exposed`: a header that it may read, too. There is no preflight: this is for simple requests."""
+    """CORS headers for the request's origin, if HOLDFAST_INGEST_ORIGINS allows it. `exposed`: a response header that
+    the page may read. Only for simple requests, which have no preflight."""
     allowed = context_of(request).origins
     if not allowed:
         return {}

@@ -207,6 +207,6 @@ def _as_holdfast_error(request: Request, error: Exception) -> HoldfastError | No
         return error
     if isinstance(error, HTTPException):
         if error.status_code == MethodNotAllowed.status:
-            return MethodNotAllowed(f"{request.method} is not for {request.url.path}.")
+            return MethodNotAllowed(f"{request.url.path} does not support {request.method}.")
         return NotFound(f"There is nothing at {request.url.path}.")
     return as_unavailable(error)

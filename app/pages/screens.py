@@ -189,7 +189,7 @@ class Screens(Core):
             known = error if isinstance(error, HoldfastError) else as_unavailable(error)
             if known is None:
                 log.exception("can't look at a page")
-                known = HoldfastError("Something went wrong here; the service's log says what.")
+                known = HoldfastError("Internal error. The service's log has the details.")
             screen.fails(known)
         finally:
             del self._screens[key]

@@ -215,7 +215,7 @@ async def test_who_only_reads_sees_all_and_has_no_buttons(reader: Operator) -> N
     assert len((await reader.open("topics/mail.outbound/jobs")).rows) == 12
     page = await reader.open("topics/mail.outbound/jobs/1")
     assert list(page.main.iter("form")) == []
-    assert "Nothing that is granted to this user" in (await reader.open("topics/orders/jobs/1", 403)).text
+    assert "This user has no grant that allows" in (await reader.open("topics/orders/jobs/1", 403)).text
 
 
 async def test_a_list_that_takes_too_long_says_so(boss: Operator, shop: None, service: Running) -> None:

@@ -93,7 +93,7 @@ async def test_an_operator_signs_in_and_is_asked_again_once_the_session_is_over(
     async with visitor(browser) as guest, tab(guest, service.url) as one:
         await one.open("/admin/topics/orders?over=6h")
         await sign_in(one, made["username"], "another password entirely")
-        await one.says("Name and password don't match.")
+        await one.says("The name or password is wrong.")
         await expect(one.page.locator("#name")).to_have_value(made["username"])
         await sign_in(one, made["username"])
         await one.at("/admin/topics/orders?over=6h")

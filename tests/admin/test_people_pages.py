@@ -48,7 +48,7 @@ async def test_a_key_is_made_shown_once_rotated_and_revoked(
 ) -> None:
     page = await boss.follow(await boss.open("keys"), "Make a key")
     page = await boss.press(page, "Make", name=HOSTILE, prefixes="mail.\n!", scope_read="on", status=400)
-    assert page.fault("prefixes") == "'!' is not how a topic's name can start."
+    assert page.fault("prefixes") == "No topic's name can start with '!'."
     assert page.value("name") == HOSTILE
     page = await boss.press(page, "Make", prefixes="mail.\npost.")
     secret, page = secret_on(page), await boss.follow(page, "The key")
@@ -96,10 +96,10 @@ async def test_a_user_is_made_granted_something_changed_and_deleted(boss: Operat
     assert {BOSS, READER} <= set(page.rows)
     page = await boss.follow(page, "Make a user")
     page = await boss.press(page, "Make", username=BOSS, password=PASSWORD, status=409)
-    assert page.fault("username") == f"There is a user '{BOSS}' already."
+    assert page.fault("username") == f"A user named '{BOSS}' already exists."
     assert PASSWORD not in page.html
     page = await boss.press(page, "Make", username="<b>ann</b>", password="short", status=400)
-    assert page.fault("password") == "A password has at least 12 characters."
+    assert page.fault("password") == "A password must have at least 12 characters."
     page = await boss.press(page, "Make", password=PASSWORD)
     user_id = page.path.rpartition("/")[2]
     assert page.all(".//h1") == ["<b>ann</b>"]
@@ -127,7 +127,7 @@ async def test_a_user_is_made_granted_something_changed_and_deleted(boss: Operat
     (entry, *_) = accepted(await http.get("/v0/admin/audit", params={"subject": user_id}))["entries"]
     assert entry["action"] == "user.deleted"
     page = await boss.follow(page, BOSS)
-    assert "Nobody deletes themselves." in (await boss.press(page, "Delete", status=400)).text
+    assert "Users can't delete themselves." in (await boss.press(page, "Delete", status=400)).text
 
 
 async def test_grants_that_the_api_made_are_shown(boss: Operator, http: httpx.AsyncClient) -> None:
@@ -153,7 +153,7 @@ async def test_an_admin_of_some_topics_sees_their_part(service: Running, http: h
         assert "orders" not in trail
         more = {"name": "more", "scope_delete": "on", "prefixes": "mail."}
         page = await some.press(await some.open("keys/new"), "Make", **more, status=403)
-        assert "may do more than itself" in page.text
+        assert "a key with more rights than its own" in page.text
         assert page.value("name") == "more"
     revoked = await http.post(f"/admin/keys/{outside}/revoke", data={"x": "1"}, headers=bearer(made["secret"]))
     assert revoked.status_code == 404
@@ -170,7 +170,7 @@ async def test_who_reads_some_topics_sees_those_and_no_other_pages(reader: Opera
     assert "orders" not in home.text
     assert (await reader.open("topics/mail.outbound")).button("Resume") is None
     page = await reader.open("topics/orders", 403)
-    assert "Nothing that is granted to this user allows this in this topic." in page.text
+    assert "This user has no grant that allows this on this topic." in page.text
 
 
 async def test_payloads_that_are_hidden_can_be_left_as_they_are(service: Running, queue: Topic) -> None:

@@ -89,7 +89,7 @@ async def test_a_wrong_password_says_not_which_part_was_wrong(service: Running, 
         answers = [await sign_in(http, ann, OTHER), await sign_in(http, "nobody"), await sign_in(http, ann, "")]
         for answer in answers:
             is_page(answer, 401)
-            assert "Name and password don&#39;t match." in answer.text
+            assert "The name or password is wrong." in answer.text
             assert "set-cookie" not in answer.headers
         is_page(await sign_in(http, "", "wrong"), 401)
         is_page(await sign_in(http, "", ""), 401)

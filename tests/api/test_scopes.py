@@ -123,7 +123,7 @@ async def test_a_user_needs_a_grant_of_each_of_its_scopes_and_an_admin_none(
             assert answer.status_code != 401, answer.text
             assert answer.status_code != 403 or "granted" not in answer.text
         else:
-            assert "Nothing that is granted to this user" in refused(answer, 403, "forbidden")["message"]
+            assert "This user has no grant that allows" in refused(answer, 403, "forbidden")["message"]
     for headers in (people["boss"], basic("boss")):
         answer = await ask(http, route, keys["spare"]["id"], headers)
         assert answer.status_code not in {401, 403}, answer.text

@@ -102,7 +102,7 @@ async def test_what_does_not_fit_is_not_enqueued(schemas: Schemas, messages: Mes
     await schemas.put(schema)
     await messages.put(GOOD)
     said = await misfit(messages, '{"n":"x"}')
-    assert said.startswith(f"The payload does not fit the schema of topic '{messages.topic}', at /n: ")
+    assert said.startswith(f"The payload does not match the schema of topic '{messages.topic}', at /n: ")
     assert await messages.counts() == {"pending": 1}
     for kind in ("text/plain", "application/octet-stream"):
         assert kind in await misfit(messages, GOOD, content_type=kind)
@@ -112,7 +112,7 @@ async def test_what_does_not_fit_is_not_enqueued(schemas: Schemas, messages: Mes
 
 async def test_one_that_does_not_fit_keeps_its_whole_batch_out(schemas: Schemas, messages: Messages) -> None:
     await schemas.put(SCHEMA)
-    assert "Payload 2 does not fit" in (said := await misfit(messages, GOOD, GOOD, BAD, '{"n":"x"}'))
+    assert "Payload 2 does not match" in (said := await misfit(messages, GOOD, GOOD, BAD, '{"n":"x"}'))
     assert ", at /items/1: " in said
     assert await messages.counts() == {}
     assert len(await messages.batch({"payload": GOOD}, {"payload": GOOD})) == 2
@@ -192,7 +192,7 @@ async def test_others_of_the_same_moment_are_none_the_worse(schemas: Schemas, me
     bodies = [{"topic": messages.topic, "payload": "[]" if i % 2 else "{}"} for i in range(60)]
     heavy = asyncio.create_task(misfit(messages, large, large, large[:-1] + ",5]"))
     answers = await asyncio.gather(*(messages.http.post("/api/messages", json=body) for body in bodies))
-    assert "Payload 2 does not fit" in await heavy
+    assert "Payload 2 does not match" in await heavy
     assert [answer.status_code for answer in answers] == [201 if i % 2 else 422 for i in range(60)]
     assert await messages.counts() == {"pending": 30}
 

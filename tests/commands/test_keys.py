@@ -22,7 +22,7 @@ async def test_a_keys_whole_life(services: Services, run: Run) -> None:
     listed = (await run("keys", "list")).out
     assert re.search(rf"{key_id}\s+live\s+read\+write\+admin\s+mail\.\|post\.\s.*\smail workers$", listed, re.MULTILINE)
     rotated = await run("keys", "rotate", key_id, "--grace", "1h")
-    assert "is good until" in rotated.err
+    assert "stays valid until" in rotated.err
     service = await services.start()
     async with client(service) as http:
         for secret in (made.out, rotated.out):
@@ -48,7 +48,7 @@ async def test_a_keys_whole_life(services: Services, run: Run) -> None:
     ]
     again = await run("keys", "rotate", key_id)
     assert (again.code, again.out) == (1, "")
-    assert again.err.endswith("holdfast: This key is revoked: make another one.\n")
+    assert again.err.endswith("holdfast: This key is revoked. Make a new one.\n")
 
 
 async def test_a_key_for_a_tenant(run: Run) -> None:
@@ -57,7 +57,7 @@ async def test_a_key_for_a_tenant(run: Run) -> None:
     assert re.search(r"key_\w+\s+live\s+read\+write\s+\(every topic\)\s+'acme'\s", listed)
     refused = await run("keys", "add", "k", "--scopes", "rw+admin", "--tenant", "acme")
     assert (refused.code, refused.out) == (1, "")
-    assert "read and write only" in refused.err
+    assert "only the scopes read and write" in refused.err
 
 
 async def test_a_database_without_tables_and_none_at_all_are_one_line(

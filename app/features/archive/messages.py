@@ -188,4 +188,4 @@ def _utc(time: datetime) -> datetime:
     try:
         return time.astimezone(UTC)
     except OverflowError:
-        raise InvalidRequest("cursor is none that a list has answered.") from None
+        raise InvalidRequest("cursor is not valid. Use next_cursor of the previous page.") from None

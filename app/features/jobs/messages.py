@@ -114,7 +114,7 @@ async def page(call: Call) -> Response:
         return _page([], 0, limit, offset, None)
     start = BIGINT_MAX if below is None else below.get("below", BIGINT_MAX)
     if not 0 <= start <= BIGINT_MAX:
-        raise InvalidRequest("cursor is none that a list has answered.")
+        raise InvalidRequest("cursor is not valid. Use next_cursor of the previous page.")
     found = await jobs.page(
         context.pools.rest, policy.topic, status, below=start, limit=limit, offset=offset, suspected=suspected
     )
@@ -133,7 +133,7 @@ async def get(call: Call) -> Response:
     base64 = _base64(request)
     message_id: str = request.path_params["id"]
     if message_id in VERBS:
-        raise MethodNotAllowed(f"GET is not for {request.url.path}.")
+        raise MethodNotAllowed(f"{request.url.path} does not support GET.")
     job = job_of(message_id)
     for later in (False, True):
         found = (await later_places(context, key, [job])).get(0) if later else await first_place(context, key, job)

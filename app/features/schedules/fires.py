@@ -103,7 +103,7 @@ class Fires:
             if len(names) > 1:  # find out whose fault it is
                 return await self._fire_each(topic, names, at)
             log.exception("schedule %s can't be fired", names[0])
-            refusal = HoldfastError("Something went wrong here; the service's log says what.")
+            refusal = HoldfastError("Internal error. The service's log has the details.")
             return await self._fire(topic, None, refusal, names, at)
 
     async def _fire_each(self, topic: str, names: Sequence[str], at: datetime | None) -> tuple[int, int]:

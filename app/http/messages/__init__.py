@@ -1,1 +1,1 @@
-"""How the messages dialect reads and writes."""
+"""The messages dialect's formats."""

@@ -1,4 +1,4 @@
-"""The messages dialect: what a route gives is written as it is, and an error as a text with its name."""
+"""The messages dialect: answers without additions, and flat errors."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from app.http.dialect import Dialect
 
 
 class MessagesError(msgspec.Struct):
-    """Every error of the messages dialect: what went wrong, for people, and its name, for programs."""
+    """An error of the messages dialect: a message for people and a code for programs."""
 
     error: str
     code: str
 
 
 def _write_error(error: HoldfastError) -> bytes:
-    """{"error": text, "code": name}"""
     return msgspec.json.encode(MessagesError(error.message, error.code))
 
 

@@ -1,7 +1,4 @@
-"""Ids of messages, from outside: which job one names, and where that is for a key that may know of it.
-
-app/kernel/model.py has what ids are made of.
-"""
+"""Resolves ids of messages to jobs, for a key that may see them. app/kernel/model.py defines their format."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ Place = tuple["Policy", Seq]
 
 
 def job_of(message_id: str) -> tuple[int, Seq]:
-    """The topic's id and the seq. Raises NotFound for what is no id of a message."""
+    """Parse a message's id. Returns the topic's id and the seq. Raises NotFound for a malformed id."""
     text = message_id.lower()
     if _SHAPE.match(text) is not None:
         number = int(text.replace("-", ""), 16)
@@ -40,12 +37,13 @@ def job_of(message_id: str) -> tuple[int, Seq]:
 
 
 def no_message(message_id: str) -> NotFound:
-    """The refusal of an id that no message has, or that its caller does not hold."""
+    """The error for a message that does not exist, or that the caller does not hold."""
     return NotFound(f"There is no message {message_id[:80]!r}.")
 
 
 async def first_place(context: Context, key: Key | None, job: tuple[int, Seq]) -> Place | None:
-    """Where it was at first, and is unless it is a dead letter; None where there is no such topic for this key."""
+    """The job's original topic and seq, which still hold unless it is a dead letter; None if the key can't see the
+    topic."""
     topic_id, seq = job
     name = await context.names.of(topic_id)
     policy = None if name is None else await _policy(context, key, name, topic_id, seq)
@@ -53,7 +51,7 @@ async def first_place(context: Context, key: Key | None, job: tuple[int, Seq]) -
 
 
 async def later_places(context: Context, key: Key | None, jobs: Sequence[tuple[int, Seq]]) -> dict[int, Place]:
-    """Where those are that are dead letters now, by place in `jobs`."""
+    """The current places of jobs that are dead letters, by index in `jobs`."""
     found = await letters(context.pools.rest, jobs)
     places = {}
     for i, place in found.items():
@@ -64,8 +62,8 @@ async def later_places(context: Context, key: Key | None, jobs: Sequence[tuple[i
 
 
 async def _policy(context: Context, key: Key | None, name: str, topic_id: int, seq: Seq) -> Policy | None:
-    """The topic of this id; None for one that was deleted, and perhaps made anew, or that the key is not for; and for a
-    job of a tenant that it is not for."""
+    """The topic with this id; None if it was deleted or recreated, or if the key can't see the topic or the job's
+    tenant."""
     if key is not None and not key.covers(name):
         return None
     try:

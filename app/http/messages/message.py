@@ -1,5 +1,4 @@
-"""A message, as it is described and as it is written: put together by hand, since that is most of what a dequeue costs
-here."""
+"""A message's schema and JSON. The JSON is formatted by hand, because encoding is most of the cost of a dequeue."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ class PurgeAnswer(msgspec.Struct):
 
 
 class MessageProgress(msgspec.Struct):
-    """How far the holder of a message says it is, and since when."""
+    """Progress that the message's worker reported, and when."""
 
     percent: int
     at: str
@@ -38,9 +37,9 @@ class MessageProgress(msgspec.Struct):
 
 
 class Message(msgspec.Struct, kw_only=True):
-    """A message. What it does not have is left out. retry_count is of deliveries that ended without an ack: `crashes`
-    of them by their deadline, `failures` otherwise; original_crashes are those of a dead letter in the topic that it
-    came from. Of these three 0 is left out, and suspected_poison where it is false."""
+    """A message. Fields without a value are left out. retry_count counts deliveries that ended without an ack:
+    `crashes` of them by missing the deadline, `failures` otherwise. original_crashes are a dead letter's crashes in its
+    original topic. These three are left out if 0, suspected_poison if false."""
 
     id: str
     topic: str
@@ -62,9 +61,9 @@ class Message(msgspec.Struct, kw_only=True):
     last_error: str | UnsetType = UNSET
     visibility_timeout: str | UnsetType = UNSET
     progress: MessageProgress | UnsetType = UNSET
-    cancelled: Annotated[Literal[True] | UnsetType, about("It ends with its lease, if it has not.")] = UNSET
+    cancelled: Annotated[Literal[True] | UnsetType, about("The job was cancelled. It ends with its lease.")] = UNSET
     lease_id: str | UnsetType = UNSET
-    token: Annotated[str | UnsetType, about("For SQL: names the job and its lease.")] = UNSET
+    token: Annotated[str | UnsetType, about("Names the job and its lease in SQL.")] = UNSET
     expires_at: str | UnsetType = UNSET
     created_at: str
     updated_at: str | UnsetType = UNSET
@@ -74,7 +73,7 @@ class Message(msgspec.Struct, kw_only=True):
 
 
 def write_claimed(policy: Policy, job: Job, *, base64: bool) -> bytes:
-    """A message that its caller holds now."""
+    """The JSON of a message that the caller has just claimed."""
     rest = job.rest
     topic = policy.topic
     return (
@@ -103,7 +102,7 @@ def write_claimed(policy: Policy, job: Job, *, base64: bool) -> bytes:
 
 
 def write_message(policy: Policy, job: JobView, *, base64: bool) -> bytes:
-    """A message that somebody looks at. Who holds it is nobody else's business: its lease's id is not shown."""
+    """The JSON of a message for any reader, without the id of its lease."""
     held = job.status is Status.PROCESSING
     return (
         b'{"id":"%b","topic":"%b"%b,%b,"status":"%b","retry_count":%d,%b"max_retries":%d,"priority":%d%b%b,"created_at":"%b","updated_at":"%b"%b%b%b%b}'
@@ -136,12 +135,12 @@ def _content(job: JobView, *, base64: bool) -> bytes:
 
 
 def progress_of(said: Progress) -> MessageProgress:
-    """How far the work is."""
+    """The progress as the dialect has it."""
     return MessageProgress(said.percent, time_of(said.at_ms).decode(), UNSET if said.note is None else said.note)
 
 
 def time_of(ms: int) -> bytes:
-    """A time in ms since 1970, as RFC 3339 has it."""
+    """Format a time in ms since 1970 as RFC 3339."""
     return rfc3339(ms).encode()
 
 
@@ -159,7 +158,7 @@ def _progress(job: JobView) -> bytes:
 
 
 def _names(job: Job | JobView) -> bytes:
-    """What it has of key, group and tenant."""
+    """The key, group and tenant, if present."""
     shown = b"" if job.key is None else b',"key":%b' % encode(job.key)
     if job.group is not None:
         shown += b',"group":%b' % encode(job.group)
@@ -175,7 +174,7 @@ def _payload(payload: bytes, content_type: str | None, *, base64: bool) -> bytes
 
 
 def _metadata(text: str | None) -> bytes:
-    """An object of strings; what is none is shown as its JSON."""
+    """An object of strings. Other values are written as JSON in a string."""
     if text is None:
         return b"{}"
     try:

@@ -1,1 +1,1 @@
-"""Sign-in: the keys that are kept in the database, and what a process knows of them. docs/semantics.md, section 21."""
+"""Sign-in: API keys and users in the database, and each process's copy of them. docs/semantics.md, section 21."""

@@ -1,4 +1,4 @@
-"""API keys in PostgreSQL: made, listed, rotated, revoked, each with its entry in the audit trail."""
+"""Creates, lists, rotates and revokes API keys in PostgreSQL. Each change is recorded in the audit trail."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PAGE = _SQL["page"]
 _ROTATE = _SQL["rotate"]
 _REVOKE = _SQL["revoke"]
 
-MOST_KEYS: Final = 10_000  # live ones: every process holds all of them
+MOST_KEYS: Final = 10_000  # live ones; every process has all of them in memory
 MOST_PREFIXES: Final = 100
 MOST_NAME_BYTES: Final = 128
 MAX_TENANT: Final = 128  # characters
@@ -48,7 +48,7 @@ class KeyState(Enum):
 
 
 class StoredKey(msgspec.Struct, frozen=True):
-    """A key as it is listed. `old_until`: how long the secret before the last rotation is good; None if it is not."""
+    """A key without its secret. `old_until`: until when the previous secret is valid; None if it is not."""
 
     id: str
     name: str
@@ -66,8 +66,8 @@ class StoredKey(msgspec.Struct, frozen=True):
 
 
 class NewKey(msgspec.Struct, frozen=True):
-    """A key that somebody asks for. No prefixes: every topic. `expires_in_ms`: None for never. `tenant`: whose jobs it
-    is for; None for all. `hides_payloads`: it sees jobs, and not what is in them."""
+    """A request for a key. Without prefixes it covers every topic. `expires_in_ms`: None for never. `tenant`: restricts
+    it to one tenant's jobs; None for all. `hides_payloads`: it sees jobs without their payloads."""
 
     name: str
     scopes: Scope
@@ -78,8 +78,8 @@ class NewKey(msgspec.Struct, frozen=True):
 
 
 class Changer(msgspec.Struct, frozen=True):
-    """Who changes keys or users. `key`: the one shown, or what a user may do, beyond which nothing may be granted or
-    touched; None for the operator at the command line, and for anybody where no sign-in is needed yet."""
+    """The author of a change of keys or users. It can't grant or change anything beyond the rights of `key`. None: no
+    such limit, at the command line and while no sign-in is needed."""
 
     actor: Actor
     key: Key | None = None
@@ -89,19 +89,19 @@ class Changer(msgspec.Struct, frozen=True):
         return self.actor.id == trail.OPEN
 
     def reaches(self, scopes: Scope, prefixes: Sequence[str], *, hides_payloads: bool) -> bool:
-        """Whether a key with these is within what the changer may do itself."""
+        """Whether the changer itself has all these rights."""
         return self.key is None or self.key.may_grant(scopes, prefixes, hides_payloads=hides_payloads)
 
 
 async def create(pool: Pool, new: NewKey, by: Changer) -> tuple[StoredKey, str]:
-    """Make a key: as it is listed, and its secret, which nobody can ask for again.
+    """Make a key. Returns it and its secret, which can't be read again.
 
-    Raises InvalidRequest; Forbidden for more than the maker may do; Unauthorized where sign-in is needed by now;
-    Throttled where MOST_KEYS are live.
+    Raises InvalidRequest; Forbidden for rights beyond the changer's; Unauthorized if sign-in is needed by now;
+    Throttled if MOST_KEYS are live.
     """
     _check(new)
     if not by.reaches(new.scopes, new.prefixes, hides_payloads=new.hides_payloads):
-        raise Forbidden("This key can't make one that may do more than itself.")
+        raise Forbidden("A key can't make a key with more rights than its own.")
     key_id, secret = f"key_{secrets.token_hex(8)}", _new_secret()
     scopes, prefixes = new.scopes.words, list(new.prefixes)
     async with pool.acquire() as db, db.transaction():
@@ -113,11 +113,11 @@ async def create(pool: Pool, new: NewKey, by: Changer) -> tuple[StoredKey, str]:
                 raise needs_sign_in()
             if Scope.ADMIN not in new.scopes or new.prefixes or new.hides_payloads:
                 raise InvalidRequest(
-                    "The first key must have the scope admin and no prefixes, and see payloads: from then on every "
-                    "route needs a key, and only such a one can make the others."
+                    "The first key must have the scope admin, no prefixes, and see payloads. From then on every route "
+                    "needs a key, and only such a key can make others."
                 )
         if count["live"] >= MOST_KEYS:
-            raise Throttled(f"At most {MOST_KEYS} keys can be live.", {"limit": "max_keys", "max": MOST_KEYS})
+            raise Throttled(f"There can be at most {MOST_KEYS} live keys.", {"limit": "max_keys", "max": MOST_KEYS})
         digest, expires, maker = digest_of(secret.encode()), new.expires_in_ms, by.actor.id
         limits = new.tenant, new.hides_payloads
         await db.execute(_INSERT, key_id, new.name, digest, scopes, prefixes, expires, maker, *limits)
@@ -131,7 +131,7 @@ async def create(pool: Pool, new: NewKey, by: Changer) -> tuple[StoredKey, str]:
 
 
 async def get(db: Connection, key_id: str, by: Changer) -> StoredKey:
-    """A key. Raises NotFound, also for one beyond the changer's reach."""
+    """A key. Raises NotFound, also for a key with rights beyond the changer's."""
     row = await db.fetchrow(_GET, key_id) if _ID.match(key_id) else None
     kept = None if row is None else _key_of(row)
     if kept is None or not by.reaches(kept.scopes, kept.prefixes, hides_payloads=kept.hides_payloads):
@@ -140,15 +140,15 @@ async def get(db: Connection, key_id: str, by: Changer) -> StoredKey:
 
 
 async def page(db: Connection, before: tuple[datetime, str], limit: int, by: Changer) -> list[StoredKey]:
-    """Up to `limit` keys within the changer's reach that were made before one, the newest first."""
+    """Up to `limit` keys made before another key, newest first. Only keys with no rights beyond the changer's."""
     scopes, prefixes = (Scope.ALL, ()) if by.key is None else (by.key.scopes, by.key.prefixes)
     sees = by.key is None or by.key.sees_payloads_below(prefixes or ("",))
     return [_key_of(row) for row in await db.fetch(_PAGE, *before, limit, scopes.words, list(prefixes), sees)]
 
 
 async def rotate(pool: Pool, key_id: str, grace_ms: int, by: Changer) -> tuple[StoredKey, str]:
-    """Give a key another secret: as it is listed, and the secret. The one before is good for `grace_ms` more, and the
-    one before that no more at all. Raises NotFound, KeyNotLive, Unauthorized where sign-in is needed by now."""
+    """Give a key a new secret. Returns the key and the secret. The previous secret stays valid for `grace_ms`; older
+    ones are no longer valid. Raises NotFound, KeyNotLive; Unauthorized if sign-in is needed by now."""
     secret = _new_secret()
     async with pool.acquire() as db, db.transaction():
         kept = await get(db, key_id, by)
@@ -156,13 +156,13 @@ async def rotate(pool: Pool, key_id: str, grace_ms: int, by: Changer) -> tuple[S
             raise needs_sign_in()
         if await db.fetchval(_ROTATE, key_id, digest_of(secret.encode()), grace_ms) is None:
             state = KeyState.REVOKED if kept.revoked_at else KeyState.EXPIRED
-            raise KeyNotLive(f"This key is {state.value}: make another one.", {"id": key_id, "state": state.value})
+            raise KeyNotLive(f"This key is {state.value}. Make a new one.", {"id": key_id, "state": state.value})
         await trail.record(db, by.actor, Action.KEY_ROTATED, key_id, {"name": kept.name, "grace_ms": grace_ms})
         return await get(db, key_id, by), secret
 
 
 async def revoke(pool: Pool, key_id: str, by: Changer) -> StoredKey:
-    """Revoke a key for good; again changes nothing. Raises NotFound, Unauthorized where sign-in is needed by now."""
+    """Revoke a key for good. Idempotent. Raises NotFound; Unauthorized if sign-in is needed by now."""
     async with pool.acquire() as db, db.transaction():
         kept = await get(db, key_id, by)
         if by.in_the_open:
@@ -174,22 +174,22 @@ async def revoke(pool: Pool, key_id: str, by: Changer) -> StoredKey:
 
 def _check(new: NewKey) -> None:
     if not new.name or len(new.name.encode()) > MOST_NAME_BYTES or not new.name.isprintable():
-        raise _wrong("name", f"name must be 1 to {MOST_NAME_BYTES} bytes of text on one line.")
+        raise _invalid("name", f"name must be 1 to {MOST_NAME_BYTES} bytes of text on one line.")
     if not new.scopes:
-        raise _wrong("scopes", "scopes must name at least one of read, write, delete and admin.")
+        raise _invalid("scopes", "scopes must have at least one of read, write, delete and admin.")
     if new.tenant is not None:
         if not 1 <= len(new.tenant) <= MAX_TENANT or "\0" in new.tenant:
-            raise _wrong("tenant", f"tenant must be 1 to {MAX_TENANT} characters without NUL.")
+            raise _invalid("tenant", f"tenant must be 1 to {MAX_TENANT} characters without NUL.")
         if new.scopes & (Scope.ADMIN | Scope.DELETE):
-            raise _wrong("tenant", "A key for one tenant can read and write only.")
+            raise _invalid("tenant", "A key for one tenant can have only the scopes read and write.")
     if len(new.prefixes) > MOST_PREFIXES:
-        raise _wrong("prefixes", f"At most {MOST_PREFIXES} prefixes a key.")
+        raise _invalid("prefixes", f"A key can have at most {MOST_PREFIXES} prefixes.")
     for prefix in new.prefixes:
         if _PREFIX.match(prefix) is None:
-            raise _wrong("prefixes", f"{prefix[:300]!r} is not how a topic's name can start.")
+            raise _invalid("prefixes", f"No topic's name can start with {prefix[:300]!r}.")
 
 
-def _wrong(field: str, message: str) -> InvalidRequest:
+def _invalid(field: str, message: str) -> InvalidRequest:
     return InvalidRequest(message, {"field": field})
 
 
@@ -198,8 +198,8 @@ def _new_secret() -> str:
 
 
 def needs_sign_in() -> Unauthorized:
-    """The refusal where a first key or user was made while the request was on its way."""
-    return Unauthorized("Sign-in is needed by now: an API key, or a user's name and password.")
+    """The error for a request during which another one made the first key or user."""
+    return Unauthorized("Sign-in is needed now: send an API key, or a user's name and password.")
 
 
 def _key_of(row: asyncpg.Record) -> StoredKey:

@@ -1,4 +1,4 @@
-"""`keys` and `users`: API keys and users changed in the database itself, whether or not a service runs."""
+"""The commands `keys` and `users`. They change the database directly, whether or not a service runs."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ Command = Callable[["Pool", argparse.Namespace], Awaitable[None]]
 
 _PAGE: Final = 500
 _BY: Final = Changer(trail.COMMAND_LINE)
-_PATTERN: Final = "* for every topic, mail.* for those whose names start so, or a topic's name; every topic if left out"
+_PATTERN: Final = "* for every topic, mail.* for topics that start with mail., or a topic's name (default: every topic)"
 _DATABASE: Final = (
-    "Works on the database of HOLDFAST_DATABASE_URL, else on the embedded one, which is started for the moment if it"
-    " does not run. Running services notice within 30 s, and at once where HOLDFAST_REDIS_URL is set."
+    "Uses the database of HOLDFAST_DATABASE_URL, else the embedded one, which is started if necessary. Running"
+    " services notice a change within 30 s, with HOLDFAST_REDIS_URL at once."
 )
 
 
 def parse(name: str, argv: Sequence[str]) -> argparse.Namespace:
-    """The words after `keys` or `users`. Exits with 2 and a usage line for a mistake, and with 0 after --help."""
+    """Parse the arguments after `keys` or `users`. Exits with 2 for a usage error, and with 0 after --help."""
     return (_keys_parser if name == "keys" else _users_parser)().parse_args(argv)
 
 
 async def run(name: str, url: str, redis_url: str | None, bcrypt_cost: int, args: argparse.Namespace) -> int:
-    """Run a command of `keys` or `users` on a database with the current schema. The exit code is 1 for a refusal, which
-    is explained on stderr. A secret is alone on stdout, so that a script can take it."""
+    """Run a command of `keys` or `users` on a database with the current schema. Returns the exit code, 1 after an
+    error, which is printed to stderr. A secret is the only output on stdout, for scripts."""
     args.passwords = Passwords(bcrypt_cost)
     settings = {"application_name": f"holdfast {name}", "timezone": "UTC", "search_path": "pg_catalog", **REST_TIMEOUTS}
     pool = await asyncpg.create_pool(url, min_size=1, max_size=1, statement_cache_size=0, server_settings=settings)
@@ -56,15 +56,15 @@ async def run(name: str, url: str, redis_url: str | None, bcrypt_cost: int, args
     finally:
         await pool.close()
     if args.verb != "list" and redis_url is not None and not await bus.announce_keys(redis_url):
-        _say("Redis does not answer: running services notice within 30 s.")
+        _say("Redis does not answer. Running services notice the change within 30 s.")
     return 0
 
 
 def _keys_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m app keys",
-        description="Make, list, rotate and revoke API keys. They are kept in the database, a secret as its SHA-256"
-        " only. From the first key on, every route needs one.",
+        description="Make, list, rotate and revoke API keys. The database stores only the SHA-256 of a secret. Once"
+        " there is a key, every route needs one.",
         epilog=_DATABASE,
     )
     commands = parser.add_subparsers(dest="verb", required=True, metavar="command")
@@ -72,25 +72,25 @@ def _keys_parser() -> argparse.ArgumentParser:
     def add(name: str, text: str) -> argparse.ArgumentParser:
         return commands.add_parser(name, help=text, description=text)
 
-    made = add("add", "Make a key, and print its secret, which is not shown again.")
-    made.add_argument("name", help="what the key is for, up to 128 bytes")
+    made = add("add", "Make a key and print its secret, which is not shown again.")
+    made.add_argument("name", help="a name that says what the key is for, up to 128 bytes")
     made.add_argument("--scopes", required=True, type=_scopes, help="read, write, delete, admin or rw, joined by '+'")
     made.add_argument(
-        "--prefixes", default=(), type=_prefixes, help="starts of topics' names, joined by '|'; every topic if left out"
+        "--prefixes", default=(), type=_prefixes, help="prefixes of topics, joined by '|' (default: every topic)"
     )
     made.add_argument(
-        "--expires-in", type=_duration(TEN_YEARS_MS), metavar="TIME", help="such as 90d or 12h; never if left out"
+        "--expires-in", type=_duration(TEN_YEARS_MS), metavar="TIME", help="such as 90d or 12h (default: never)"
     )
-    made.add_argument("--tenant", help="whose jobs it is for, and no others; all tenants' if left out")
+    made.add_argument("--tenant", help="restrict the key to this tenant's jobs (default: all tenants)")
     made.add_argument(
-        "--hide-payloads", action="store_true", help="it sees jobs and not what is in them, and takes none"
+        "--hide-payloads", action="store_true", help="the key sees jobs without their payloads and can't claim jobs"
     )
-    add("list", "List all keys, the newest first, without their secrets.")
-    rotated = add("rotate", "Give a key another secret, and print it.")
+    add("list", "List all keys, newest first, without their secrets.")
+    rotated = add("rotate", "Give a key a new secret and print it.")
     rotated.add_argument("id", help="key_…, as `keys list` shows it")
     rotated.add_argument(
         "--grace", default=0, type=_duration(SEVEN_DAYS_MS), metavar="TIME",
-        help="how long the secret before stays good, such as 1h, up to 7d; not at all if left out",
+        help="how long the old secret stays valid, such as 1h, up to 7d (default: not at all)",
     )  # fmt: skip
     revoked = add("revoke", "Revoke a key for good. It stays in the list.")
     revoked.add_argument("id", help="key_…, as `keys list` shows it")
@@ -100,10 +100,11 @@ def _keys_parser() -> argparse.ArgumentParser:
 def _users_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m app users",
-        description="Make, list, change and delete users and what is granted to them. They are kept in the database, a"
-        " password as its bcrypt hash only. From the first user on, every route needs sign-in. A password is asked for,"
-        " twice; where there is no terminal it is the first line of stdin. It is never an argument: those are seen by"
-        f" all on the machine. It has {LEAST_CHARACTERS} characters or more, and {MOST_PASSWORD_BYTES} bytes at most.",
+        description="Make, list, change and delete users and their grants. The database stores only the bcrypt hash of"
+        " a password. Once there is a user, every route needs sign-in. The command prompts for a password twice;"
+        " without a terminal it reads the first line of stdin. A password is never an argument, since everyone on the"
+        f" machine can see arguments. It must have at least {LEAST_CHARACTERS} characters and at"
+        f" most {MOST_PASSWORD_BYTES} bytes.",
         epilog=f"{_DATABASE} HOLDFAST_BCRYPT_COST sets how long a hash takes.",
     )
     commands = parser.add_subparsers(dest="verb", required=True, metavar="command")
@@ -115,17 +116,17 @@ def _users_parser() -> argparse.ArgumentParser:
         return command
 
     made = add("add", "Make a user, with a password from a prompt or stdin.", "name")
-    made.add_argument("--admin", action="store_true", help="may do everything; the first user should be one")
-    add("list", "List all users by name, with what is granted to them.")
-    add("passwd", "Give a user another password, which ends all their tokens.", "name")
-    add("delete", "Delete a user, with what was granted to them.", "name")
-    for name, text in (("grant", "Grant a user an action in some topics."), ("revoke", "Take a grant back.")):
+    made.add_argument("--admin", action="store_true", help="the user may do everything; the first user should be one")
+    add("list", "List all users by name, with their grants.")
+    add("passwd", "Give a user a new password. This ends all their tokens.", "name")
+    add("delete", "Delete a user and their grants.", "name")
+    for name, text in (("grant", "Grant a user an action in some topics."), ("revoke", "Revoke a grant.")):
         granted = add(name, text, "name")
         granted.add_argument("action", choices=[right.value for right in Right], help="write includes consume")
         granted.add_argument("pattern", nargs="?", default=EVERYTHING, metavar="PATTERN", help=_PATTERN)
         if name == "grant":
             granted.add_argument(
-                "--hide-payloads", action="store_true", help="without seeing what is in jobs, nor taking them"
+                "--hide-payloads", action="store_true", help="the user sees jobs without their payloads and can't claim"
             )
     return parser
 
@@ -135,11 +136,11 @@ async def _add_key(pool: Pool, args: argparse.Namespace) -> None:
     first = not await api_keys.page(pool, api_keys.NEWEST, 1, _BY)
     key, secret = await api_keys.create(pool, new, _BY)
     print(secret)
-    _say(f"Made {key.id}. Its secret is the line on stdout, and is not shown again.")
+    _say(f"Made {key.id}. Its secret is the line on stdout. It is not shown again.")
     if first:
-        _say("It is the first key: from now on every route needs one.")
+        _say("It is the first key. From now on every route needs one.")
     if first and Scope.ADMIN not in key.scopes:
-        _say("It has not the scope admin, so only this command can make further keys.")
+        _say("It does not have the scope admin. Only this command can make more keys.")
 
 
 async def _list_keys(pool: Pool, _args: argparse.Namespace) -> None:
@@ -157,8 +158,8 @@ async def _list_keys(pool: Pool, _args: argparse.Namespace) -> None:
 async def _rotate_key(pool: Pool, args: argparse.Namespace) -> None:
     key, secret = await api_keys.rotate(pool, args.id, args.grace, _BY)
     print(secret)
-    until = f"is good until {_minute(key.old_until)} UTC" if key.old_until else "is good no more"
-    _say(f"Rotated {key.id} ({key.name}). The secret before {until}.")
+    until = f"stays valid until {_minute(key.old_until)} UTC" if key.old_until else "is no longer valid"
+    _say(f"Rotated {key.id} ({key.name}). The old secret {until}.")
 
 
 async def _revoke_key(pool: Pool, args: argparse.Namespace) -> None:
@@ -169,15 +170,15 @@ async def _revoke_key(pool: Pool, args: argparse.Namespace) -> None:
 async def _add_user(pool: Pool, args: argparse.Namespace) -> None:
     users.check_name(args.name)
     if await users.find(pool, args.name) is not None:
-        raise InvalidRequest(f"There is a user {args.name!r} already.")
+        raise InvalidRequest(f"A user named {args.name!r} already exists.")
     first = not await users.page(pool, "", 1)
     password_hash = await args.passwords.hash(_password(args.name))
     account = await users.create(pool, args.name, password_hash, _BY, is_admin=args.admin)
     _say(f"Made {account.username} ({account.id}){', an admin' if account.is_admin else ''}.")
     if first:
-        _say("It is the first user: from now on every route needs sign-in.")
+        _say("It is the first user. From now on every route needs sign-in.")
     if first and not account.is_admin:
-        _say("It is no admin, so without a key only this command can make others or grant anything.")
+        _say("It is not an admin. Without a key, only this command can make other users or grant anything.")
 
 
 async def _list_users(pool: Pool, _args: argparse.Namespace) -> None:
@@ -199,7 +200,7 @@ async def _change_password(pool: Pool, args: argparse.Namespace) -> None:
     user_id = await _id_of(pool, args.name)
     password_hash = await args.passwords.hash(_password(args.name))
     await users.change(pool, user_id, _BY, password_hash=password_hash)
-    _say(f"{args.name} has another password. Tokens of the one before are good no more.")
+    _say(f"Changed the password of {args.name}. Tokens made with the old one are no longer valid.")
 
 
 async def _delete_user(pool: Pool, args: argparse.Namespace) -> None:
@@ -218,9 +219,9 @@ async def _revoke_grant(pool: Pool, args: argparse.Namespace) -> None:
     for grant in await users.grants(pool, user_id):
         if (grant.action.value, grant.topic_pattern) == (args.action, args.pattern):
             await users.revoke(pool, user_id, grant.id, _BY)
-            _say(f"{args.name} may no more {args.action} in {args.pattern}.")
+            _say(f"Revoked {args.action} on {args.pattern} from {args.name}.")
             return
-    raise NotFound(f"{args.name} has no grant of {args.action} on {args.pattern}; `users list` shows them.")
+    raise NotFound(f"{args.name} has no grant of {args.action} on {args.pattern}. `users list` shows all grants.")
 
 
 _KEYS: Final[dict[str, Command]] = {"add": _add_key, "list": _list_keys, "rotate": _rotate_key, "revoke": _revoke_key}
@@ -265,7 +266,7 @@ def _minute(time: datetime) -> str:
 
 
 def _password(name: str) -> str:
-    """From a prompt, else the first line of stdin. Raises InvalidRequest."""
+    """Read a password from a prompt, or from stdin without a terminal. Raises InvalidRequest."""
     if not sys.stdin.isatty():
         password = sys.stdin.readline().rstrip("\r\n")
         users.check_password(password)
@@ -273,7 +274,7 @@ def _password(name: str) -> str:
     password = getpass.getpass(f"Password of {name}: ")
     users.check_password(password)
     if getpass.getpass("Again: ") != password:
-        raise InvalidRequest("The two are not the same.")
+        raise InvalidRequest("The passwords don't match.")
     return password
 
 
@@ -296,9 +297,11 @@ def _duration(most_ms: int) -> Callable[[str], int]:
     def parse_duration(text: str) -> int:
         value = parse_length(text)
         if value is None:
-            raise argparse.ArgumentTypeError(f"{text!r} is no time: write a number and ms, s, m, h or d, such as 90d")
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not a length of time: write a number and ms, s, m, h or d, such as 90d"
+            )
         if not 0 < value <= most_ms:
-            raise argparse.ArgumentTypeError(f"{text} is not between 1ms and {most_ms // UNITS_MS['d']}d")
+            raise argparse.ArgumentTypeError(f"{text} must be between 1ms and {most_ms // UNITS_MS['d']}d")
         return value
 
     return parse_duration

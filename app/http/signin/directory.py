@@ -1,7 +1,4 @@
-"""What a process knows of keys and users, so that a request is checked without asking PostgreSQL.
-
-docs/semantics.md, section 21.
-"""
+"""A process's copy of keys and users, so that requests are checked without a query. docs/semantics.md, section 21."""
 
 from __future__ import annotations
 
@@ -36,41 +33,39 @@ _SECRET = _SQL["secret"]
 _KEEP_SECRET = _SQL["keep_secret"]
 
 TTL_SECONDS: Final = 30.0
-LOOK_SECONDS: Final = 1.0  # how often unknown keys can make the process ask
+LOOK_SECONDS: Final = 1.0  # least time between loads caused by unknown keys
 RETRY_SECONDS: Final = 1.0
-LOAD_SECONDS: Final = 5.0  # waiting for a connection included
+LOAD_SECONDS: Final = 5.0  # including the wait for a connection
 
 log = logging.getLogger(__name__)
 
 
 class Directory:
-    """All live keys, by the digests of their secrets: those of the environment, and those of the database as of a load
-    at most TTL_SECONDS ago. All users with their grants, of the same load. Where the database is away, the last known
-    ones count on.
+    """All live keys, by the digests of their secrets, and all users with their grants. Loaded from the database every
+    TTL_SECONDS; keys of the environment are added. While the database is unreachable, the last load stays valid.
 
-    A process that has known a key or user requires sign-in for as long as it runs, even when they are deleted: the
+    Once a process has seen a key or user, it requires sign-in for as long as it runs, even if they are deleted. The
     service never becomes open by itself.
     """
 
     def __init__(
         self, pool: Pool, fixed: Sequence[Key], *, ttl: float = TTL_SECONDS, token_secret: bytes | None = None
     ) -> None:
-        """`token_secret`: signs users' tokens; None for one that is kept in the database."""
+        """`token_secret` signs users' tokens; None: use the one in the database."""
         self._pool = pool
         self._fixed = {key.digest: key for key in fixed}
         self._known = dict(self._fixed)
         self._users: dict[str, User] = {}
         self._token_secret = token_secret
-        # What makes and reads tokens; None as long as nobody needed it.
-        self.tokens: Tokens | None = None
+        self.tokens: Tokens | None = None  # None until first needed
         self._loading = asyncio.Lock()
         self._asked = self._answered = 0
         self._look: Fresh[None, bool] = Fresh(LOOK_SECONDS)
         self._loop = Loop("load keys and users", self.reload, ttl, first=ttl, retry=RETRY_SECONDS)
-        self.loads = 0  # how often the database was asked
-        # Whether a request needs sign-in at all. Read on every request.
+        self.loads = 0  # count of queries
+        # Whether requests need sign-in. Read on every request.
         self.guarded = bool(fixed)
-        self.loaded: Signal[()] = Signal()  # some keys and sessions may be good no more
+        self.loaded: Signal[()] = Signal()  # keys and sessions may have become invalid
         self.keys_changed: Signal[()] = Signal()  # by this process
 
     @property
@@ -79,12 +74,12 @@ class Directory:
         return len(self._known) + len(self._users)
 
     def user(self, user_id: str) -> User | None:
-        """The user of this id; None if there is none any more."""
+        """The user with this id; None if there is none."""
         return self._users.get(user_id)
 
     def find(self, digest: bytes) -> Key | None:
-        """The key whose secret has this digest, if it is good now. The time it takes tells nothing of a secret: which
-        digest is looked for can't be steered towards a known one."""
+        """The key whose secret has this digest, if it is valid now. Its timing reveals nothing about secrets, because
+        callers can't steer a digest towards a known one."""
         key = self._known.get(digest)
         if key is None or not hmac.compare_digest(key.digest, digest):
             return None
@@ -93,33 +88,35 @@ class Directory:
         return key
 
     def key(self, key_id: str, fits: Callable[[bytes], bool]) -> Key | None:
-        """The key of this id, "" for those of the environment, of which the digest fits, if it is good now."""
+        """The key with this id whose digest `fits`, if it is valid now. Keys of the environment have the id ""."""
         found = (one.digest for one in self._known.values() if one.id == key_id and fits(one.digest))
         return next((self.find(digest) for digest in found), None)
 
     async def signer(self) -> Tokens:
-        """Makes and reads tokens, whether or not there is a user here. Raises asyncpg's errors."""
+        """The tokens' signer, even if there are no users. Raises asyncpg's errors."""
         if self.tokens is None:
             self.tokens = Tokens(self._token_secret or await self._load_secret())
         return self.tokens
 
     def start(self) -> None:
-        """Begin to load again and again."""
+        """Start the periodic loads."""
         self._loop.start()
 
     async def stop(self) -> None:
-        """Stop that."""
+        """Stop the periodic loads."""
         await self._loop.stop()
         await self._look.stop()
 
     def refresh(self) -> None:
-        """Load soon, as keys or users may have changed elsewhere. Does not wait."""
+        """Load soon, because keys or users may have changed elsewhere. Does not wait."""
         self._loop.wake()
 
     async def reload_after_change(self, gone: str = "", user: str = "") -> None:
-        """Load what this process has changed before it answers, and tell the others. `gone`: the id of a key that is no
-        longer valid, even where the database can't be asked; `user`: the id of a user who may do less from now on, and
-        nothing where the database can't be asked how much."""
+        """Load a change of this process before it answers, and notify the other processes.
+
+        `gone`: the id of a key that is no longer valid. `user`: the id of a user with fewer rights. If the load fails,
+        the key is dropped all the same, and the user loses all rights.
+        """
         if gone:
             self._known = {digest: key for digest, key in self._known.items() if key.id != gone}
         self.guarded = True  # a key or user exists, whatever became of it
@@ -130,17 +127,13 @@ class Directory:
             self.loaded.emit()
 
     async def look_again(self) -> None:
-        """Load again for a request with an unknown key: it may have been made elsewhere a moment ago.
-
-        Asks PostgreSQL at most once in LOOK_SECONDS, for all such requests.
+        """Load for a request with an unknown key, which another process may have just made. All such requests together
+        cause at most one load in LOOK_SECONDS.
         """
         await self._look.get(None, self._reload_or_say)
 
     async def reload(self) -> None:
-        """Load keys and users as they are after this call. Concurrent callers share a load.
-
-        Raises asyncpg's errors, and then changes nothing.
-        """
+        """Load keys and users. Concurrent callers share a load. Changes nothing if it raises asyncpg's errors."""
         self._asked = mine = self._asked + 1
         async with self._loading:
             if self._answered >= mine:
@@ -152,7 +145,7 @@ class Directory:
         self.loaded.emit()
 
     async def _load(self) -> None:
-        asked_at = time.monotonic()  # before the database looks at its clock: a key never lives longer here than there
+        asked_at = time.monotonic()  # before the database reads its clock, so that no key lives longer here than there
         self.loads += 1
         rows = await self._pool.fetch(_LIVE, 2 * MOST_KEYS)
         known = {}
@@ -166,8 +159,8 @@ class Directory:
         users = await self._load_users()
         if not self.guarded:
             count = await self._pool.fetchrow(_COUNT)
-            # Keys that were revoked or have expired and users who were deleted close the service as well: it must not
-            # open when the last one ends.
+            # Revoked and expired keys and deleted users count as well: the service must not open when the last one
+            # ends.
             self.guarded = count is not None and count["kept"] > 0
         self._known = known | self._fixed
         self._users = users
@@ -196,9 +189,9 @@ class Directory:
         try:
             await self.reload()
         except UNREACHABLE as error:
-            log.warning("can't load keys and users at the moment: %r; those known last count on", error)
+            log.warning("can't load keys and users right now: %r. The last known ones stay valid", error)
         except Exception:
-            log.exception("loading keys and users failed; those known last count on")
+            log.exception("loading keys and users failed. The last known ones stay valid")
         else:
             return True
         return False

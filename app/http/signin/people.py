@@ -1,4 +1,4 @@
-"""What a user may do: grants of actions on patterns of topics, and how a key with scopes and prefixes says the same."""
+"""Users' rights: grants of actions on patterns of topics, and their translation to keys with scopes and prefixes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PATTERN: Final = re.compile(PATTERN.replace("$", r"\Z"))
 
 
 class Right(Enum):
-    """What a grant is of. WRITE includes CONSUME: to take jobs and to settle them."""
+    """The action of a grant. WRITE includes CONSUME, which is to claim and settle jobs."""
 
     READ = "read"
     WRITE = "write"
@@ -27,12 +27,12 @@ class Right(Enum):
 
     @property
     def scopes(self) -> Scope:
-        """The scopes that a key needs to do the same, and so to grant it."""
+        """The scopes that a key needs to do or grant the same."""
         match self:
             case Right.READ:
                 return Scope.READ
             case Right.WRITE | Right.CONSUME:
-                return Scope.READ | Scope.WRITE  # a claim shows jobs
+                return Scope.READ | Scope.WRITE  # a claim reads jobs
             case Right.ADMIN:
                 return Scope.ADMIN | Scope.DELETE
             case _:
@@ -40,15 +40,16 @@ class Right(Enum):
 
 
 class GrantMissing(Forbidden):
-    """The user has no such grant for any topic."""
+    """The user has the needed grant for no topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserKey(Key):
-    """A user's key for one request: it covers the topics for which they are granted all that the request needs.
+    """A user's key for one request. It covers the topics in which the user has all grants that the request needs.
 
-    `epoch`: of the password that they signed in with; `asked` and `consumes`: what the request needs; `sight`: how the
-    names of those topics begin whose payloads they may see, "" for all.
+    - epoch: of the password that the user signed in with.
+    - asked, consumes: the needs of the request.
+    - sight: prefixes of the topics whose payloads the user may see; "" for all.
     """
 
     epoch: int = 0
@@ -57,21 +58,21 @@ class UserKey(Key):
     sight: tuple[str, ...] = ("",)
 
     def sees_payloads(self, topic: str) -> bool:
-        """Whether they may see the payloads of a topic's jobs."""
+        """Whether the user may see payloads of a topic's jobs."""
         return (topic + END).startswith(self.sight)
 
     def sees_payloads_below(self, starts: Iterable[str]) -> bool:
-        """Whether they may see payloads in all topics whose names begin with one of these; "" is every topic."""
+        """Whether the user may see payloads in all topics with these prefixes; "" is every topic."""
         return all(start.startswith(self.sight) for start in starts)
 
 
 class User:
-    """A user as a process knows them. It never changes: each load makes new ones."""
+    """A user with their rights. Immutable: each load makes new ones."""
 
     def __init__(
         self, user_id: str, name: str, epoch: int, *, is_admin: bool, grants: Iterable[tuple[Right, str, bool]]
     ):
-        """`grants`: action, pattern of topics, and whether it hides payloads. A grant that hides them lets nobody take
+        """`grants`: action, pattern of topics, and whether payloads are hidden. Such a grant does not allow to claim
         jobs."""
         self.id = user_id
         self.name = name
@@ -80,7 +81,7 @@ class User:
         starts: dict[Right, set[str]] = {right: set() for right in Right}
         sight, takes = set[str](), set[str]()
         grants = frozenset(grants)
-        self.rights = is_admin, grants  # equal for those who may do the same
+        self.rights = is_admin, grants  # equal for users with the same rights
         for right, pattern, hides in grants:
             start = _start(pattern)
             starts[right].add(start)
@@ -100,9 +101,9 @@ class User:
         self._keys: dict[tuple[Scope, bool], UserKey] = {}
 
     def key(self, scopes: Scope, *, consumes: bool = False, until: float | None = None) -> UserKey:
-        """The key for a request that needs these scopes; where it `consumes`, a grant of write or consume is enough.
+        """The key for a request that needs these scopes. If it `consumes`, a grant of write or consume is enough.
 
-        `until`: as a key's. Raises GrantMissing where there is no topic for which the user has all of it.
+        `until`: when the key ends, as Key.until. Raises GrantMissing if the user has the scopes in no topic.
         """
         key = self._keys.get((scopes, consumes))
         if key is None:
@@ -117,7 +118,7 @@ class User:
             reach = {max(a, b, key=len) for a in reach for b in granted if a.startswith(b) or b.startswith(a)}
         if not reach:
             words = "consume" if consumes else "+".join(scopes.words)
-            raise GrantMissing(f"Nothing that is granted to this user allows this: it needs {words}.")
+            raise GrantMissing(f"This user has no grant that allows this. It needs {words}.")
         may = scopes
         for scope, starts in self._starts.items():
             if all(one.startswith(tuple(starts)) for one in reach):
@@ -129,17 +130,17 @@ class User:
 
 
 def check_pattern(text: str) -> str:
-    """The pattern, if it is `*`, a start with `.*` behind it, or a topic's name. Raises InvalidRequest."""
+    """The pattern, if it is `*`, a prefix and `.*`, or a topic's name. Raises InvalidRequest."""
     if _PATTERN.match(text) is None:
         raise InvalidRequest(
-            "topic_pattern must be *, or a start of names and .* (such as mail.*), or a topic's name.",
+            "topic_pattern must be *, a prefix and .* (such as mail.*), or a topic's name.",
             {"field": "topic_pattern"},
         )
     return text
 
 
 def _start(pattern: str) -> str:
-    """The pattern as a key's prefix; "" is every topic's."""
+    """The pattern as a key's prefix; "" is every topic."""
     if pattern == EVERYTHING:
         return ""
     return pattern[:-1] if pattern.endswith(".*") else pattern + END

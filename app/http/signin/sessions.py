@@ -1,4 +1,4 @@
-"""How users sign in: by a password for a token, by a token, or by the password with each request."""
+"""Sign-in: a password for a token, a token, or a password with each request."""
 
 from __future__ import annotations
 
@@ -33,35 +33,34 @@ _COUNT = _SQL["count_tries"]
 _UNCOUNT = _SQL["uncount_tries"]
 _SWEEP = _SQL["sweep_tries"]
 
-REMEMBER_SECONDS: Final = 60.0  # how long a password that was right needs no look at its hash
-MOST_REMEMBERED: Final = 10_000  # tokens, and passwords
-MOST_TRIES: Final = 10  # of one name from one address; of keys, which have none, from one address
-MOST_TRIES_OF_ADDRESS: Final = 50  # whatever the names: an office behind one address is let in, a list of names is not
+REMEMBER_SECONDS: Final = 60.0  # how long a correct password is accepted without hashing it again
+MOST_REMEMBERED: Final = 10_000  # tokens; also passwords
+MOST_TRIES: Final = 10  # of one name from one address. Keys count as one name
+MOST_TRIES_OF_ADDRESS: Final = 50  # of all names: enough for an office behind one address, not for a list of names
 TRY_SECONDS: Final = 60
-AGAIN_SECONDS: Final = 1  # that a process remembers of an address that has no more: good tries are taken back meanwhile
+AGAIN_SECONDS: Final = 1  # how long a process refuses an address by itself: good tries are taken back meanwhile
 MOST_COUNTED: Final = 100_000  # names and addresses in the database
-MOST_REFUSED: Final = 10_000  # that a process remembers; beyond, it asks the database about the oldest again
+MOST_REFUSED: Final = 10_000  # remembered by a process; for older ones it asks the database again
 
 
 class TooManyTries(Throttled):
-    """Somebody has tried too often to sign in."""
+    """Too many attempts to sign in."""
 
     retry_after: ClassVar[int] = TRY_SECONDS
 
 
 class Limiter:
-    """How often somebody may try to sign in within TRY_SECONDS: as one name from one address, and from one address in
-    all. The database counts, for all processes. Tries are never counted by name alone: a stranger elsewhere could lock
-    a user out."""
+    """Limits attempts to sign in within TRY_SECONDS: per name and address, and per address. The database counts for all
+    processes. Attempts are never counted by name alone, or a stranger could lock a user out."""
 
     def __init__(self, pool: Pool, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._pool = pool
         self._clock = clock
-        self._refused: dict[bytes, float] = {}  # until when; a flood costs the database nothing
+        self._refused: dict[bytes, float] = {}  # until when; saves queries during a flood
 
     async def take(self, name: str, address: str) -> None:
-        """Count a try, before it is known how it ends, and alike for names that there are and those that there are not.
-        Raises TooManyTries, Unavailable."""
+        """Count an attempt before its result is known. Existing and unknown names are treated alike. Raises
+        TooManyTries, Unavailable."""
         keys, now = _keys(name, address), self._clock()
         for key, most in zip(keys, (MOST_TRIES, MOST_TRIES_OF_ADDRESS), strict=True):
             if now < self._refused.get(key, 0):
@@ -79,11 +78,11 @@ class Limiter:
                 _refuse(most)
 
     async def reset(self, name: str, address: str) -> None:
-        """After a good try: the name begins anew at this address, whose other tries stay."""
+        """After a success, forget the name's attempts from this address. Attempts of other names stay counted."""
         await self._pool.execute(_UNCOUNT, _keys(name, address), True)
 
     async def give_back(self, name: str, address: str) -> None:
-        """Take back a try that told nothing about the password."""
+        """Uncount an attempt that did not check the password."""
         await self._pool.execute(_UNCOUNT, _keys(name, address), False)
 
 
@@ -96,11 +95,11 @@ class _RightPassword(msgspec.Struct, frozen=True):
 class Sessions:
     """Checks tokens and passwords against the users that the process knows.
 
-    Neither is kept: of a token its digest, of a password one under a key that is the process's own.
+    Keeps only digests of them. The digest of a password uses a random key of the process.
     """
 
     def __init__(self, pool: Pool, directory: Directory, passwords: Passwords, *, seconds: int = SECONDS) -> None:
-        """`seconds`: how long a new token is good."""
+        """`seconds`: how long a new token is valid."""
         self._pool = pool
         self._directory = directory
         self.passwords = passwords
@@ -114,7 +113,7 @@ class Sessions:
         )
 
     async def login(self, name: str, password: str, address: str) -> str:
-        """A token for the user of this name and password. Raises Unauthorized, TooManyTries, Unavailable."""
+        """A token for the user with this name and password. Raises Unauthorized, TooManyTries, Unavailable."""
         await self._limiter.take(name, address)
         verified = await self._verify(name, password)
         user = None if verified is None else await self._user(verified, name)
@@ -124,7 +123,7 @@ class Sessions:
         return self.token_for(user)
 
     async def open(self, name: str, secret: str, address: str) -> str:
-        """A session of the admin pages: for a user by name and password, or without a name for an API key.
+        """Open a session of the admin pages for a user's name and password. Without a name, `secret` is an API key.
 
         Raises Unauthorized, TooManyTries, Unavailable.
         """
@@ -142,11 +141,11 @@ class Sessions:
             if (key := self._directory.find(digest)) is not None:
                 await self._limiter.reset(name, address)
                 return (await self._directory.signer()).make_for_pages(key)
-        raise Unauthorized("Name and password don't match." if name else "There is no such API key.")
+        raise Unauthorized("The name or password is wrong." if name else "The API key does not exist.")
 
     async def by_session(self, session: bytes) -> tuple[User | Key, float] | None:
-        """The owner of a session of the admin pages, and when it ends; None if it is not valid, or over: its owner can
-        sign in again."""
+        """The owner of a session of the admin pages, and when it ends on the monotonic clock; None if it is not
+        valid."""
         tokens = await self._directory.signer()
         try:
             visits = tokens.read_for_pages(session)
@@ -161,19 +160,19 @@ class Sessions:
         return None if user is None or user.epoch != visits.epoch else (user, visits.until)
 
     async def proof(self, session: bytes) -> str:
-        """What a form of this session has to send along."""
+        """The CSRF token that a form of this session must send."""
         return (await self._directory.signer()).proof(session)
 
     def token_for(self, user: User) -> str:
-        """A new token for a user that the directory has."""
+        """A new token for a user of the directory."""
         tokens = self._directory.tokens
         assert tokens is not None, "loaded with the first user"
         return tokens.make(user, self._seconds)
 
     def by_token(self, token: bytes) -> tuple[User, float] | None:
-        """The owner of a token, and when it ends; None if it is not valid.
+        """The owner of a token, and when it ends on the monotonic clock; None if it is not valid.
 
-        Raises Unauthorized for one that has expired.
+        Raises Unauthorized for an expired token.
         """
         tokens = self._directory.tokens
         if tokens is None:
@@ -192,7 +191,7 @@ class Sessions:
         return None if user is None or user.epoch != claims.epoch else (user, claims.until)
 
     def by_password(self, name: str, password: str) -> User | None:
-        """The user, if the password was found to be right a moment ago."""
+        """The user, if this password was verified recently."""
         verified = self._right.peek(self._digest(name, password))
         if verified is None:
             return None
@@ -200,13 +199,13 @@ class Sessions:
         return user if user is not None and (user.epoch, user.name) == (verified.epoch, name) else None
 
     async def knows_by_now(self, name: str, password: str, address: str) -> bool:
-        """Check the password, and remember it if it is right. Only wrong ones count as tries.
+        """Check a password and remember it if it is correct. Only wrong ones count as attempts.
 
         Raises TooManyTries, Unavailable.
         """
         digest = self._digest(name, password)
         if self._right.peek(digest) is not None:
-            self._right.forget(digest)  # of a user who was changed since
+            self._right.forget(digest)  # the user was changed since
         verified = await self._right.get(digest, partial(self._try, name, password, address))
         return verified is not None and await self._user(verified, name) is not None
 
@@ -222,7 +221,7 @@ class Sessions:
         return verified
 
     async def _verify(self, name: str, password: str) -> _RightPassword | None:
-        """The user whose password this is, or None. Takes as long where there is no user of this name."""
+        """The user with this name and password, or None. Takes as long for an unknown name."""
         found = await users.find(self._pool, name)
         until = time.monotonic() + REMEMBER_SECONDS
         if not await self.passwords.matches(None if found is None else found.password_hash, password):
@@ -231,7 +230,7 @@ class Sessions:
         return _RightPassword(found.id, found.epoch, until)
 
     async def _user(self, verified: _RightPassword, name: str) -> User | None:
-        """The user as the directory knows them. It may have to load: they may have been made elsewhere a moment ago."""
+        """The directory's user. Reloads the directory if another process may have just made or changed the user."""
         user = self._directory.user(verified.user_id)
         if user is None or (user.epoch, user.name) != (verified.epoch, name):
             await self._directory.reload()
@@ -243,25 +242,26 @@ class Sessions:
 
 
 async def sweep_tries(db: Connection, limit: int) -> int:
-    """Forget up to `limit` names and addresses whose time is over, and those above MOST_COUNTED: how many."""
+    """Delete up to `limit` counts that have expired or exceed MOST_COUNTED. Returns how many were deleted."""
     count: int = await db.fetchval(_SWEEP, MOST_COUNTED, limit)
     return count
 
 
 def _refuse(most: int) -> None:
     raise TooManyTries(
-        f"At most {most} tries to sign in within {TRY_SECONDS} s.", {"limit": "sign_in_tries", "max": most}
+        f"Too many attempts to sign in. The limit is {most} within {TRY_SECONDS} s.",
+        {"limit": "sign_in_tries", "max": most},
     )
 
 
 def _keys(name: str, address: str) -> list[bytes]:
-    """A name at an address, and the address, as digests: what is typed for a name may be long, or a password."""
+    """Digests of the name at an address, and of the address. What a user types as a name may be long, or a password."""
     who = _who(address).encode()
     return [hashlib.sha256(part).digest() for part in (b"name\0%b\0%b" % (who, name.encode()), b"address\0%b" % who)]
 
 
 def _who(address: str) -> str:
-    """An address; of IPv6 its network of 64 bits, all of which are one customer's."""
+    """The address; for IPv6 its /64 network, which belongs to one customer."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -1,6 +1,5 @@
 -- name: count
--- How many keys and users there are, dead ones included, and how many keys and how many users are live.
--- Reads both tables whole, which are small.
+-- Counts all keys and users, including dead ones (kept), live keys and live users. Reads two small tables whole.
 SELECT k.kept + u.kept AS kept, k.live, u.live AS users
 FROM (
     SELECT count(*) AS kept,
@@ -11,10 +10,13 @@ FROM (
 ) u
 
 -- name: count_tries
--- Count a try to sign in.   $1 a name at an address, $2 the address, digests  $3 how long tries are counted
--- $4 most tries of the name: one beyond them is not the address's any more, however many processes ask.
--- Answers a row for each that it counted: who, and how many tries there are in the time that began with the first of
--- them. The name's row is locked before the address's.   Index: primary key.
+-- Counts an attempt to sign in.
+--   $1  digest of the name at an address
+--   $2  digest of the address
+--   $3  how long attempts are counted
+--   $4  limit for the name; attempts beyond it are not counted for the address
+-- Returns a row for each count: its digest, the attempts since the first one, and the seconds until they expire.
+-- Locks the name's row before the address's. Index: primary key.
 WITH name AS (
     INSERT INTO holdfast.sign_in_tries AS t (who, tries, until) VALUES ($1::bytea, 1, now() + $3::interval)
     ON CONFLICT (who) DO UPDATE
@@ -33,72 +35,88 @@ SELECT x.who, x.tries, greatest(date_part('epoch', x.until - now()), 0) AS left_
 FROM (SELECT * FROM name UNION ALL SELECT * FROM address) x
 
 -- name: delete_grant
--- Take a grant back.   $1 id  $2 the user's id
--- Answers one row: the grant. No row: this user has no such grant.   Index: primary key.
+-- Deletes a grant.   $1 id  $2 user's id
+-- Returns the grant; no row if the user has no such grant. Index: primary key.
 DELETE FROM holdfast.grants g WHERE g.id = $1 AND g.user_id = $2
 RETURNING g.id::text AS id, g.user_id::text AS user_id, g.action, g.topic_pattern, g.hides_payloads, g.created_at
 
 -- name: delete_user
--- Delete a user, with all that was granted to them, and their saved views; the row stays, without the password.   $1 id
--- Index: primary key, and that of the grants by user.
+-- Deletes a user with their grants and saved views. The user's row stays, without the password.   $1 id
+-- Index: primary key, grants by user.
 WITH gone AS (DELETE FROM holdfast.grants g WHERE g.user_id = $1),
      views AS (DELETE FROM holdfast.saved_views v WHERE v.owner = $1::uuid::text)
 UPDATE holdfast.users u SET deleted_at = clock_timestamp(), password_hash = NULL
 WHERE u.id = $1 AND u.deleted_at IS NULL
 
 -- name: find_user
--- A user who wants to sign in.   $1 name   Answers id, epoch and the password's hash. No row: there is no such user.
+-- A user's id, epoch and password hash, for sign-in; no row if there is no such user.   $1 name
 -- Index: users_username.
 SELECT u.id::text AS id, u.epoch, u.password_hash FROM holdfast.users u WHERE u.username = $1 AND u.deleted_at IS NULL
 
 -- name: get
--- A key without its digests.   $1 id   No row: there never was one.   Index: primary key.
+-- A key without its digests; no row if it never existed.   $1 id   Index: primary key.
 SELECT k.id, k.name, k.scopes, k.prefixes, k.tenant, k.hides_payloads, k.created_at, k.created_by, k.rotated_at, k.expires_at, k.revoked_at,
     CASE WHEN k.old_until > now() THEN k.old_until END AS old_until,
     CASE WHEN k.revoked_at IS NOT NULL THEN 'revoked' WHEN k.expires_at <= now() THEN 'expired' ELSE 'live' END AS state
 FROM holdfast.api_keys k WHERE k.id = $1
 
 -- name: get_user
--- A user without the password's hash.   $1 id
--- No row: there is no such user, or they were deleted.   Index: primary key.
+-- A user without the password hash; no row if there is none, or they were deleted.   $1 id   Index: primary key.
 SELECT u.id::text AS id, u.username, u.is_admin, u.created_at, u.updated_at
 FROM holdfast.users u WHERE u.id = $1 AND u.deleted_at IS NULL
 
 -- name: grants
--- What is granted to a user, by action and pattern.   $1 the user's id   Index: grants by user, action and pattern.
+-- A user's grants, by action and pattern.   $1 user's id   Index: grants by user, action and pattern.
 SELECT g.id::text AS id, g.user_id::text AS user_id, g.action, g.topic_pattern, g.hides_payloads, g.created_at
 FROM holdfast.grants g WHERE g.user_id = $1 ORDER BY g.action, g.topic_pattern
 
 -- name: insert
--- Keep a new key.   $1 id  $2 name  $3 digest of its secret  $4 scopes  $5 prefixes  $6 ms until it expires, or NULL
---   $7 who made it  $8 its tenant, or NULL  $9 whether it hides payloads
+-- Inserts a key.
+--   $1  id
+--   $2  name
+--   $3  digest of its secret
+--   $4  scopes
+--   $5  prefixes
+--   $6  ms until it expires, or NULL
+--   $7  author
+--   $8  tenant, or NULL
+--   $9  whether it hides payloads
 INSERT INTO holdfast.api_keys (id, name, digest, scopes, prefixes, expires_at, created_by, tenant, hides_payloads)
 VALUES ($1, $2, $3, $4, $5, clock_timestamp() + $6::bigint * interval '1 millisecond', $7, $8, $9)
 
 -- name: insert_grant
--- Grant something to a user.   $1 id  $2 the user's id  $3 action  $4 pattern of topics  $5 who grants it
---   $6 whether it hides payloads
--- Answers one row. No row: it was granted before.   Index: grants by user, action and pattern.
+-- Inserts a grant.
+--   $1  id
+--   $2  user's id
+--   $3  action
+--   $4  pattern of topics
+--   $5  author
+--   $6  whether it hides payloads
+-- Returns the grant; no row if it existed. Index: grants by user, action and pattern.
 INSERT INTO holdfast.grants (id, user_id, action, topic_pattern, created_by, hides_payloads)
 VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (user_id, action, topic_pattern) DO NOTHING
 RETURNING id::text AS id, user_id::text AS user_id, action, topic_pattern, hides_payloads, created_at
 
 -- name: insert_user
--- Keep a new user.   $1 id  $2 name  $3 the password's hash  $4 whether they are an admin  $5 who made them
--- Answers one row: the id. No row: the name is taken.   Index: users_username.
+-- Inserts a user.
+--   $1  id
+--   $2  name
+--   $3  password hash
+--   $4  whether they are an admin
+--   $5  author
+-- Returns the id; no row if the name is taken. Index: users_username.
 INSERT INTO holdfast.users (id, username, password_hash, is_admin, created_by) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (username) WHERE deleted_at IS NULL DO NOTHING
 RETURNING id
 
 -- name: keep_secret
--- Keep a secret for tokens, unless another process was first.   $1 the secret
+-- Stores the secret for tokens, unless another process was first.   $1 secret
 INSERT INTO holdfast.token_secret (secret) VALUES ($1) ON CONFLICT (singleton) DO NOTHING
 
 -- name: live
--- Every secret that is good now, those before a rotation included while their grace lasts.   $1 most rows
--- Answers one row a secret: the key's id and name, the digest, scopes, prefixes, tenant, whether it hides payloads, and in how
--- many seconds it ends, NULL for never.   Reads the whole table, which is small.
+-- Every valid secret, including old ones within their grace. `seconds`: until it ends, NULL for never.   $1 most rows
+-- Reads a small table whole.
 SELECT s.id, s.name, s.digest, s.scopes, s.prefixes, s.tenant, s.hides_payloads,
     extract(epoch FROM s.ends - clock_timestamp())::double precision AS seconds
 FROM (
@@ -112,19 +130,23 @@ WHERE s.ends IS NULL OR s.ends > now()
 LIMIT $1
 
 -- name: lock
--- Let one key be made at a time, to the end of the transaction: the first one is special, and their number is bounded.
+-- Serializes the making of keys and users until the end of the transaction: the first is special, and there is a limit.
 SELECT pg_advisory_xact_lock(hashtextextended('holdfast.api_keys', 0))
 
 -- name: lock_user
--- Hold a user, to the end of the transaction: a change of them waits for another one.   $1 id
--- No row: there is no such user, or they were deleted.   Index: primary key.
+-- Locks a user until the end of the transaction; no row if there is none, or they were deleted.   $1 id
+-- Index: primary key.
 SELECT u.id::text AS id, u.username, u.is_admin, u.created_at, u.updated_at
 FROM holdfast.users u WHERE u.id = $1 AND u.deleted_at IS NULL FOR UPDATE
 
 -- name: page
--- A page of keys without their digests, the newest first.   $1 made before this time, or at it with  $2 an id below this
---   $3 most rows  $4 only keys with no other scopes than these
---   $5 only keys whose every prefix starts with one of these; empty for all  $6 those that see payloads, too
+-- A page of keys without their digests, newest first.
+--   $1  created before this time, or at this time with
+--   $2  an id below this
+--   $3  most rows
+--   $4  only keys with no other scopes than these
+--   $5  only keys all of whose prefixes start with one of these; empty for all
+--   $6  whether to include keys that see payloads
 -- Index: api_keys_page, from its end.
 SELECT k.id, k.name, k.scopes, k.prefixes, k.tenant, k.hides_payloads, k.created_at, k.created_by, k.rotated_at, k.expires_at, k.revoked_at,
     CASE WHEN k.old_until > now() THEN k.old_until END AS old_until,
@@ -137,15 +159,14 @@ WHERE (k.created_at, k.id) < ($1::timestamptz, $2::text) AND k.scopes <@ $4::tex
 ORDER BY k.created_at DESC, k.id DESC LIMIT $3
 
 -- name: page_users
--- A page of users by name, without hashes.   $1 names after this one  $2 most rows   Index: users_username.
+-- A page of users by name, without hashes.   $1 the name before the page  $2 most rows   Index: users_username.
 SELECT u.id::text AS id, u.username, u.is_admin, u.created_at, u.updated_at
 FROM holdfast.users u WHERE u.username > $1 AND u.deleted_at IS NULL
 ORDER BY u.username LIMIT $2
 
 -- name: people
--- Every user, and what is granted to them.   $1 most rows
--- Answers one row a user: id, name, whether they are an admin, the epoch of their password, and arrays that belong
--- together: actions, patterns, and whether these grants hide payloads.   Reads both tables whole, which are small.
+-- Every user with their grants, in parallel arrays: actions, patterns, and whether they hide payloads.   $1 most rows
+-- Reads two small tables whole.
 SELECT u.id::text AS id, u.username, u.is_admin, u.epoch,
     coalesce(array_agg(g.action ORDER BY g.id) FILTER (WHERE g.id IS NOT NULL), '{}') AS actions,
     coalesce(array_agg(g.topic_pattern ORDER BY g.id) FILTER (WHERE g.id IS NOT NULL), '{}') AS patterns,
@@ -156,13 +177,15 @@ GROUP BY u.id
 LIMIT $1
 
 -- name: revoke
--- Revoke a key, for good.   $1 id
--- Answers one row: its id. No row: there is no such key, or it was revoked before.   Index: primary key.
+-- Revokes a key. Returns its id; no row if there is none, or it was revoked before.   $1 id   Index: primary key.
 UPDATE holdfast.api_keys k SET revoked_at = clock_timestamp() WHERE k.id = $1 AND k.revoked_at IS NULL RETURNING k.id
 
 -- name: rotate
--- Give a live key another secret.   $1 id  $2 digest of the new one  $3 ms for which the one before stays good; 0: none
--- Answers one row: its id. No row: there is no such key, or it is not live.   Index: primary key.
+-- Gives a live key a new secret.
+--   $1  id
+--   $2  digest of the new secret
+--   $3  ms for which the old secret stays valid, 0 for not at all
+-- Returns its id; no row if there is no live key with this id. Index: primary key.
 UPDATE holdfast.api_keys k
 SET digest = $2, rotated_at = clock_timestamp(),
     old_digest = CASE WHEN $3::bigint > 0 THEN k.digest END,
@@ -171,12 +194,12 @@ WHERE k.id = $1 AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_
 RETURNING k.id
 
 -- name: secret
--- The secret that signs tokens, where none is set.   No row: none was needed yet.
+-- The stored secret for tokens; no row if none was needed yet.
 SELECT s.secret FROM holdfast.token_secret s
 
 -- name: sweep_tries
--- Forget tries to sign in whose time is over, and beyond so many rows those that are over first.
---   $1 most rows that stay  $2 most rows of this call   Answers one row: how many.   Index: sign_in_tries_until.
+-- Deletes expired counts of attempts to sign in; beyond $1 rows also the earliest to expire. Returns how many.
+--   $1 rows to keep  $2 most rows to delete   Index: sign_in_tries_until.
 WITH picked AS MATERIALIZED (
     SELECT t.ctid AS tid FROM holdfast.sign_in_tries t
     WHERE t.until <= greatest(now(), (
@@ -188,9 +211,9 @@ WITH picked AS MATERIALIZED (
 SELECT count(*) FROM gone
 
 -- name: uncount_tries
--- Take a try to sign in back.   $1 those for whom it was counted, digests: a name at an address, and the address
--- $2 whether the first of them begins anew.   Index: primary key.
--- Changes by key, not by ctid: who waited for another's count has to change the row as that one left it.
+-- Uncounts an attempt to sign in.
+--   $1 digests of the name at an address and of the address  $2 whether to reset the name's count to 0
+-- Updates by key, not by ctid: after a wait for a lock it must change the newest row. Index: primary key.
 WITH picked AS MATERIALIZED (
     SELECT t.who, k.n FROM unnest($1::bytea[]) WITH ORDINALITY AS k(who, n)
     JOIN holdfast.sign_in_tries t ON t.who = k.who ORDER BY k.n FOR UPDATE OF t
@@ -199,8 +222,12 @@ UPDATE holdfast.sign_in_tries t SET tries = CASE WHEN $2 AND p.n = 1 THEN 0 ELSE
 FROM picked p WHERE t.who = p.who
 
 -- name: update_user
--- Change a user; NULL leaves a column as it is.   $1 id  $2 name  $3 hash of another password, which ends all tokens
---   $4 whether they are an admin   Raises unique_violation for a name that is taken.   Index: primary key.
+-- Changes a user; NULL leaves a column unchanged. A new password ends all tokens.
+--   $1  id
+--   $2  name
+--   $3  password hash
+--   $4  whether they are an admin
+-- Raises unique_violation if the name is taken. Index: primary key.
 UPDATE holdfast.users u
 SET username = coalesce($2, u.username), is_admin = coalesce($4, u.is_admin),
     password_hash = coalesce($3, u.password_hash), epoch = u.epoch + ($3::text IS NOT NULL)::integer,

@@ -1,4 +1,4 @@
-"""Users' tokens: JWTs, signed by HS256 and nothing else."""
+"""Users' tokens: JWTs, signed with HS256 only."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Said = TypeVar("Said")
 ALGORITHM: Final = "HS256"
 ISSUER: Final = "holdfast"
 SECONDS: Final = 900
-USER_EVENTS: Final = "user-events"  # of tokens of the application's users: good for their stream, and at /in
-PAGES: Final = "pages"  # of those that are good for the admin pages
+USER_EVENTS: Final = "user-events"  # audience of the application's users: valid for their stream and at /in
+PAGES: Final = "pages"  # audience of sessions of the admin pages
 PAGES_SECONDS: Final = 12 * 3600
 
 
 class TokenClaims(msgspec.Struct, frozen=True):
-    """The claims of a user's token: its owner, the epoch of their password when it was made, and its end on the
-    process's monotonic clock."""
+    """The claims of a user's token: the owner's id, the epoch of the owner's password, and the end on the monotonic
+    clock."""
 
     user_id: str
     epoch: int
@@ -37,15 +37,15 @@ class TokenClaims(msgspec.Struct, frozen=True):
 
 
 class EventsTokenClaims(msgspec.Struct, frozen=True):
-    """The claims of a token for a stream: whose events, an id of the application's own, and its end as above."""
+    """The claims of a token for a user's events: the application's id of the user, and the end as in TokenClaims."""
 
     user_id: str
     until: float
 
 
 class SessionClaims(msgspec.Struct, frozen=True):
-    """The claims of a session of the admin pages: the id of its owner, a user or key; the epoch of a user's password;
-    the seal of a key, "" for a user; and its end as above."""
+    """The claims of a session of the admin pages: the id of its owner (a user or key), the epoch of a user's password,
+    the seal of a key ("" for a user), and the end as in TokenClaims."""
 
     owner_id: str
     epoch: int
@@ -63,7 +63,7 @@ class Tokens:
         self._jwt = jwt
 
     def make(self, user: User, seconds: int) -> str:
-        """A token for a user, good for so many seconds."""
+        """A token for a user, valid for `seconds`."""
         now = int(time.time())
         claims = {
             "iss": ISSUER,
@@ -82,27 +82,27 @@ class Tokens:
         return self._read(
             token,
             lambda claims, until: TokenClaims(claims["sub"], int(claims["epoch"]), until),
-            "This token has expired: sign in again, or refresh it earlier.",
+            "This token has expired. Sign in again. Refresh a token before it expires.",
         )
 
     def make_for_events(self, user_id: str, seconds: int) -> tuple[str, int]:
-        """A token for the events of one of the application's users, good for so many seconds; and until when, in s
-        since 1970."""
+        """A token for the events of one of the application's users, valid for `seconds`, and its end in s since
+        1970."""
         now = int(time.time())
         claims = {"iss": ISSUER, "aud": USER_EVENTS, "sub": user_id, "iat": now, "exp": now + seconds}
         return self._jwt.encode(claims, self.secret, algorithm=ALGORITHM), now + seconds
 
     def read_for_events(self, token: bytes) -> EventsTokenClaims | None:
-        """Its claims, as `read` gives them."""
+        """The claims of a token for events; None and errors as `read`."""
         return self._read(
             token,
             lambda claims, until: EventsTokenClaims(claims["sub"], until),
-            "This token has expired: ask for another.",
+            "This token has expired. Request a new one.",
             audience=USER_EVENTS,
         )
 
     def make_for_pages(self, owner: User | Key) -> str:
-        """A session of the admin pages: a user's, or a key's."""
+        """A session of the admin pages for a user or key."""
         now = int(time.time())
         claims = {
             "iss": ISSUER,
@@ -117,28 +117,28 @@ class Tokens:
         return self._jwt.encode(claims, self.secret, algorithm=ALGORITHM)
 
     def read_for_pages(self, token: bytes) -> SessionClaims | None:
-        """Its claims, as `read` gives them."""
+        """The claims of a session; None and errors as `read`."""
         return self._read(
             token,
             lambda claims, until: SessionClaims(claims["sub"], int(claims["epoch"]), str(claims["key"]), until),
-            "This session is over: sign in again.",
+            "This session is over. Sign in again.",
             audience=PAGES,
         )
 
     def seal(self, digest: bytes) -> str:
-        """What stands for a key's digest in a session, and tells nothing of it: keys of the environment are anybody's
-        choice, and may be short enough to be guessed by their digest."""
+        """A keyed hash of a key's digest, for sessions. The digest itself would reveal a short key of the environment
+        to guessing."""
         return hmac.digest(self.secret, b"key\0" + digest, hashlib.sha256).hex()
 
     def proof(self, token: bytes) -> str:
-        """What only a page that was made for a session can know: forms send it along."""
+        """The CSRF token of a session, which forms send."""
         return hmac.digest(self.secret, b"form\0" + token, hashlib.sha256).hex()
 
     def _read(
         self, token: bytes, say: Callable[[dict[str, Any], float], Said], over: str, audience: str | None = None
     ) -> Said | None:
-        """What `say` makes of a valid token's claims and end. A token for another audience is not valid, nor one
-        with an audience where none is expected."""
+        """The claims and end of a valid token, converted by `say`. None for a token with another audience, or with any
+        audience if none is expected."""
         required = ["exp", "iat", "iss", "sub", *(["aud"] if audience else [])]
         try:
             claims = self._jwt.decode(

@@ -1,4 +1,4 @@
-"""Users, their passwords and grants in PostgreSQL; each change has its entry in the audit trail."""
+"""Users, their passwords and grants in PostgreSQL. Each change is recorded in the audit trail."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _GRANTS = _SQL["grants"]
 _INSERT_GRANT = _SQL["insert_grant"]
 _DELETE_GRANT = _SQL["delete_grant"]
 
-MOST_USERS: Final = 10_000  # every process holds all of them
+MOST_USERS: Final = 10_000  # every process has all of them in memory
 MOST_GRANTS: Final = 100  # of a user
 MOST_NAME_BYTES: Final = 128
 LEAST_CHARACTERS: Final = 12
-MOST_PASSWORD_BYTES: Final = 72  # what bcrypt looks at; it would take longer ones for equal that begin alike
+MOST_PASSWORD_BYTES: Final = 72  # bcrypt ignores the rest
 BCRYPT_COST: Final = 12
 HASHES_AT_ONCE: Final = 2
 MOST_HASHES_WAITING: Final = 100
@@ -54,7 +54,7 @@ _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z
 
 
 class Account(msgspec.Struct, frozen=True):
-    """A user as they are listed."""
+    """A user without password and grants."""
 
     id: str
     username: str
@@ -64,8 +64,8 @@ class Account(msgspec.Struct, frozen=True):
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """An action that a user may do in the topics of a pattern. `hides_payloads`: without seeing what is in jobs, unless
-    another grant lets them."""
+    """Allows a user an action in the topics of a pattern. `hides_payloads`: without seeing payloads, unless another
+    grant allows that."""
 
     id: str
     user_id: str
@@ -76,7 +76,7 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 class UserLogin(msgspec.Struct, frozen=True):
-    """What a sign-in compares: the hash, and the epoch of tokens made with this password."""
+    """A user's password hash, and the epoch of tokens made with this password."""
 
     id: str
     epoch: int
@@ -84,17 +84,16 @@ class UserLogin(msgspec.Struct, frozen=True):
 
 
 async def find(db: Connection, name: str) -> UserLogin | None:
-    """The user of this name; None if there is none."""
+    """The user with this name; None if there is none."""
     row = None if "\0" in name else await db.fetchrow(_FIND, name)
     return None if row is None else UserLogin(**row)
 
 
 async def create(pool: Pool, name: str, password_hash: str, by: Changer, *, is_admin: bool) -> Account:
-    """Make a user, who may do nothing yet unless they are an admin.
+    """Make a user. Only an admin has any rights at first.
 
-    Raises InvalidRequest; Forbidden for more than the maker may do; AlreadyExists; Unauthorized where sign-in is needed
-    by now; Throttled where there are MOST_USERS.
-    """
+    Raises InvalidRequest; Forbidden for rights beyond the changer's; AlreadyExists; Unauthorized if sign-in is needed
+    by now; Throttled if there are MOST_USERS."""
     check_name(name)
     if is_admin:
         _must_reach(by, Scope.ALL, hides_payloads=False)
@@ -108,11 +107,11 @@ async def create(pool: Pool, name: str, password_hash: str, by: Changer, *, is_a
                 raise needs_sign_in()
             if not is_admin:
                 raise InvalidRequest(
-                    "The first user must be an admin: from then on every route needs sign-in, and only an admin can "
-                    "make the others."
+                    "The first user must be an admin. From then on every route needs sign-in, and only an admin can "
+                    "make others."
                 )
         if count["users"] >= MOST_USERS:
-            raise Throttled(f"There can be {MOST_USERS} users at most.", {"limit": "max_users", "max": MOST_USERS})
+            raise Throttled(f"There can be at most {MOST_USERS} users.", {"limit": "max_users", "max": MOST_USERS})
         if await db.fetchval(_INSERT, user_id, name, password_hash, is_admin, by.actor.id) is None:
             raise _name_taken(name)
         await trail.record(db, by.actor, Action.USER_MADE, user_id, {"username": name, "is_admin": is_admin})
@@ -128,7 +127,7 @@ async def get(db: Connection, user_id: str) -> Account:
 
 
 async def page(db: Connection, after: str, limit: int) -> list[Account]:
-    """Up to `limit` users whose names come after one, by name."""
+    """Up to `limit` users whose names sort after `after`, by name."""
     return [Account(**row) for row in await db.fetch(_PAGE, after, limit)]
 
 
@@ -141,9 +140,9 @@ async def change(
     password_hash: str | None = None,
     is_admin: bool | None = None,
 ) -> Account:
-    """Change what is given; another password ends all tokens of the one before.
+    """Change the given fields. A new password ends all tokens made with the old one.
 
-    Raises NotFound; InvalidRequest; Forbidden where the user may do more than the changer, or would; AlreadyExists.
+    Raises NotFound; InvalidRequest; Forbidden if the user has or would have rights beyond the changer's; AlreadyExists.
     """
     if name is not None:
         check_name(name)
@@ -152,7 +151,7 @@ async def change(
         if is_admin:
             _must_reach(by, Scope.ALL, hides_payloads=False)
         if is_admin is False and account.is_admin and _is_self(by, account):
-            raise InvalidRequest("An admin stays one until another admin says otherwise.")
+            raise InvalidRequest("Admins can't remove their own admin right. Another admin can.")
         try:
             async with db.transaction():
                 await db.execute(_UPDATE, account.id, name, password_hash, is_admin)
@@ -161,7 +160,7 @@ async def change(
         after = await get(db, account.id)
         changes = trail.changes(_fields(account), _fields(after))
         if password_hash is not None:
-            changes |= {"password": "changed"}  # that it was, and nothing of it
+            changes |= {"password": "changed"}  # never the password itself
         if changes:
             detail = {"username": account.username, **changes}
             await trail.record(db, by.actor, Action.USER_CHANGED, account.id, detail)
@@ -169,17 +168,17 @@ async def change(
 
 
 async def delete(pool: Pool, user_id: str, by: Changer) -> None:
-    """Delete a user with their grants. Raises NotFound; InvalidRequest for oneself; Forbidden as `change`."""
+    """Delete a user and their grants. Raises NotFound; InvalidRequest for oneself; Forbidden as `change`."""
     async with pool.acquire() as db, db.transaction():
         account = await _lock_account(db, user_id, by)
         if _is_self(by, account):
-            raise InvalidRequest("Nobody deletes themselves.")
+            raise InvalidRequest("Users can't delete themselves.")
         await db.execute(_DELETE, account.id)
         await trail.record(db, by.actor, Action.USER_DELETED, account.id, {"username": account.username})
 
 
 async def grants(db: Connection, user_id: str) -> list[Grant]:
-    """What is granted to a user, by action and pattern. Raises NotFound."""
+    """A user's grants, by action and pattern. Raises NotFound."""
     account = await get(db, user_id)
     return [_grant(row) for row in await db.fetch(_GRANTS, account.id)]
 
@@ -189,27 +188,29 @@ async def grant(
 ) -> Grant:
     """Grant a user an action in the topics of a pattern.
 
-    Raises NotFound; InvalidRequest; AlreadyExists; Forbidden for more than the changer may do; Throttled.
+    Raises NotFound; InvalidRequest; AlreadyExists; Forbidden for rights beyond the changer's; Throttled.
     """
     check_pattern(pattern)
     if hides_payloads and right is Right.CONSUME:
-        raise InvalidRequest("Who takes jobs sees their payloads: consume can't hide them.", {"field": "payloads"})
+        raise InvalidRequest("A grant of consume can't hide payloads: a claim shows them.", {"field": "payloads"})
     async with pool.acquire() as db, db.transaction():
         account = await _lock_account(db, user_id, by)
         _must_reach(by, right.scopes, hides_payloads=hides_payloads)
         if len(await db.fetch(_GRANTS, account.id)) >= MOST_GRANTS:
-            raise Throttled(f"A user has {MOST_GRANTS} grants at most.", {"limit": "max_grants", "max": MOST_GRANTS})
+            raise Throttled(
+                f"A user can have at most {MOST_GRANTS} grants.", {"limit": "max_grants", "max": MOST_GRANTS}
+            )
         given = str(uuid.uuid4()), account.id, right.value, pattern, by.actor.id, hides_payloads
         row = await db.fetchrow(_INSERT_GRANT, *given)
         if row is None:
-            raise AlreadyExists(f"This user has the grant of {right.value} on {pattern} already.")
+            raise AlreadyExists(f"This user already has a grant of {right.value} on {pattern}.")
         made = _grant(row)
         await trail.record(db, by.actor, Action.GRANT_MADE, account.id, _detail(account, made))
         return made
 
 
 async def revoke(pool: Pool, user_id: str, grant_id: str, by: Changer) -> None:
-    """Take a grant back. Raises NotFound; Forbidden as `change`."""
+    """Revoke a grant. Raises NotFound; Forbidden as `change`."""
     async with pool.acquire() as db, db.transaction():
         account = await _lock_account(db, user_id, by)
         row = await db.fetchrow(_DELETE_GRANT, grant_id, account.id) if _UUID.match(grant_id) else None
@@ -219,7 +220,7 @@ async def revoke(pool: Pool, user_id: str, grant_id: str, by: Changer) -> None:
 
 
 def check_name(name: str) -> str:
-    """The name, if a user can have it. Raises InvalidRequest. A colon would end it in HTTP Basic."""
+    """The name, if valid. Raises InvalidRequest. It has no colon, which would end it in HTTP Basic."""
     if not name or len(name.encode()) > MOST_NAME_BYTES or not name.isprintable() or ":" in name:
         raise InvalidRequest(
             f"username must be 1 to {MOST_NAME_BYTES} bytes of text on one line, without a colon.",
@@ -229,27 +230,25 @@ def check_name(name: str) -> str:
 
 
 class Passwords:
-    """Makes and checks hashes with bcrypt, which takes a quarter of a second by intention: in threads, HASHES_AT_ONCE
-    at a time in a process."""
+    """Makes and checks bcrypt hashes, which take a quarter of a second by design. Runs in threads, HASHES_AT_ONCE at a
+    time per process."""
 
     def __init__(self, cost: int = BCRYPT_COST) -> None:
         """`cost`: the binary logarithm of bcrypt's rounds, for new hashes."""
         self._cost = cost
-        # Well formed, and of no password: checked in place of a user's that there is not, which takes as long.
+        # A well-formed hash that no password matches. Checked for an unknown user, so that it takes as long.
         self._nobody = f"$2b${cost:02}${'.' * 53}"
         self._room = asyncio.Semaphore(HASHES_AT_ONCE)
         self._waiting = 0
 
     async def hash(self, password: str) -> str:
-        """The password's hash, with a salt of its own. Raises InvalidRequest, Unavailable."""
+        """Hash a password with a new salt. Raises InvalidRequest, Unavailable."""
         given = check_password(password)
         return (await self._in_turn(lambda: bcrypt.hashpw(given, bcrypt.gensalt(self._cost)))).decode()
 
     async def matches(self, kept: str | None, password: str) -> bool:
-        """Whether it is the password of the hash `kept`; None, for a user that there is not, takes as long.
-
-        Raises Unavailable.
-        """
+        """Whether the password matches the hash `kept`. None, for an unknown user, takes as long. Raises
+        Unavailable."""
         given = password.encode()
         fits = len(given) <= MOST_PASSWORD_BYTES
         against = (self._nobody if kept is None else kept).encode()
@@ -271,21 +270,23 @@ class Passwords:
 
 
 def check_password(password: str) -> bytes:
-    """The password's bytes, if it can be one. Raises InvalidRequest."""
+    """The password's bytes, if it is acceptable. Raises InvalidRequest."""
     given = password.encode()
     if len(password) < LEAST_CHARACTERS:
-        raise InvalidRequest(f"A password has at least {LEAST_CHARACTERS} characters.", _IN_PASSWORD)
+        raise InvalidRequest(f"A password must have at least {LEAST_CHARACTERS} characters.", _IN_PASSWORD)
     if len(given) > MOST_PASSWORD_BYTES:
         raise InvalidRequest(
-            f"A password has at most {MOST_PASSWORD_BYTES} bytes of UTF-8; this one has {len(given)}.", _IN_PASSWORD
+            f"A password can have at most {MOST_PASSWORD_BYTES} bytes of UTF-8. This one has {len(given)}.",
+            _IN_PASSWORD,
         )
     if "\0" in password:
-        raise InvalidRequest("A password has no NUL character (U+0000).", _IN_PASSWORD)
+        raise InvalidRequest("A password can't have a NUL character (U+0000).", _IN_PASSWORD)
     return given
 
 
 async def _lock_account(db: Connection, user_id: str, by: Changer) -> Account:
-    """A user, locked for a change by somebody who may do all that the user may: a new password is a way in."""
+    """Lock a user for a change. The changer needs all rights of the user, because a new password gives access to
+    them."""
     row = await db.fetchrow(_LOCK_USER, user_id) if _UUID.match(user_id) else None
     if row is None:
         raise _no_user(user_id)
@@ -310,7 +311,7 @@ def _scopes(rights: Iterable[Right]) -> Scope:
 
 def _must_reach(by: Changer, scopes: Scope, *, hides_payloads: bool) -> None:
     if not by.reaches(scopes, (), hides_payloads=hides_payloads):
-        raise Forbidden("Nobody can grant more than they may do, nor change a user who may do more.")
+        raise Forbidden("You can't grant rights that you don't have, or change a user with more rights than yours.")
 
 
 def _is_self(by: Changer, account: Account) -> bool:
@@ -337,7 +338,7 @@ def _grant(row: asyncpg.Record) -> Grant:
 
 
 def _name_taken(name: str) -> AlreadyExists:
-    return AlreadyExists(f"There is a user {name!r} already.", {"field": "username"})
+    return AlreadyExists(f"A user named {name!r} already exists.", {"field": "username"})
 
 
 def _no_user(user_id: str) -> NotFound:

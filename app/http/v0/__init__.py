@@ -1,1 +1,1 @@
-"""How the v0 dialect reads and writes."""
+"""The v0 dialect's formats."""

@@ -1,4 +1,4 @@
-"""How the v0 dialect writes what a route gives: with the performance block, which tells how long it took."""
+"""The v0 dialect: answers end with the performance block, which says how long they took."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from app.http.fields import encode
 
 
 class Performance(msgspec.Struct, omit_defaults=True):
-    """How long the answer took, in ms. fsync_ms: of it, the durable commit, the wait for its group included."""
+    """How long the answer took, in ms. fsync_ms is the part for the durable commit, including the wait for its
+    group."""
 
     server_total_ms: float
     fsync_ms: float | UnsetType = UNSET
@@ -24,14 +25,14 @@ class Performance(msgspec.Struct, omit_defaults=True):
 
 
 def answer(body: bytes, began: float, timings: bytes = b"", status: int = 200) -> Response:
-    """An answer whose last field is the performance block. `body` is its other fields, without braces."""
+    """An answer with the performance block as its last field. `body` has the other fields, without braces."""
     total = (time.perf_counter() - began) * 1000
     content = b'{%b,"performance":{"server_total_ms":%.3f%b}}' % (body, total, timings)
     return Response(content, status, media_type="application/json")
 
 
 def fsync_since(began: float) -> bytes:
-    """The timing of a durable commit that was asked for at `began`."""
+    """The JSON timing of a durable commit that began at `began` (time.perf_counter)."""
     return b',"fsync_ms":%.3f' % ((time.perf_counter() - began) * 1000)
 
 
@@ -42,7 +43,7 @@ def _write(given: msgspec.Struct, status: int, began: float) -> Response:
 @functools.cache
 def _with_performance(struct: type[msgspec.Struct]) -> type[msgspec.Struct]:
     if "performance" in struct.__struct_fields__:
-        return struct  # a block of its own
+        return struct  # it has its own block
     return msgspec.defstruct(
         struct.__name__,
         [("performance", Performance)],
@@ -54,7 +55,7 @@ def _with_performance(struct: type[msgspec.Struct]) -> type[msgspec.Struct]:
 
 
 def _error_of(error: HoldfastError) -> HoldfastError:
-    """The error as v0's clients expect it: a full queue of calls is a 429, which says that nothing was done."""
+    """The error for v0's clients: too many waiting calls is a 429, which means that the call had no effect."""
     return Throttled(error.message, error.detail) if isinstance(error, TooManyWaiting) else error
 
 

@@ -1,6 +1,6 @@
-"""Records of an append in v0: its bodies and answers, and the records checked and turned into columns.
+"""Bodies and answers of v0's append. Checks records and turns them into columns.
 
-Unknown fields of a call are a 400; those of a record are ignored, as the original does: its clients send back what they
+Unknown fields of a call are a 400. Unknown fields of a record are ignored, because clients send back records that they
 have read.
 """
 
@@ -41,79 +41,80 @@ from app.kernel.topics.settings import TEN_YEARS_MS, Tenant
 from app.kernel.topics.webhooks import MAX_URL_BYTES
 
 _META = about(
-    "An object of up to 16 KiB, which comes back with the job; with data 1 MiB at most.",
+    "An object of up to 16 KiB, returned with the job. Together with data at most 1 MiB.",
     type=["object", "null"],
     maxProperties=MAX_META_KEYS,
 )
-_DATA = about("Any JSON of up to 1 MiB without U+0000, nested 128 deep at most. It comes back byte for byte.")
+_DATA = about("Any JSON of up to 1 MiB without U+0000, nested at most 128 levels deep. Returned byte for byte.")
 
 
 class Record(msgspec.Struct, gc=False):
     """One job."""
 
-    data: Annotated[Raw, _DATA, about('{"$base64": "…"} is kept as the bytes that it says.')]
+    data: Annotated[Raw, _DATA, about('{"$base64": "…"} is stored as the decoded bytes.')]
     tag: Tag | None = None
     node: Producer | None = None
     meta: Annotated[Raw, _META] = msgspec.field(default_factory=Raw)
     priority: Annotated[
-        Priority | None, about("0 to 9, high first. Where the topic's priority_order is lowest_first: any of these.", 0)
+        Priority | None,
+        about("0 to 9, highest first. The whole range needs a topic whose priority_order is lowest_first.", 0),
     ] = None
     delay_ms: Annotated[
-        Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None, about("How long it stays hidden, in ms.", 0)
+        Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None, about("How long until the job is ready, in ms.", 0)
     ] = None
-    run_at: Annotated[str | None, about("Hidden until then: an RFC 3339 time with its offset.", format="date-time")] = (
-        None
-    )
+    run_at: Annotated[
+        str | None, about("When the job becomes ready: an RFC 3339 time with an offset.", format="date-time")
+    ] = None
     ttl_ms: Annotated[
         Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None,
-        about("It expires so many ms from now, 0 for never; the topic's if absent."),
+        about("How long until the job expires, in ms; 0: never. Absent: the topic's."),
     ] = None
     max_deliveries: Annotated[
-        Annotated[int, Meta(ge=0, le=10_000)] | None, about("How often it is delivered at most; the topic's if absent.")
+        Annotated[int, Meta(ge=0, le=10_000)] | None, about("The most deliveries of the job. Absent: the topic's.")
     ] = None
     key: Annotated[
         Key | None,
-        about("A job of this key that waits is updated: data and meta; it keeps its seq. One that is leased is left."),
+        about("Updates data and meta of a waiting job with this key, which keeps its seq. Leased jobs are unaffected."),
     ] = None
     content_type: Annotated[
         Annotated[str, Meta(extra_json_schema={"pattern": TYPE_PATTERN, "maxLength": MAX_TYPE_BYTES})] | None,
-        about('Of data: JSON, unless it is a text whose type is text/…, or {"$base64": "…"}, which is bytes.', JSON),
+        about('The type of data. For text/… data is a string; for other types but JSON it is {"$base64": "…"}.', JSON),
     ] = None
     group: Annotated[
         Group | None,
-        about("One job of a group is out at a time, in the order of enqueueing. Names that end in .fifo ask for one."),
+        about("One job of a group runs at a time, in the order of enqueueing. Required in topics that end in .fifo."),
     ] = None
     dedupe_id: DedupeId | None = None
     user_id: Annotated[
-        UserId | None, about("The user that it is for, an id of the application's own: in meta as $user_id.")
+        UserId | None, about("The application's id of the user that the job is for. Stored in meta as $user_id.")
     ] = None
-    tenant: Annotated[Tenant | None, about("Whose job it is: claims share fairly between tenants.", "")] = None
+    tenant: Annotated[Tenant | None, about("The tenant of the job. Claims share fairly between tenants.", "")] = None
     webhook: Annotated[
         Annotated[str, Meta(max_length=MAX_URL_BYTES, extra_json_schema={"format": "uri"})] | None,
-        about("Is told over HTTP of the job's end, in place of the topic's webhook. docs/webhooks.md."),
+        about("A URL to notify of the job's end, instead of the topic's webhook. docs/webhooks.md."),
     ] = None
 
 
-class _Whole(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What is said of all records of a call."""
+class _AppendOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Fields for all records of a call."""
 
     node: Producer | None = None
     create: Annotated[
-        bool | None, about("Whether to make a topic that is absent. Without it: unless config.auto_create is false.")
+        bool | None, about("Whether to create a missing topic. Absent: true, unless config.auto_create is false.")
     ] = None
-    config: Annotated[AskedInFull | None, about("Settings of the topic. They count if this call creates it.")] = None
+    config: Annotated[AskedInFull | None, about("Settings of the topic, used if this call creates it.")] = None
     idempotency_key: BatchKey | None = None
-    disable_backpressure: Annotated[bool | None, about("Changes nothing.")] = None
+    disable_backpressure: Annotated[bool | None, about("Has no effect.")] = None
 
 
-class AppendBody(_Whole, kw_only=True):
-    """Jobs for a queue: all of them are written, or none is."""
+class AppendBody(_AppendOptions, kw_only=True):
+    """Jobs for a queue. All of them are written, or none."""
 
     records: Annotated[list[Record], about("1 to 10000 jobs.", minItems=1, maxItems=MAX_RECORDS)]
 
 
 class LogRecord(msgspec.Struct, gc=False):
-    """One record of a log. Other fields, a job's too, are ignored."""
+    """One record of a log. Other fields, including a job's, are ignored."""
 
     data: Annotated[Raw, _DATA]
     tag: Tag | None = None
@@ -121,15 +122,16 @@ class LogRecord(msgspec.Struct, gc=False):
     meta: Annotated[Raw, _META] = msgspec.field(default_factory=Raw)
 
 
-class LogAppendBody(_Whole, kw_only=True):
-    """Records for a log: all of them are written, or none is."""
+class LogAppendBody(_AppendOptions, kw_only=True):
+    """Records for a log. All of them are written, or none."""
 
     records: Annotated[list[LogRecord], about("1 to 10000 records.", minItems=1, maxItems=MAX_RECORDS)]
 
 
 class AppendAnswer(msgspec.Struct):
-    """The seqs of the new records, in their order; of a log, contiguous. deduped: these are an earlier batch's with the
-    same idempotency key; nothing was written. duplicates: places, from 0, whose seqs are earlier ones by dedupe_id."""
+    """The seqs of the new records, in their order; contiguous in a log. deduped: the seqs belong to an earlier batch
+    with the same idempotency key, and nothing was written. duplicates: indexes, from 0, of records that an earlier job
+    with the same dedupe_id stands for."""
 
     topic: str
     first_seq: int
@@ -148,10 +150,10 @@ _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def columns_of(body: AppendBody | LogAppendBody, order: str = "highest_first") -> tuple[Batch, int]:
-    """Check the records and turn them into columns; and the bytes of their data and metadata. `order` is the topic's
-    priority_order.
+    """Check the records and turn them into columns. Returns them and the bytes of data and metadata. `order` is the
+    topic's priority_order.
 
-    Raises InvalidRequest, RecordTooLarge; names the record by its place, from 0.
+    Raises InvalidRequest, RecordTooLarge; messages name the record by its index, from 0.
     """
     records: Sequence[Record | LogRecord] = body.records
     if not records:
@@ -161,14 +163,14 @@ def columns_of(body: AppendBody | LogAppendBody, order: str = "highest_first") -
     payloads = [bytes(record.data) for record in records]
     metadata = [_metadata(i, record.meta) for i, record in enumerate(records)]
     if isinstance(body, AppendBody):
-        _say_for_whom(metadata, body.records)
+        _add_users(metadata, body.records)
     size = 0
     for i, payload in enumerate(payloads):
         text = metadata[i]
         weight = len(payload) + (0 if text is None else len(text.encode()))
         if weight > MAX_RECORD_BYTES:
             raise RecordTooLarge(
-                f"Record {i}: data and meta are {weight} bytes together; {MAX_RECORD_BYTES} are the most.",
+                f"Record {i}: data and meta have {weight} bytes together. The limit is {MAX_RECORD_BYTES}.",
                 {"record": i, "bytes": weight, "max_bytes": MAX_RECORD_BYTES},
             )
         check_json(payload)
@@ -183,7 +185,7 @@ def columns_of(body: AppendBody | LogAppendBody, order: str = "highest_first") -
         if not _LEVELS.issuperset(batch.priorities):
             for i, priority in enumerate(batch.priorities):
                 check_priority(priority, order, f"Record {i}: ")
-        _type(batch, body.records)
+        _set_types(batch, body.records)
     return batch, size
 
 
@@ -197,13 +199,13 @@ def check_priority(priority: int | None, order: str, where: str = "") -> None:
 
 
 def record_of(text: bytes) -> Batch:
-    """One record in JSON as a batch. Raises as columns_of."""
+    """Parse one record into a batch. Raises as columns_of."""
     batch, _ = columns_of(AppendBody(records=[decode_json(text, _record, "The record")]))
     return batch
 
 
 class _Base64(msgspec.Struct, forbid_unknown_fields=True):
-    """Bytes, as JSON shows them."""
+    """Bytes in JSON."""
 
     text: str = msgspec.field(name="$base64")
 
@@ -213,8 +215,8 @@ _base64 = msgspec.json.Decoder(_Base64)
 _text = msgspec.json.Decoder(str)
 
 
-def _type(batch: Batch, records: Sequence[Record]) -> None:
-    """Where data is no JSON, or has a type of its own: the bytes that it stands for, and their type."""
+def _set_types(batch: Batch, records: Sequence[Record]) -> None:
+    """Decode data with a content type or in base64, and set the batch's content types."""
     types: list[str | None] = []
     for i, record in enumerate(records):
         if record.content_type is None and _BASE64.match(batch.payloads[i]) is None:
@@ -237,7 +239,7 @@ def _bytes_of(data: bytes, content_type: str | None) -> tuple[bytes, str | None]
         try:
             shown = _base64.decode(data)
         except msgspec.ValidationError:
-            pass  # an object with other fields is what it looks like
+            pass  # it has other fields: an ordinary object
         else:
             payload = of_base64(shown.text)
             return payload, stored_type(payload, content_type or BYTES)
@@ -245,12 +247,12 @@ def _bytes_of(data: bytes, content_type: str | None) -> tuple[bytes, str | None]
     if form is PayloadForm.TEXT and data[:1] == b'"':
         return _text.decode(data).encode(), content_type
     if form is not PayloadForm.JSON:
-        raise InvalidRequest(f'data of type {content_type} is a text, if that is text/…, or {{"$base64": "…"}}.')
+        raise InvalidRequest(f'data of type {content_type} must be {{"$base64": "…"}}, or a string if it is text/….')
     return data, stored_type(data, content_type or JSON)
 
 
 def _of_jobs(body: AppendBody) -> dict[str, list[Any]]:
-    """What only jobs have."""
+    """The columns that only jobs have."""
     return {
         **options.columns_of(body.records, "Record {}: "),
         "delays_ms": [record.delay_ms for record in body.records],
@@ -258,7 +260,7 @@ def _of_jobs(body: AppendBody) -> dict[str, list[Any]]:
     }
 
 
-def _say_for_whom(metadata: list[str | None], records: Sequence[Record]) -> None:
+def _add_users(metadata: list[str | None], records: Sequence[Record]) -> None:
     for i, record in enumerate(records):
         if record.user_id is not None:
             metadata[i] = with_user(metadata[i], record.user_id)
