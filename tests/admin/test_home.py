@@ -104,7 +104,7 @@ async def test_what_is_late_is_said_with_its_age_and_its_goal(alone: Running, ht
     said = r"1 job waits, and .* no worker claimed any in the last \S+ m?s\. Oldest \S+ m?s, goal 1 ms\."
     assert re.search(said, (await home(http)).text)
     await http.post("/v0/topics/a/pause")
-    paused = re.compile(r"It is paused\. 1 job can be had and waits\. Oldest .*, goal 1 ms\.")
+    paused = re.compile(r"The topic is paused\. 1 job is ready\. Oldest .*, goal 1 ms\.")
 
     async def told() -> bool:
         return paused.search((await home(http)).text) is not None
@@ -141,5 +141,5 @@ async def test_what_hurts_comes_before_what_is_so_on_purpose_and_says_why(
 
     page = await eventually(said, 30)
     assert page is not None
-    assert "2 jobs failed for good within 10 min, 50 % of those that ended." in page.text
+    assert "2 jobs failed for good within 10 min, 50 % of the jobs that ended." in page.text
     assert (await Operator(http).follow(page, "ValueError")).rows == ["a:3", "a:4"]

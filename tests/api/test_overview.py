@@ -62,7 +62,7 @@ async def test_it_has_what_topics_hold_and_what_became_of_jobs(alone: Running) -
     assert sums == {"enqueued": 7, "claimed": 4, "completed": 1, "failed": 1, "dead_lettered": 1}
     assert {len(minutes) for minutes in orders["minutes"].values()} == {MINUTES}
     assert [trouble["code"] for trouble in orders["troubles"]] == ["dead_letters"]
-    assert orders["troubles"][0]["text"] == "1 job became dead letters within 10 min, 50 % of those that ended."
+    assert orders["troubles"][0]["text"] == "1 job became dead letters within 10 min, 50 % of the jobs that ended."
     log = found["log"]
     assert (log["type"], log["count"], log["minutes"], log["troubles"]) == ("log", 1, None, [])
 

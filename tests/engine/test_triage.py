@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.kernel.counts.holders import LongLeases, StuckGroups
-from app.kernel.counts.triage import UNTOLD_MS, Lately, Level, TopicLevels, lateness, rank, troubles
+from app.kernel.counts.triage import UNCOUNTED_MS, Lately, Level, TopicLevels, lateness, rank, troubles
 from app.kernel.model import Topic
 from app.kernel.topics.policy import DEFAULTS, Control, Policy, in_effect
 from app.kernel.topics.settings import Chosen
@@ -44,8 +44,8 @@ IDLE = holds()
         (IDLE, QUIET, []),
         (holds(ready=9, oldest_ms=LATE_MS - 1), QUIET, []),
         (holds(ready=9, oldest_ms=LATE_MS), QUIET, ["nobody_claims bad"]),
-        (holds(ready=9, oldest_ms=UNTOLD_MS - 1, in_flight=1), QUIET, ["waiting watch"]),
-        (holds(ready=9, oldest_ms=UNTOLD_MS, in_flight=1), QUIET, ["nobody_claims watch"]),  # one may hang
+        (holds(ready=9, oldest_ms=UNCOUNTED_MS - 1, in_flight=1), QUIET, ["waiting watch"]),
+        (holds(ready=9, oldest_ms=UNCOUNTED_MS, in_flight=1), QUIET, ["nobody_claims watch"]),  # one may hang
         (holds(ready=9, oldest_ms=VERY_LATE_MS, in_flight=1), QUIET, ["nobody_claims bad"]),
         (holds(ready=9, oldest_ms=VERY_LATE_MS, in_flight=1), CLAIMS, ["waiting bad"]),
         (holds(ready=9, oldest_ms=LATE_MS), None, ["waiting watch"]),  # it is not known that nobody does
@@ -92,15 +92,15 @@ def test_each_rule(held: HeldJob, lately: Lately | None, found: list[str]) -> No
 
 def test_its_sentences() -> None:
     assert [one.text for one in troubles(*holds(ready=1, oldest_ms=LATE_MS, paused=True), Lately(2, 0, 2, 0))] == [
-        "2 jobs failed for good within 10 min, all of those that ended.",
-        "It is paused. 1 job can be had and waits.",
+        "2 jobs failed for good within 10 min, all of the jobs that ended.",
+        "The topic is paused. 1 job is ready.",
     ]
     for oldest_ms, last in ((78_000, "1 min 18 s"), (3_600_000, "10 min")):  # not longer than there were jobs
         (idle,) = troubles(*holds(ready=5, oldest_ms=oldest_ms), QUIET)
-        assert idle.text == f"5 jobs wait, and as far as is counted no worker claimed any in the last {last}."
+        assert idle.text == f"5 jobs wait. No claim was counted in the last {last}."
     (hung,) = troubles(*holds(ready=5, oldest_ms=480_000, in_flight=1), QUIET)
-    claimed = "as far as is counted no worker claimed any in the last 8 min"
-    assert hung.text == f"5 jobs wait, and {claimed}. 1 job is in flight since before."
+    claimed = "No claim was counted in the last 8 min"
+    assert hung.text == f"5 jobs wait. {claimed}. 1 job has been in flight since before."
     (stuck,) = troubles(*holds(blocked=9, in_flight=1, stuck=StuckGroups(1, 3, 3_026, 3_480_000)), WORKS)
     many = "the first job of each has been leased or failing for up to 58 min"
     assert stuck.text == f"3 groups don't move: {many}, and 3,026 jobs wait behind."
@@ -108,10 +108,10 @@ def test_its_sentences() -> None:
     its = "its first job has been leased or failing for 1 min 30 s"
     assert one.text == f"1 group doesn't move: {its}, and 1 job waits behind."
     (long,) = troubles(*holds(in_flight=1, long=LongLeases(2, 7_200_000), lease_ms=30_000), WORKS)
-    own = "where the topic's own length is 30 s. A worker that hangs keeps its jobs so long."
-    assert long.text == f"2 leases last for up to 2 h more, {own}"
+    own = "the topic's own lease length is 30 s. A worker that hangs keeps its jobs for so long."
+    assert long.text == f"2 leases last for up to 2 h more; {own}"
     (late,) = troubles(*holds(ready=1200, oldest_ms=LATE_MS, throughput_limit=5), WORKS)
-    assert late.text == "1,200 jobs wait; throughput_limit lets 5 a second through."
+    assert late.text == "1,200 jobs wait: throughput_limit allows 5 per second."
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""How many jobs are ready and in flight, as answers to workers say. docs/semantics.md, section 14.
+"""The counts of ready jobs and jobs in flight that answers to workers contain. docs/semantics.md, section 14.
 
-An answer's counts are read after the change that it answers: the tallies' sums, and what time alone has changed since.
-A topic with more than BOUND due jobs or MOST_LANES lanes is counted every FRESH_SECONDS at most, and less often if that
-takes long. In between, this process adds its own changes.
+The counts of an answer are read after its own change: the sums of the tallies, and the changes by time alone. A topic
+with more than BOUND due jobs or MOST_LANES lanes is counted at most every FRESH_SECONDS, and less often if that takes
+long. In between, this process adds its own changes.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from app.kernel.claim.marks import Marks
 
 BOUND: Final = 10_001
-MOST_LANES: Final = 1_000  # are looked at for every answer
+MOST_LANES: Final = 1_000  # lanes that are read for every answer
 FRESH_SECONDS: Final = 0.8
-SHARE: Final = 5  # a count that took s seconds is repeated SHARE * s later at the earliest
-PATIENCE_SECONDS: Final = 0.02  # for which an answer waits for a count that is due
+SHARE: Final = 5  # after a count that took s seconds, the next one starts SHARE * s seconds later at the earliest
+PATIENCE_SECONDS: Final = 0.02  # how long an answer waits for a new count
 
 log = logging.getLogger(__name__)
 
@@ -45,21 +45,21 @@ class _Deep(msgspec.Struct):
     in_flight: int = 0
 
     def counts(self) -> Counts:
-        """The last count and what this process has added."""
+        """The last count, with the changes of this process since."""
         ready, in_flight = max(self.last.ready + self.ready, 0), max(self.last.in_flight + self.in_flight, 0)
         more = ready - self.last.ready + in_flight - self.last.in_flight
         return replace(self.last, ready=ready, in_flight=in_flight, count=self.last.count + more)
 
 
 class Counters:
-    """Counts by topic. Concurrent callers share a count that starts after they called."""
+    """Counts by topic. Concurrent callers share a count that starts after their calls."""
 
     def __init__(self, pools: Pools, marks: Marks) -> None:
         self._pools = pools
         self._marks = marks
         self._deep: dict[int, _Deep] = {}
         self._whole: Fresh[int, None] = Fresh(FRESH_SECONDS, share=SHARE, retry=FRESH_SECONDS)
-        # Not bounded: most callers have just changed something, and an error now would say that they have not.
+        # Not bounded: most callers have just changed something, and an error would suggest that they have not.
         self._group: GroupCommit[Policy, Counts] = GroupCommit(self._count, max_waiting=sys.maxsize, most=sys.maxsize)
 
     async def read(self, policy: Policy) -> Counts:
@@ -72,14 +72,14 @@ class Counters:
         return deep.counts()
 
     def add(self, topic_id: int, *, ready: int = 0, in_flight: int = 0) -> None:
-        """Add what this process has changed."""
+        """Add changes of this process."""
         deep = self._deep.get(topic_id)
         if deep is not None:
             deep.ready += ready
             deep.in_flight += in_flight
 
     def drop(self, topic_id: int) -> None:
-        """Forget a topic that was deleted."""
+        """Forget a deleted topic."""
         self._deep.pop(topic_id, None)
         self._whole.forget(topic_id)
 
@@ -103,7 +103,7 @@ class Counters:
         try:
             deep.last = await inspector.count(self._pools.rest, policy.topic, policy.budget, None, lows)
         except UNREACHABLE as error:
-            log.warning("can't count topic %s at the moment: %r", policy.topic.name, error)
+            log.warning("can't count the jobs of topic %s: %r", policy.topic.name, error)
             raise
         deep.ready = deep.in_flight = 0
         if deep.last.looked < BOUND and lows.known <= MOST_LANES:

@@ -1,4 +1,4 @@
-"""Who holds a topic's jobs, and which groups wait. Bounded reads for pages, metrics and explanations."""
+"""Leases by node, and groups with waiting jobs. Bounded reads for pages, metrics and explanations."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _LEASE_OF_GROUP = _SQL["lease_of_group"]
 _LEASES_OF_NODE = _SQL["leases_of_node"]
 
 LOOKED_AT: Final = 2_000  # leased jobs of a topic, and entries of each lane, that are read
-GROUPS: Final = 200  # of a topic that are read
-COUNTED: Final = 1_000  # waiting jobs of a group
+GROUPS: Final = 200  # groups of a topic that are read
+COUNTED: Final = 1_000  # waiting jobs of a group that are counted
 STUCK: Final = 1_000  # groups with waiting jobs of a topic that are read
-FAILING: Final = 5  # group heads of a topic that keep failing, whose events are read in the ledger
-MOST_FAILING: Final = 20  # such heads of all topics together
-FAILING_SECONDS: Final = 0.5  # that reading the ledger may take
-TRIES: Final = 10_000  # events of such a head that are read
-LANES: Final = 100  # of one statement
+FAILING: Final = 5  # failing heads of a topic whose events are read in the ledger
+MOST_FAILING: Final = 20  # failing heads of all topics together
+FAILING_SECONDS: Final = 0.5  # most time for reading the ledger
+TRIES: Final = 10_000  # events of a failing head that are read
+LANES: Final = 100  # lanes of one statement
 _HEAD: Final = ("tenants", "grps", "seqs", "since", "till")
 NEVER: Final = datetime.fromtimestamp(0, UTC)  # before every deadline
 
@@ -65,14 +65,14 @@ class WaitingGroup(msgspec.Struct, frozen=True):
 
 
 async def holders(db: Connection, topic: Topic, limit: int) -> list[WorkerLeases]:
-    """Up to `limit` workers with leases, those with the most first. Counts the LOOKED_AT leases that end first."""
+    """Up to `limit` workers with leases, the one with the most first. Counts the LOOKED_AT leases that end first."""
     rows = await db.fetch(_HOLDERS, topic.name, LOOKED_AT, LOOKED_AT, limit)
     return [WorkerLeases(**dict(row)) for row in rows]
 
 
 async def waiting_groups(db: Connection, topic: Topic, limit: int, goal_ms: int = 0) -> list[WaitingGroup]:
-    """Up to `limit` groups in which jobs wait, of the first GROUPS by tenant and name. First those that don't move for
-    `goal_ms`, then those whose first job failed twice or more, then those with the most jobs."""
+    """Up to `limit` groups with waiting jobs, of the first GROUPS by tenant and name. Groups that have been stuck for
+    `goal_ms` come first, then groups whose first job failed twice or more, then groups with the most jobs."""
     rows = await db.fetch(_WAITING_GROUPS, topic.name, GROUPS, limit, COUNTED, goal_ms)
     return [WaitingGroup(**dict(row)) for row in rows]
 
@@ -104,11 +104,11 @@ async def leases_of_node(
 
 
 class StuckGroups(msgspec.Struct, frozen=True):
-    """Groups of a queue in which jobs wait, and those of them that don't move.
+    """Groups of a queue with waiting jobs, and which of them are stuck.
 
     oldest_ms: how long the oldest job of any group has waited; None: none waits.
-    groups, behind, ms: groups that don't move, jobs waiting in them, and for how long at most.
-    last: the tenant and group behind which the next look begins; None: all groups were looked at.
+    groups, behind, ms: stuck groups, jobs waiting in them, and for how long at most.
+    last: the tenant and group after which the next read begins; None: all groups were read.
     """
 
     oldest_ms: int | None = None
@@ -118,7 +118,7 @@ class StuckGroups(msgspec.Struct, frozen=True):
     last: tuple[str, str] | None = None
 
     def plus(self, other: StuckGroups) -> StuckGroups:
-        """Both together, for different groups. The next look begins where the other one ended."""
+        """The sum of both, for different groups. The next read begins where the other one ended."""
         oldest_ms = max(self.oldest_ms or 0, other.oldest_ms or 0) or None
         ms = max(self.ms, other.ms)
         return StuckGroups(oldest_ms, self.groups + other.groups, self.behind + other.behind, ms, other.last)
@@ -137,8 +137,8 @@ class LongLeases(msgspec.Struct, frozen=True):
 async def stuck_groups(
     db: Connection, queues: Sequence[tuple[Topic, int]], behind: Mapping[str, tuple[str, str]], most: int = STUCK
 ) -> dict[str, StuckGroups]:
-    """The stuck groups of queues by topic; each queue is given with how long its jobs may wait, in ms. Looks at `most`
-    groups of each, from `behind` on."""
+    """The stuck groups of queues, by topic. Each queue is given with how long its jobs may wait, in ms. Reads `most`
+    groups of each, after `behind`."""
     names = [topic.name for topic, _ in queues]
     starts = [behind.get(name, ("", "")) for name in names]
     rows = await db.fetch(
@@ -177,7 +177,7 @@ async def _failing(db: Connection, heads: Sequence[tuple[Any, ...]]) -> list[tup
 
 
 async def long_leases(db: Connection, queues: Sequence[tuple[Topic, int]]) -> dict[str, LongLeases]:
-    """Leases that end later than the given ms from now, by topic. Topics without any are left out."""
+    """Leases that end later than the given ms from now, by topic. Topics without such leases are left out."""
     names = [topic.name for topic, _ in queues]
     rows = await db.fetch(_LONG_LEASES, names, [long_ms for _, long_ms in queues], LOOKED_AT, LOOKED_AT)
     return {row["topic"]: LongLeases(row["leases"], row["ends_ms"]) for row in rows}

@@ -29,15 +29,15 @@ _READ_JOBS = sql.load(__package__, "read_jobs")
 _SURVEY = _SQL["survey"]
 _UNARCHIVED = _SQL["unarchived"]
 
-LIVE_LOOKED_AT: Final = 100  # jobs of a queue, for its first live one
-DEAD_LOOKED_AT: Final = 10_000  # dead letters of a queue
+LIVE_LOOKED_AT: Final = 100  # jobs of a queue that are read to find its first live one
+DEAD_LOOKED_AT: Final = 10_000  # dead letters of a queue that are counted
 
 
 class Counts(msgspec.Struct, frozen=True):
     """Jobs of one snapshot by state.
 
-    count: all that are not finished. looked: the most entries of one index that were read. If that is the bound, there
-    may be more jobs than were counted.
+    count: all unfinished jobs. looked: most entries that were read from one index. If it equals the bound, there may be
+    more jobs than were counted.
     """
 
     ready: int
@@ -49,7 +49,7 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class Lows(msgspec.Struct, frozen=True):
-    """Where a topic's lanes and tallies begin: no row below these counts any more.
+    """Where a topic's lanes and tallies begin. Rows below need not be read.
 
     floor: a position and a time in µs since 1970, for lanes that are not listed.
     known: how many lanes there are in all, if that was counted.
@@ -62,7 +62,7 @@ class Lows(msgspec.Struct, frozen=True):
 
 
 async def count(db: Connection, topic: Topic, budget: Budget, bound: int | None, lows: Lows | None = None) -> Counts:
-    """Count a topic's jobs, up to `bound` of those that are due."""
+    """Count a topic's jobs, with up to `bound` due ones."""
     lows = lows or Lows()
     tenants, priorities, _, times = columns(lows.lanes)
     row = await db.fetchrow(
@@ -82,15 +82,15 @@ async def count(db: Connection, topic: Topic, budget: Budget, bound: int | None,
 
 
 async def fold(db: Connection, lows: Sequence[tuple[Topic, int]], upto: int) -> None:
-    """Fold each topic's tallies from above its low mark up to an id into one row."""
+    """Fold each topic's tallies into one row, from above its low mark up to `upto`."""
     await db.execute(_FOLD, [topic.id for topic, _ in lows], [low for _, low in lows], upto)
 
 
 async def reconcile(db: Connection, topic: Topic) -> int:
-    """Count a topic's jobs one by one and set its tallies right. Returns by how many jobs they were off; 0 if another
+    """Count a topic's jobs one by one and correct its tallies. Returns by how many jobs they were off; 0 if another
     process is doing it.
 
-    Needs a transaction, which holds the lock until its end.
+    Must run in a transaction, which holds the lock until its end.
     """
     if not await db.fetchval(_RECONCILE_LOCK, topic.id):
         return 0
@@ -101,7 +101,7 @@ async def reconcile(db: Connection, topic: Topic) -> int:
 class Probe(msgspec.Struct, frozen=True):
     """Whether a topic has a job to claim.
 
-    wait_ms: until the next delay or lease ends; None: not within a second. at: the time of the look, in µs since 1970.
+    wait_ms: until the next delay or lease ends; None: not within a second. at: the time of the read, in µs since 1970.
     """
 
     claimable: bool
@@ -110,7 +110,7 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 async def probe(db: Connection, topics: Mapping[str, Lows]) -> dict[str, Probe]:
-    """Look at topics, all at once, above their marks. A topic that never had a job is left out."""
+    """Probe all these topics with one statement, above their marks. Topics that never had a job are left out."""
     marks = [(topic, reach) for topic, lows in topics.items() for reach in lows.lanes]
     floors = zip(*(lows.floor for lows in topics.values()), strict=True)
     rows = await db.fetch(
@@ -120,7 +120,7 @@ async def probe(db: Connection, topics: Mapping[str, Lows]) -> dict[str, Probe]:
 
 
 class QueueState(msgspec.Struct, frozen=True):
-    """What a topic holds that is not finished."""
+    """What a topic holds, in unfinished jobs."""
 
     topic: str
     head_seq: int
@@ -129,26 +129,25 @@ class QueueState(msgspec.Struct, frozen=True):
     bytes: int
     last_write_ms: int | None
     dead_lettered: int
-    ttl_lost_to: int  # the last seqs known to be lost to age and to caps, 0 for none
+    ttl_lost_to: int  # the last seqs known to be lost to age and to caps; 0 for none
     cap_lost_to: int
 
 
 async def states(db: Connection, topics: Sequence[Topic], bound: int) -> dict[str, QueueState]:
-    """Topics' states by name, counting up to `bound` jobs of each that are past their time to live. A topic that was
-    deleted is left out."""
+    """Topics' states by name, with up to `bound` expired jobs of each. Deleted topics are left out."""
     names, ids = [topic.name for topic in topics], [topic.id for topic in topics]
     rows = await rows_of(db, _STATE, names, ids, [topic.sequence for topic in topics], bound)
     return {row["topic"]: QueueState(**dict(row)) for row in rows}
 
 
 async def total_bytes(db: Connection) -> int:
-    """Bytes of all jobs and records that are not finished."""
+    """Bytes of all unfinished jobs and of all records."""
     held: int = await db.fetchval(_TOTAL_BYTES)
     return held
 
 
 class Draw(msgspec.Struct, frozen=True):
-    """How far a topic's sequence and the tallies' were drawn, and the time of the look, in µs since 1970."""
+    """How far a topic's sequence and the tallies' were drawn, with the time of the read in µs since 1970."""
 
     drawn: int
     tally: int
@@ -156,7 +155,7 @@ class Draw(msgspec.Struct, frozen=True):
 
 
 async def draws(db: Connection, topics: Sequence[Topic]) -> dict[int, Draw]:
-    """How far sequences were drawn, by topic id. A topic that was deleted is left out."""
+    """How far sequences were drawn, by topic id. Deleted topics are left out."""
     rows = await rows_of(db, _DRAWS, [topic.id for topic in topics], [topic.sequence for topic in topics])
     return {row["topic_id"]: Draw(row["drawn"], row["tally"], row["at"]) for row in rows}
 
@@ -172,8 +171,8 @@ async def drawers(db: Connection, topic: Topic) -> set[str]:
 
 
 async def read(db: Connection, topic: Topic, ask: Ask, upto: int) -> tuple[int, Records]:
-    """Read a queue's live jobs behind a cursor, without claiming, up to a seq below which no more can be committed.
-    Returns with them the last seq passed over whose job is past its time to live and not marked yet, 0 for none."""
+    """Read a queue's live jobs after a cursor, without claiming them, up to a seq below which no new job can appear.
+    Also returns the last skipped seq of an expired job that is not marked yet, 0 for none."""
     row = await db.fetchrow(
         _READ_JOBS,
         topic.name,
@@ -187,14 +186,14 @@ async def read(db: Connection, topic: Topic, ask: Ask, upto: int) -> tuple[int, 
         ask.metadata,
         ask.payloads,
     )
-    assert row is not None, "an aggregate answers one row always"
-    expired_to, *shown = row
-    return expired_to, records_of(shown)
+    assert row is not None, "an aggregate always answers one row"
+    expired_to, *found = row
+    return expired_to, records_of(found)
 
 
 class LaneHead(msgspec.Struct, frozen=True):
-    """Where a lane begins: the first ready job's position, the first delayed job's time in µs, and how long the earlier
-    one has waited. None for none."""
+    """Where a lane begins: the first ready job's position, the first due job's time in µs, and how long the earlier one
+    has been claimable. None for none."""
 
     ready: int | None
     due: int | None
@@ -202,7 +201,7 @@ class LaneHead(msgspec.Struct, frozen=True):
 
 
 async def heads(db: Connection, lanes: Sequence[tuple[str, Reach]]) -> list[LaneHead]:
-    """The head of each lane of a topic, behind its reach."""
+    """The head of each lane of a topic, after its reach."""
     rows = await db.fetch(_HEADS, [topic for topic, _ in lanes], *columns([reach for _, reach in lanes]))
     return [LaneHead(row["ready"], row["due"], row["waited_ms"]) for row in rows]
 
@@ -210,7 +209,7 @@ async def heads(db: Connection, lanes: Sequence[tuple[str, Reach]]) -> list[Lane
 class Depth(msgspec.Struct):
     """What a queue holds.
 
-    bytes: of payloads. looked: as in Counts. oldest_ms: how long the oldest job that can be claimed has waited.
+    bytes: of payloads. looked: as in Counts. oldest_ms: how long the oldest ready job has been claimable.
     """
 
     topic: str
@@ -224,12 +223,12 @@ class Depth(msgspec.Struct):
 
     @property
     def count(self) -> int:
-        """Jobs that are not finished."""
+        """All unfinished jobs."""
         return self.ready + self.in_flight + self.scheduled + self.blocked
 
 
 async def depths(db: Connection, queues: Sequence[tuple[Topic, Budget, Lows]], bound: int) -> dict[str, Depth]:
-    """What queues hold, by name, counting up to `bound` due jobs of each."""
+    """What queues hold, by name, with up to `bound` due jobs of each."""
     marks = [(topic.name, reach) for topic, _, lows in queues for reach in lows.lanes]
     rows = await db.fetch(
         _DEPTHS,
@@ -246,10 +245,10 @@ async def depths(db: Connection, queues: Sequence[tuple[Topic, Budget, Lows]], b
 
 
 class Sight(msgspec.Struct, frozen=True):
-    """How far a queue goes, and its failed jobs.
+    """The last and first seqs of a queue, and its failed jobs.
 
     earliest_seq: None if none of the first LIVE_LOOKED_AT jobs is live.
-    failed: those kept in the queue. letters: those in its dead-letter topic, counted up to DEAD_LOOKED_AT.
+    failed: jobs that stayed in the queue. letters: jobs in its dead-letter topic, counted up to DEAD_LOOKED_AT.
     """
 
     topic: str
@@ -265,8 +264,8 @@ class Sight(msgspec.Struct, frozen=True):
 
 
 async def survey(db: Connection, queues: Sequence[tuple[Topic, str | None]]) -> dict[str, Sight]:
-    """Sights of queues by name; each queue is given with the name of its dead-letter topic. A topic that was deleted is
-    left out."""
+    """Sights of queues by name. Each queue is given with the name of its dead-letter topic. Deleted topics are left
+    out."""
     topics = [topic for topic, _ in queues]
     rows = await rows_of(
         db,
@@ -282,12 +281,12 @@ async def survey(db: Connection, queues: Sequence[tuple[Topic, str | None]]) -> 
 
 
 async def count_unarchived(db: Connection) -> dict[str, int]:
-    """How many days of events, results and the archive are over and have no files yet, by table."""
+    """How many past days of events, results and the archive have no files yet, by table."""
     return {row["of_table"]: row["days"] for row in await db.fetch(_UNARCHIVED)}
 
 
 def columns(reaches: Sequence[Reach]) -> tuple[list[str], list[int], list[int], list[int | None]]:
-    """Reaches as statements take them: tenants, priorities, positions and times."""
+    """Reaches as columns for statements: tenants, priorities, positions and times."""
     return (
         [reach.lane.tenant for reach in reaches],
         [reach.lane.priority for reach in reaches],

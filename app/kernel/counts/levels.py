@@ -1,4 +1,4 @@
-"""What topics hold, as scrapes and pages show it: looked at for all callers together, every few seconds."""
+"""What topics hold, for metrics and pages: read for all callers together, every few seconds."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 BOUND: Final = 10_001  # due jobs of a topic that are counted
 FRESH_SECONDS: Final = 5.0
-SHARE: Final = 20  # a look that took s seconds is repeated SHARE * s later at the earliest
-PATIENCE_SECONDS: Final = 2.0  # for which a scrape waits for a look
+SHARE: Final = 20  # after a read that took s seconds, the next one starts SHARE * s seconds later at the earliest
+PATIENCE_SECONDS: Final = 2.0  # how long a scrape waits for a read
 RETRY_SECONDS: Final = 1.0
-MOST_GROUPS: Final = 20_000  # with waiting jobs, of all topics together, that are looked at
+MOST_GROUPS: Final = 20_000  # groups with waiting jobs of all topics that are read
 MOST_DEEP: Final = 50  # topics whose jobs are counted beyond BOUND
 
 log = logging.getLogger(__name__)
 
 
 class Levels(Core):
-    """What topics hold, as of the last look. Concurrent callers share a look."""
+    """What topics hold, as last read. Concurrent callers share a read."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -64,39 +64,40 @@ class Levels(Core):
         self._sights: dict[str, Sight] = {}
         self._takers: frozenset[str | None] = frozenset()
         self._stuck: dict[str, StuckGroups] = {}
-        self._rounds: dict[str, StuckGroups] = {}  # so far, of topics with more groups than one look reads
+        self._rounds: dict[str, StuckGroups] = {}  # unfinished rounds, of topics with more groups than one read covers
         self._long: dict[str, LongLeases] = {}
         self._logs: dict[str, LogState] = {}
         self._looked = 0.0  # when the depths were read; 0: never
-        self.looks = 0  # that have ended, well or not
+        self.looks = 0  # reads that have ended, with or without success
         self._up = False
-        # A look answers until when it is good: after a failure that is soon.
+        # A read returns until when it is valid, which is soon after a failure.
         self._look: Fresh[None, float] = Fresh(FRESH_SECONDS, until=lambda until: until)
 
     async def refresh(self) -> None:
-        """Look again if it is time. Waits PATIENCE_SECONDS at most. Raises nothing: what is known stays."""
+        """Read again if it is time. Waits at most PATIENCE_SECONDS. Raises nothing: old values stay."""
         await self._look.within(None, self._refresh, PATIENCE_SECONDS)
 
     def forget(self) -> None:
-        """Look again for the next caller."""
+        """Read again for the next caller."""
         self._look.forget(None)
 
     async def drain(self) -> None:
-        """Stop looking."""
+        """Stop reading."""
         await self._look.stop()
 
     def names(self) -> frozenset[str]:
-        """The topics that metrics name one by one: those of the last look, and those used since."""
+        """The topics that have metrics of their own: those last read, and those used since."""
         return frozenset([policy.topic.name for policy in self._policies] + self._metrics.topics())
 
     @property
     def up(self) -> bool:
-        """Whether the database answered at the last look."""
+        """Whether the database answered the last time."""
         return self._up
 
     def latest(self) -> tuple[list[tuple[Policy, TopicLevels]], int, float | None]:
-        """The topics of the last look by name, how many there are in all, and when the look was, on the monotonic clock
-        (None: never)."""
+        """The topics as last read, by name; how many there are in all; when they were read, by the monotonic clock
+        (None:
+        never)."""
         found = []
         for policy in self._policies:
             name = policy.topic.name
@@ -112,11 +113,11 @@ class Levels(Core):
         return found, sum(self._census.values()), self._looked or None
 
     def takes_dead(self, topic: str) -> bool:
-        """Whether any queue of the last look has this one as its dead-letter topic."""
+        """Whether any queue has this topic as its dead-letter topic, as last read."""
         return topic in self._takers
 
     async def look_at(self, queue: Policy) -> TopicLevels:
-        """What a queue holds now. Raises TopicNotFound, and what asyncpg raises."""
+        """What a queue holds now. Raises TopicNotFound, and asyncpg's errors."""
         depths = await self.depths([queue])
         sights = await inspector.survey(self._pools.rest, [(queue.topic, queue.config.dead_letter)])
         if queue.topic.name not in sights:
@@ -151,7 +152,7 @@ class Levels(Core):
         )
 
     async def depths(self, queues: Sequence[Policy]) -> dict[str, Depth]:
-        """What queues hold now, by name. Raises what asyncpg raises."""
+        """What queues hold now, by name. Raises asyncpg's errors."""
         depths = await inspector.depths(
             self._pools.rest,
             [(queue.topic, queue.budget, self._marks.lows(queue.topic.id)) for queue in queues],
@@ -159,7 +160,7 @@ class Levels(Core):
         )
         deep = [queue for queue in queues if depths[queue.topic.name].looked >= BOUND][:MOST_DEEP]
         for queue in deep:
-            # Answers to workers have these counts, at a pace of their own.
+            # The same counts as in answers to workers, which are refreshed at their own pace.
             try:
                 counts = await self._counters.read(queue)
             except HoldfastError:
@@ -169,7 +170,7 @@ class Levels(Core):
         return depths
 
     def add_to(self, merged: MergedNumbers, *, server: bool) -> None:
-        """Add the last look's metrics to those of the processes. `server`: PostgreSQL's own as well."""
+        """Add the metrics of topics to those of the processes. `server`: also add PostgreSQL's own."""
         merged.level(catalogue.DATABASE_UP, (), int(self._up))
         for labels, topics in self._census.items():
             merged.level(catalogue.TOPICS, labels, topics)
@@ -217,9 +218,9 @@ class Levels(Core):
         except UNREACHABLE as error:
             if pause == RETRY_SECONDS or not isinstance(error, TimeoutError):
                 self._up, pause = False, RETRY_SECONDS
-            log.warning("can't look at topics at the moment: %r", error)
+            log.warning("can't read what topics hold: %r", error)
         except Exception:
-            log.exception("can't look at topics")
+            log.exception("can't read what topics hold")
         self.looks += 1
         return time.monotonic() + pause
 
@@ -230,19 +231,19 @@ class Levels(Core):
             self._unarchived = await inspector.count_unarchived(self._pools.rest)
         self._policies = await store.some_of(self._pools.rest, counted, self._most_topics, self._defaults)
         there = {policy.topic.name for policy in self._policies}
-        # Only of those that were known before the look: a topic that was made meanwhile is not gone.
+        # Only topics that were known before the read: one that was created meanwhile is not gone.
         self._metrics.forget(name for name in counted if name not in there)
 
     async def _read_server(self) -> None:
         try:
             self._server = await asyncio.wait_for(health.read_samples(self._pools.rest), PATIENCE_SECONDS)
         except (asyncpg.PostgresError, TimeoutError) as error:
-            # It is slow, or the role may not call a function. Topics are looked at nevertheless.
-            log.warning("can't look at PostgreSQL: %r", error)
+            # It is slow, or the role lacks the right to call a function. Topics are read nevertheless.
+            log.warning("can't read PostgreSQL's own metrics: %r", error)
             self._server = []
 
     async def _read_held_up(self) -> None:
-        """Read stuck groups and long leases. What can't be read in time stays as it was."""
+        """Read stuck groups and long leases. If there is not enough time, old values stay."""
         queues = [policy for policy in self._policies if policy.topic.name in self._depths]
         blocked = [(one.topic, one.config.wait_goal_ms) for one in queues if self._depths[one.topic.name].blocked > 0]
         held = [
@@ -257,7 +258,7 @@ class Levels(Core):
                 found = await holders.stuck_groups(self._pools.rest, blocked, behind, most) if blocked else {}
                 self._long = await holders.long_leases(self._pools.rest, held) if held else {}
         except (asyncpg.QueryCanceledError, TimeoutError) as error:
-            log.warning("can't look at groups at the moment: %r", error)
+            log.warning("can't read stuck groups: %r", error)
             return
         before, self._stuck, rounds = self._stuck, {}, {}
         for name, part in found.items():
@@ -265,7 +266,7 @@ class Levels(Core):
             if part.last is not None:
                 rounds[name] = so_far
             known = before.get(name)
-            # The last whole round stands until the next one is over.
+            # The last complete round stays until the next one is complete.
             keeps = part.last is not None and known is not None and known.last is None
             self._stuck[name] = known if known is not None and keeps else so_far
         self._rounds = rounds

@@ -1,13 +1,24 @@
 -- name: count
 -- Count a topic's jobs.
---   $1 topic  $2 topic id  $3 whether deliveries run out here  $4 the topic's max_deliveries
---   $5 most entries to look at of jobs whose time has come or passed; NULL for all   $6 tallies above this id
---   low marks of lanes that have one:  $7 tenants  $8 priorities  $9 times in µs since 1970
--- Answers one row: ready (fresh, or their time has come; not what has outlived its time or has no delivery left),
--- in_flight (leased, and the lease is good), scheduled (its time is yet to come), blocked, count (all that are not
--- finished: those above, and jobs with no delivery left that wait to be taken out), and `looked`, the
--- most entries looked at in one index: the answer is exact where it is below $5. How many there are of each state stands in the tallies; what changes by time alone is counted.
--- The orders by keep the planner on the indexes.
+--   $1  topic
+--   $2  topic id
+--   $3  whether deliveries are limited here
+--   $4  the topic's max_deliveries
+--   $5  most due or expired jobs to read; NULL for all
+--   $6  tallies above this id
+--   Low marks of the lanes that have some:
+--   $7  tenants
+--   $8  priorities
+--   $9  times in µs since 1970
+-- Answers one row:
+--   ready      ready or due, without expired jobs and jobs with no deliveries left
+--   in_flight  leased, before their deadline
+--   scheduled  not due yet
+--   blocked    waiting for their group
+--   count      all unfinished jobs: the above, and jobs with no deliveries left that were not removed yet
+--   looked     most entries that were read from one index: the counts are exact if it is below $5
+-- The tallies have the number of jobs in each state. Changes by time alone are counted.
+-- The ORDER BYs keep the planner on the indexes.
 -- Indexes: primary key of tallies, primary key of lanes, jobs_expiring, jobs_due.
 WITH lane AS MATERIALIZED (
     SELECT l.tenant, l.priority,
@@ -51,13 +62,22 @@ FROM (
 
 -- name: depths
 -- How much queues hold.
---   topics:  $1 names  $2 ids  $3 whether deliveries run out there  $4 their max_deliveries  $5 their tallies above this
---   id; one each
---   $6 most entries to look at of a topic's jobs whose time has come or passed
---   low marks of lanes that have one:  $7 topics  $8 tenants  $9 priorities  $10 positions  $11 times in µs since 1970
--- One row a topic: ready, in_flight, scheduled, blocked and `looked` as in count; bytes of payloads, also of what has
--- outlived its time and is not marked yet; oldest_ms, for how long the oldest of those ready could have been claimed
--- (NULL: none). Nothing below the marks is looked at. Plain reads: takes no lock and waits for none.
+--   Topics:
+--   $1   names
+--   $2   ids
+--   $3   whether deliveries are limited there
+--   $4   max_deliveries
+--   $5   tallies above this id
+--   $6   most due or expired jobs of a topic to read
+--   Low marks of the lanes that have some:
+--   $7   topics
+--   $8   tenants
+--   $9   priorities
+--   $10  positions
+--   $11  times in µs since 1970
+-- One row per topic: ready, in_flight, scheduled, blocked and `looked` as in count; bytes of payloads, including
+-- expired jobs that are not marked yet; oldest_ms, how long the oldest ready job has been claimable (NULL: none is).
+-- Starts at the marks. Takes no locks and waits for none.
 -- Indexes: primary key of tallies, primary key of lanes, jobs_ready, jobs_expiring, jobs_due.
 WITH lane AS MATERIALIZED (
     SELECT one.topic, one.tenant, one.priority, max(one.low) AS low, max(one.due_low) AS due_low
@@ -71,7 +91,7 @@ WITH lane AS MATERIALIZED (
     ) one
     GROUP BY one.topic, one.tenant, one.priority
 ), t AS MATERIALIZED (
-    -- By grouping, not by joins: with hash and merge joins off they would compare every topic with every lane.
+    -- Grouped instead of joined: without hash and merge joins, a join would compare every topic with every lane.
     SELECT one.topic, max(one.topic_id) AS topic_id, bool_or(one.ends) AS ends, max(one.most) AS most,
            max(one.tally) AS tally,
            array_agg(one.tenant) FILTER (WHERE one.ends IS NULL) AS tenants,
@@ -134,9 +154,9 @@ FROM t CROSS JOIN LATERAL (
 ) head
 
 -- name: drawers
--- Who may still commit a job with a seq that was drawn already?   $1 oid of the topic's sequence
--- One row: the virtual transactions that have drawn from it and go on. Drawing locks the sequence to the end of the
--- transaction, and the lock is let go after its changes can be seen.
+-- Which transactions may still commit a job with a seq that was drawn already?   $1 oid of the topic's sequence
+-- One row: the virtual ids of open transactions that have drawn from it. Drawing locks the sequence until the end of
+-- the transaction, and the lock is released after its changes are visible.
 SELECT array(
     SELECT DISTINCT l.virtualtransaction FROM pg_catalog.pg_locks l
     WHERE l.locktype = 'relation' AND l.mode = 'RowExclusiveLock' AND l.granted
@@ -145,10 +165,11 @@ SELECT array(
 ) AS drawers
 
 -- name: draws
--- How far have topics' sequences been drawn?   $1 topic ids  $2 oids of their sequences; one each per topic
--- One row a topic: topic_id, drawn (0 for never), tally (the last id of any topic's tallies), and `at`, the clock in µs
--- since 1970, taken before any later statement's snapshot. Left out: a sequence that is gone, and one whose topic is being
--- deleted, which may take minutes: nobody waits for its lock.
+-- How far were the sequences of topics drawn?   $1 topic ids  $2 oids of their sequences, one per topic
+-- One row per topic: topic_id; drawn, 0 for never; tally, the last id of all topics' tallies; `at`, the clock in µs
+-- since 1970, read before the snapshot of any later statement. Leaves out topics whose sequence was dropped, or that
+-- are being
+-- deleted: a deletion can take minutes, and this does not wait for its lock.
 SELECT t.topic_id, coalesce(pg_sequence_last_value(t.sequence::regclass), 0) AS drawn,
        coalesce(pg_sequence_last_value('holdfast.tallies_id_seq'::regclass), 0) AS tally,
        (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS at
@@ -161,13 +182,22 @@ WHERE EXISTS (SELECT 1 FROM pg_catalog.pg_class c WHERE c.oid = t.sequence)
   )
 
 -- name: failing_heads
--- Heads of groups that have failed for longer than jobs may wait, by the ledger.
---   $1 topics  $2 their ids  $3 how long their jobs may wait, in ms  $4 tenants  $5 groups  $6 the heads' seqs  $7 since when
---   the first job behind each has waited  $8 till when it was leased or delayed; one each per head
---   $9 most events of each to read  $10 most jobs of a group to count
--- One row a head that has failed for so long: topic, failing_ms till $8, and behind, how many jobs wait in its group.
--- It fails since it was claimed first after it was enqueued, requeued or given back unused, as far as that lies within $7.
--- Before that nothing is read: how long others have waited behind it is what counts.   Indexes: lease_events_read, jobs_blocked.
+-- Heads of groups that have failed for longer than jobs may wait, according to the ledger.
+--   Heads:
+--   $1   topics
+--   $2   their ids
+--   $3   how long their jobs may wait, in ms
+--   $4   tenants
+--   $5   groups
+--   $6   the heads' seqs
+--   $7   since when the first job behind each has waited
+--   $8   until when it was leased or delayed
+--   $9   most events of each head to read
+--   $10  most jobs of a group to count
+-- One row per head that has failed for so long: topic; failing_ms, until $8; behind, how many jobs wait in its group.
+-- A head has been failing since its first claim after it was enqueued, requeued, or given back without a delivery. The
+-- ledger is read from $7 on: what counts is how long the jobs behind the head have waited.
+-- Indexes: lease_events_read, jobs_blocked.
 SELECT t.topic, s.failing_ms, b.behind
 FROM unnest($1::text[], $2::integer[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::timestamptz[],
             $8::timestamptz[]) AS t(topic, topic_id, goal_ms, tenant, grp, seq, since, till)
@@ -185,11 +215,13 @@ CROSS JOIN LATERAL (
 WHERE s.failing_ms >= t.goal_ms
 
 -- name: fold
--- Fold topics' tallies into one row each.   $1 topic ids  $2 fold what lies above this id; one each per topic
---   $3 and not above this one
--- Answers nothing. Counts are summed, and of what was lost the last seqs stay. Takes only what it deleted itself: whoever
--- folds at the same time waits, and finds it gone. All lock by topic id and id, as drop_tallies and orphans do.
--- When it has committed, no row with an id from $2 to $3 is left, if none with such an id was under way.
+-- Fold topics' tallies into one row each.
+--   $1  topic ids
+--   $2  fold tallies above this id, per topic
+--   $3  and not above this id
+-- Answers nothing. Counts are added up; of seqs that were lost the last one stays. Adds up only rows that it deleted
+-- itself: a concurrent fold waits, and then finds them gone. Locks by topic id and id, as drop_tallies and orphans do.
+-- After its commit no row with an id from $2 to $3 is left, unless a transaction was still adding one.
 -- Index: primary key of tallies.
 WITH picked AS MATERIALIZED (
     SELECT x.tid
@@ -212,12 +244,17 @@ SELECT topic_id, sum(ready), sum(scheduled), sum(blocked), sum(leased), sum(dead
 FROM gone GROUP BY topic_id
 
 -- name: heads
--- Where do lanes begin?   lanes, each once:  $1 topics  $2 tenants  $3 priorities
---   $4 ready jobs above this position  $5 due jobs after this time, in µs since 1970
--- One row a lane, in order: `ready`, the first such job's position; `due`, the first such job's time in µs, if that has
--- come; `waited_ms`, for how long the earlier of the two could have been claimed. NULL for none. Plain reads: a row that somebody has locked counts. Not beyond now(): there stand the deadlines
--- of all leases that were settled early, and while somebody holds an old snapshot they can't be skipped.
--- Indexes: jobs_ready, jobs_due.
+-- Where do lanes begin?
+--   Lanes, each once:
+--   $1  topics
+--   $2  tenants
+--   $3  priorities
+--   $4  ready jobs above this position
+--   $5  due jobs after this time, in µs since 1970
+-- One row per lane, in order: `ready`, the first ready job's position; `due`, the first due job's time in µs;
+-- `waited_ms`, how long the earlier one has been claimable. NULL for none. Takes no locks, so locked rows count too.
+-- Reads only up to now(): later entries include the deadlines of all leases that were settled early, which can't be
+-- skipped while an old snapshot is open.   Indexes: jobs_ready, jobs_due.
 SELECT ready.position AS ready, (date_part('epoch', due.visible_at) * 1000000)::bigint AS due,
        (date_part('epoch', now() - least(ready.visible_at, due.visible_at)) * 1000)::bigint AS waited_ms
 FROM unnest($1::text[], $2::text[], $3::smallint[], $4::bigint[], $5::bigint[])
@@ -237,8 +274,13 @@ LEFT JOIN LATERAL (
 ORDER BY l.ord
 
 -- name: holders
--- Who holds jobs of a topic, by node.   $1 topic  $2 most jobs of a lane to look at  $3 most jobs in all  $4 most nodes
--- One row a node, those with the most jobs first: node, held, and in ms since 1970 leased_ms, when the oldest of them was
+-- The nodes that hold jobs of a topic. Reads the leases that end first.
+--   $1  topic
+--   $2  most jobs of a lane to read
+--   $3  most jobs in all
+--   $4  most nodes
+-- One row per node, the one with the most jobs first: node, held; in ms since 1970, leased_ms, when the oldest of its
+-- leases began, and until_ms, when the first of them ends.   Index: jobs_due.
 -- claimed, and until_ms, when the first of their leases ends. Those are looked at whose leases end first.   Index: jobs_due.
 SELECT h.node, count(*) AS held, (date_part('epoch', min(h.leased_at)) * 1000)::bigint AS leased_ms,
        (date_part('epoch', min(h.visible_at)) * 1000)::bigint AS until_ms
@@ -255,21 +297,30 @@ FROM (
 GROUP BY h.node ORDER BY held DESC, h.node LIMIT $4::integer
 
 -- name: lease_of_group
--- The lease under which a group's job is out.   $1 topic  $2 tenant  $3 group
--- One row where its lease is good: seq, lease_id, node. Locks nothing: the caller names the lease.   Index: jobs_group_out.
+-- The lease of a group's first job.
+--   $1  topic
+--   $2  tenant
+--   $3  group
+-- One row if the lease is valid: seq, lease_id, node. Takes no locks.   Index: jobs_group_out.
 SELECT j.seq, j.lease_id, j.node FROM holdfast.jobs j
 WHERE j.topic = $1 AND j.tenant = $2 AND j.grp = $3 AND j.grp IS NOT NULL AND j.original_topic IS NULL
   AND j.state IN ('ready', 'scheduled', 'leased') AND j.state::text = 'leased' AND j.visible_at >= now()
 LIMIT 1
 
 -- name: leases_of_node
--- Leases of a topic that a node holds, some of each lane at a time.
---   $1 topic   lanes, each once:  $2 tenants  $3 priorities  $4 behind this deadline
---   $5 node  $6 taken by then, or NULL: by now  $7 most leases and delays of a lane to look at
--- One row for each lane: `ord`, its place in $2 (from 1); seqs and leases, those found; `last`, the last deadline or delay
--- that was looked at (NULL: the lane has no more); `at`, now().
--- All that end at the same time are looked at together, so the next look begins behind `last`. No lease is good for longer
--- than 24 hours, so delays that end later are not looked at. Locks nothing: the caller names the lease.   Index: jobs_due.
+-- A node's leases of a topic, a part of each lane at a time.
+--   $1  topic
+--   Lanes, each once:
+--   $2  tenants
+--   $3  priorities
+--   $4  after this deadline
+--   $5  node
+--   $6  leased before this time, or NULL for now
+--   $7  most leases and delays of a lane to read
+-- One row per lane: `ord`, its place in $2 (from 1); seqs and leases that were found; `last`, the last deadline or
+-- delay that was read (NULL: the lane has no more); `at`, now().
+-- Entries with the same deadline are read together, so the next read starts after `last`. Delays that end more than 24
+-- hours from now are not read, because no lease is longer than that. Takes no locks.   Index: jobs_due.
 SELECT l.ord, coalesce(x.seqs, '{}') AS seqs, coalesce(x.leases, '{}') AS leases,
        CASE WHEN x.looked >= $7::integer THEN x.last END AS last, now() AS at
 FROM unnest($2::text[], $3::smallint[], $4::timestamptz[]) WITH ORDINALITY AS l(tenant, priority, after, ord)
@@ -287,10 +338,13 @@ CROSS JOIN LATERAL (
 ) x
 
 -- name: long_leases
--- Leases that end later than they should.   $1 topics  $2 from how many ms from now on a lease is long; one each
---   $3 most lanes of a topic to look at  $4 most leases and delays of a topic to look at
--- One row a topic that has some: topic, leases, how many, and ends_ms, in how many ms the last of them ends. Those are
--- looked at that end first, up to 24 hours from now, the longest that a lease is good for.   Index: jobs_due.
+-- Leases that end later than they should. Reads the leases that end first, up to 24 hours from now, the longest lease.
+--   $1  topics
+--   $2  from how many ms from now on a lease is too long, per topic
+--   $3  most lanes of a topic to read
+--   $4  most leases and delays of a topic to read
+-- One row per topic that has some: topic; leases, how many; ends_ms, in how many ms the last one ends.   Index:
+-- jobs_due.
 SELECT t.topic, count(*) AS leases, (date_part('epoch', max(x.visible_at) - now()) * 1000)::bigint AS ends_ms
 FROM unnest($1::text[], $2::bigint[]) AS t(topic, long_ms)
 CROSS JOIN LATERAL (
@@ -309,10 +363,11 @@ WHERE x.state = 'leased'
 GROUP BY t.topic
 
 -- name: reconcile
--- Count a topic's jobs one by one, and add what its tallies lack: what was written past the service's statements.
+-- Count a topic's jobs one by one, and add a tally with the difference. It comes from writes past the service's
+-- statements.
 --   $1 topic  $2 topic id
--- Answers one row: by how many jobs the tallies were off. Both are seen as of one snapshot, so that whatever happens
--- meanwhile adds to both alike. Two at once would add the same twice: a lock taken by an earlier statement keeps them apart.
+-- Answers one row: by how many jobs the tallies were off. Jobs and tallies are read in one snapshot, so concurrent
+-- changes affect both alike. Two at once would add the difference twice, so an earlier statement takes a lock.
 -- Reads the whole topic. Index: primary key.
 WITH counted AS MATERIALIZED (
     SELECT count(*) FILTER (WHERE state::text = 'ready') AS ready,
@@ -341,18 +396,25 @@ WITH counted AS MATERIALIZED (
 SELECT (abs(ready) + abs(scheduled) + abs(blocked) + abs(leased) + abs(failed) + abs(expired))::bigint FROM off
 
 -- name: reconcile_lock
--- Let nobody else reconcile a topic's tallies until this transaction ends.   $1 topic id
+-- Keep others from reconciling a topic's tallies until this transaction ends.   $1 topic id
 -- Answers whether the lock was free.
 SELECT pg_try_advisory_xact_lock(hashtextextended('holdfast.reconcile', $1::integer))
 
 -- name: state
 -- What topics hold.
---   $1 topics  $2 their ids  $3 oids of their sequences; one each per topic
---   $4 most jobs to look at that have outlived their time and are not marked yet
--- One row a topic: head_seq (the last seq drawn, 0 for none), earliest_seq (NULL: empty), count and bytes (of what is
--- not finished, and its payloads), last_write_ms (when the newest that is still there was enqueued), dead_lettered (ever), ttl_lost_to and
--- cap_lost_to (the last seqs known to be lost to age and to caps, 0 for none). A topic that was deleted is
--- left out; of one that is being deleted the end is waited for, since it may be refused as not empty.
+--   $1  topics
+--   $2  their ids
+--   $3  oids of their sequences
+--   $4  most expired jobs to read that are not marked yet
+-- One row per topic:
+--   head_seq       the last seq drawn, 0 for none
+--   earliest_seq   NULL: the topic is empty
+--   count, bytes   of unfinished jobs and their payloads
+--   last_write_ms  when the newest job that is still there was enqueued
+--   dead_lettered  how many jobs ever became dead letters
+--   ttl_lost_to    the last seq known to be lost to age, 0 for none
+--   cap_lost_to    the last seq known to be lost to caps, 0 for none
+-- Deleted topics are left out. If a topic is being deleted it waits for the end, since the deletion may be refused.
 -- Indexes: primary key of jobs, jobs_expiring, primary key of tallies.
 SELECT t.topic, coalesce(pg_sequence_last_value(t.sequence::regclass), 0) AS head_seq, first.earliest_seq,
        (stored.count - stale.count)::bigint AS count, (stored.bytes - stale.bytes)::bigint AS bytes,
@@ -385,19 +447,32 @@ LEFT JOIN LATERAL (
 WHERE EXISTS (SELECT 1 FROM pg_catalog.pg_class c WHERE c.oid = t.sequence)
 
 -- name: stuck_groups
--- Groups that don't move, of queues in which jobs are blocked.
---   $1 topics  $2 how long their jobs may wait, in ms (0: for ever)  behind these groups:  $3 tenants  $4 groups; one each
---   $5 most groups of a topic to look at, by tenant and name  $6 most jobs of a group to count
---   $7 most heads of a topic to name that fail again and again
--- One row a topic: looked, how many groups; the last of them, tenant and grp; oldest_ms, for how long the first job behind
--- a head has waited, where that is not delayed as its producer asked; and of groups that don't move: stuck, how many; behind,
--- how many jobs wait in them; stuck_ms, how long ago the job that is out was claimed, at most.
--- A group doesn't move where the job that is out was claimed so long ago, and is leased or delayed still.
--- A job's row does not say for how long it has failed. So heads that failed twice or more are named, and failing_heads.sql
--- asks the ledger: tenants, grps, seqs; since, since when the first job behind each has waited; and till, up to when it was
--- leased or delayed: now, or its last claim. Those that have waited longest, of groups whose first job behind has waited so
--- long. A head that nobody claimed lately is not among them.
--- One look into an index finds a group's first job, wherever the one before ends. Indexes: jobs_blocked, jobs_group_out.
+-- Stuck groups of queues with blocked jobs: their first job was claimed longer ago than jobs may wait, and is still
+-- leased or delayed.
+--   $1  topics
+--   $2  how long their jobs may wait, in ms; 0 for ever
+--   After these groups:
+--   $3  tenants
+--   $4  groups
+--   $5  most groups of a topic to read, by tenant and name
+--   $6  most jobs of a group to count
+--   $7  most failing heads of a topic to return
+-- One row per topic:
+--   looked        how many groups were read
+--   tenant, grp   the last of them
+--   oldest_ms     how long the first job behind a head has waited, without heads that their producer delayed
+--   stuck         how many groups are stuck
+--   behind        how many jobs wait in them
+--   stuck_ms      how long ago their first job was claimed, at most
+--   tenants, grps, seqs, since, till   heads for failing_heads: they failed twice or more, and the first job behind
+--   them has
+--                 waited for that long. The longest waiting ones come first. since: when that job began to wait. till:
+--                 until
+--                 when the head was leased or delayed, which is now or its last claim
+-- A job's row does not say for how long it has failed, so failing_heads asks the ledger. Heads without a recent claim
+-- are left out.
+-- The first job of each group is found with one index read, wherever the previous group ends.
+-- Indexes: jobs_blocked, jobs_group_out.
 SELECT t.topic, g.looked, g.tenant, g.grp, g.oldest_ms, g.stuck, g.behind, g.stuck_ms, g.tenants, g.grps, g.seqs, g.since, g.till
 FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[]) AS t(topic, goal_ms, tenant, grp)
 CROSS JOIN LATERAL (
@@ -452,12 +527,16 @@ CROSS JOIN LATERAL (
 ) g
 
 -- name: survey
--- What a scrape says of queues besides their depths.
---   $1 topics  $2 oids of their sequences  $3 their ids  $4 their dead-letter topics, or NULL; one each per topic
---   $5 most jobs to look at for the first live one  $6 most dead letters to count
--- One row a queue: topic, head_seq (0: none yet), earliest_seq (NULL: no live one among those looked at), failed (kept in
--- it) and letters (what came from it and is in its dead-letter topic, of those looked at). A topic that was deleted is
--- left out.   Indexes: primary key, primary key of tallies, jobs_failures.
+-- What the metrics say of queues besides their depths.
+--   $1  topics
+--   $2  oids of their sequences
+--   $3  their ids
+--   $4  their dead-letter topics, or NULL
+--   $5  most jobs to read until the first live one
+--   $6  most dead letters to count
+-- One row per queue: topic; head_seq, 0 for none; earliest_seq, NULL if none of the jobs read is live; failed, jobs
+-- that stayed in it; letters, jobs from it in its dead-letter topic, among those read. Deleted topics are left out.
+-- Indexes: primary key, primary key of tallies, jobs_failures.
 SELECT t.topic, coalesce(pg_sequence_last_value(t.sequence::regclass), 0) AS head_seq, first.seq AS earliest_seq,
        stored.failed, sent.letters
 FROM unnest($1::text[], $2::oid[], $3::integer[], $4::text[]) AS t(topic, sequence, topic_id, dead_letter)
@@ -482,23 +561,29 @@ CROSS JOIN LATERAL (
 WHERE EXISTS (SELECT 1 FROM pg_catalog.pg_class c WHERE c.oid = t.sequence)
 
 -- name: total_bytes
--- How many bytes all topics hold: payloads of jobs that are not finished; of logs, with metadata.   No parameters.
--- Answers one row. Reads all tallies and states of logs, which are a few rows a topic.
+-- The bytes that all topics hold: payloads of unfinished jobs, data and metadata of logs.   No parameters.
+-- Answers one row. Reads all tallies and all states of logs, a few rows per topic.
 SELECT ((SELECT coalesce(sum(t.bytes), 0) FROM holdfast.tallies t)
         + (SELECT coalesce(sum(l.bytes), 0) FROM holdfast.log_state l))::bigint AS bytes
 
 -- name: unarchived
--- How many days that are over have no files yet.   One row each: of_table, days; 0 too.
+-- How many past days have no files yet, by table.   One row each: of_table, days (also 0).
 SELECT d.of_table, count(*) FILTER (WHERE d.over AND NOT d.archived) AS days
 FROM holdfast.day_partitions d GROUP BY d.of_table
 
 -- name: waiting_groups
--- Groups of a topic of which jobs wait behind the one that is out.   $1 topic  $2 most groups to look at, by tenant and name
---   $3 most to name  $4 most jobs to count of a group  $5 how long jobs may wait, in ms (0: for ever)
--- One row a group, first those of which the job that is out was claimed so long ago, and is leased or delayed still, the one
--- that was claimed first before others; then those whose first job failed twice or more; then those with the most jobs: tenant, grp, behind, how many wait; and of the job that is out, as
--- group_head: seq (NULL: none is, its successor is being let through), state, node, until_ms.
--- One look into an index finds a group's first job, wherever the one before ends. Indexes: jobs_blocked, jobs_group_out.
+-- Groups of a topic in which jobs wait behind the first one.
+--   $1  topic
+--   $2  most groups to read, by tenant and name
+--   $3  most groups to return
+--   $4  most jobs of a group to count
+--   $5  how long jobs may wait, in ms; 0 for ever
+-- One row per group: tenant; grp; behind, how many jobs wait; for the first job as group_head: seq (NULL: the next one
+-- is just being let through), state, node, until_ms.
+-- Stuck groups come first, the one whose head was claimed first before others, then groups whose head failed twice or
+-- more, then groups with the most jobs.
+-- The first job of each group is found with one index read, wherever the previous group ends.
+-- Indexes: jobs_blocked, jobs_group_out.
 WITH RECURSIVE g AS (
     (SELECT j.tenant, j.grp FROM holdfast.jobs j WHERE j.topic = $1 AND j.state = 'blocked'
      ORDER BY j.tenant, j.grp LIMIT 1)
@@ -531,10 +616,10 @@ LEFT JOIN LATERAL (
 ORDER BY o.stuck_at, o.fails IS TRUE DESC, b.behind DESC, one.tenant, one.grp LIMIT $3::integer
 
 -- name: writers
--- Who may still commit jobs or tallies?   $1 oids of sequences
--- One row: the virtual transactions that hold a lock with which jobs or tallies are written or seqs are drawn. A fold
--- writes tallies alone. The locks are held to the end of the transaction, and let go after its changes can be seen. A
--- prepared transaction keeps them, and its virtual transaction, and has no pid.
+-- Which transactions may still commit jobs or tallies?   $1 oids of sequences
+-- One row: the virtual ids of transactions with a lock for writing jobs or tallies or drawing seqs. A fold writes only
+-- tallies. The locks are held until the end of the transaction, and released after its changes are visible. A prepared
+-- transaction keeps them, with its virtual id, and has no pid.
 SELECT array(
     SELECT DISTINCT l.virtualtransaction FROM pg_catalog.pg_locks l
     WHERE l.locktype = 'relation' AND l.mode = 'RowExclusiveLock' AND l.granted

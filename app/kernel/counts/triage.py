@@ -1,6 +1,6 @@
-"""What is wrong with a queue, by what it holds and what became of its jobs lately. docs/admin.md has the rules.
+"""The troubles of a queue, from its levels and from what happened to its jobs recently. docs/admin.md has the rules.
 
-Pure: what a queue holds and does in, troubles out. Texts are whole sentences, for pages and the API alike.
+Pure functions. Texts are whole sentences, for pages and the API.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from app.kernel.topics.policy import Policy
 
 VERY_LATE: Final = 10  # times a topic's goal
-RECENT: Final = 10  # minutes that count as lately
-UNTOLD_MS: Final = 120_000  # within which what became of jobs may not be told yet
-LONG: Final = 10  # times the length of a topic's lease, after which one ends late
-MANY_FAIL: Final = 0.1  # of those that ended
+RECENT: Final = 10  # minutes that count as recent
+UNCOUNTED_MS: Final = 120_000  # most time until what happened to jobs is counted
+LONG: Final = 10  # a lease of more than so many times the topic's length is long
+MANY_FAIL: Final = 0.1  # of the jobs that ended
 
 
 class Level(StrEnum):
-    """How much it hurts: bad hurts now, watch will if it stays, note is somebody's intention."""
+    """How bad it is: bad hurts now, watch will hurt if it stays, note is intended by an operator."""
 
     BAD = "bad"
     WATCH = "watch"
@@ -33,7 +33,7 @@ class Level(StrEnum):
 
 
 class TroubleCode(StrEnum):
-    """What kind of trouble."""
+    """The kind of trouble."""
 
     NOBODY_CLAIMS = "nobody_claims"
     WAITING = "waiting"
@@ -47,7 +47,7 @@ class TroubleCode(StrEnum):
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """One thing that is wrong. `text` is a sentence."""
+    """A thing that is wrong. `text` is a whole sentence."""
 
     code: TroubleCode
     level: Level
@@ -55,19 +55,19 @@ class Trouble(msgspec.Struct, frozen=True):
 
     @property
     def is_late(self) -> bool:
-        """Whether it says that jobs have waited for as long as the topic's goal, or longer."""
+        """Whether jobs have waited for the topic's goal, or longer."""
         return self.code in _LATE or (self.code is TroubleCode.PAUSED and self.level is not Level.NOTE)
 
 
 class TopicLevels(msgspec.Struct, frozen=True):
-    """What a topic held when it was looked at.
+    """What a topic holds.
 
-    count: jobs that are not finished, or a log's records.
-    dead: failed jobs: those kept in the topic, and those in its dead-letter topic that came from it.
-    oldest_ms: how long the oldest job that can be claimed has waited; None: there is none.
-    exact: all jobs that are due were counted. dead_exact: all failed jobs were.
-    takes_dead: other topics' dead letters come here.
-    earliest_seq: of the first live job or record, behind head_seq if there is none. None: not known.
+    count: unfinished jobs, or a log's records.
+    dead: failed jobs: in the topic itself, and in its dead-letter topic.
+    oldest_ms: how long the oldest ready job has been claimable; None: there is none.
+    exact: whether all due jobs were counted. dead_exact: whether all failed jobs were.
+    takes_dead: whether it is the dead-letter topic of other topics.
+    earliest_seq: the first live job or record; head_seq + 1 if there is none; None: not known.
     """
 
     is_queue: bool
@@ -89,12 +89,12 @@ class TopicLevels(msgspec.Struct, frozen=True):
 
     @property
     def waited_ms(self) -> int | None:
-        """How long its oldest job has waited: one that can be claimed, or one behind the head of its group."""
+        """How long its oldest job has waited: a ready one, or one behind the head of its group."""
         return longest(self.oldest_ms, self.stuck.oldest_ms)
 
     @property
     def parts(self) -> list[tuple[str, int]]:
-        """Jobs that are not finished, by state."""
+        """Unfinished jobs by state."""
         return [
             ("ready", self.ready),
             ("in-flight", self.in_flight),
@@ -104,7 +104,7 @@ class TopicLevels(msgspec.Struct, frozen=True):
 
 
 class Lately(msgspec.Struct, frozen=True):
-    """What became of its jobs within the last RECENT minutes that are counted."""
+    """What happened to its jobs within the last RECENT minutes, as far as counted."""
 
     claimed: int
     completed: int
@@ -117,7 +117,7 @@ _WEIGHT: Final = {Level.BAD: 2, Level.WATCH: 1, Level.NOTE: 0}
 
 
 def troubles(levels: TopicLevels, policy: Policy, lately: Lately | None) -> list[Trouble]:
-    """What is wrong with a queue, the worst first; an empty list if it is well."""
+    """The troubles of a queue, the worst first; empty if there are none."""
     config, control = policy.config, policy.control
     goal_ms, stuck, long = config.wait_goal_ms, levels.stuck, levels.long
     found: list[Trouble] = []
@@ -125,40 +125,40 @@ def troubles(levels: TopicLevels, policy: Policy, lately: Lately | None) -> list
     late = None if levels.takes_dead else lateness(levels.oldest_ms, goal_ms)
     behind = lateness(stuck.oldest_ms, goal_ms)
     if control.paused:
-        rest = f"{_jobs(levels.ready)} can be had and {_wait(levels.ready)}." if levels.ready else "Nothing waits."
+        ready = _are_ready(levels.ready) if levels.ready else "No jobs are ready"
         level = Level.WATCH if late or behind else Level.NOTE
-        found.append(Trouble(TroubleCode.PAUSED, level, f"It is paused. {rest}"))
+        found.append(Trouble(TroubleCode.PAUSED, level, f"The topic is paused. {ready}."))
     if control.draining:
-        found.append(Trouble(TroubleCode.DRAINING, Level.NOTE, "It is drained: nothing is taken in."))
+        found.append(Trouble(TroubleCode.DRAINING, Level.NOTE, "The topic is draining: it takes no new jobs."))
     happened = lately is not None and lately.claimed + lately.completed + lately.failed > 0
     moves = levels.in_flight > 0 or happened
     if levels.ready and late and not control.paused:
         waiting = f"{_jobs(levels.ready)} {_wait(levels.ready)}"
         waited_ms = levels.oldest_ms or 0
-        if lately is not None and not happened and (not levels.in_flight or waited_ms >= UNTOLD_MS):
+        if lately is not None and not happened and (not levels.in_flight or waited_ms >= UNCOUNTED_MS):
             since = duration(min(waited_ms, RECENT * 60_000))
-            text = f"{waiting}, and as far as is counted no worker claimed any in the last {since}."
+            text = f"{waiting}. No claim was counted in the last {since}."
             if levels.in_flight:
-                text += f" {_jobs(levels.in_flight)} {'is' if levels.in_flight == 1 else 'are'} in flight since before."
+                text += f" {_jobs(levels.in_flight)} {_have(levels.in_flight)} been in flight since before."
             found.append(Trouble(TroubleCode.NOBODY_CLAIMS, late if levels.in_flight else Level.BAD, text))
         elif config.throughput_limit:
-            text = f"{waiting}; throughput_limit lets {config.throughput_limit:,} a second through."
+            text = f"{waiting}: throughput_limit allows {config.throughput_limit:,} per second."
             found.append(Trouble(TroubleCode.THROTTLED, late, text))
         else:
-            found.append(Trouble(TroubleCode.WAITING, late, f"{waiting}: more come than workers take."))
+            found.append(Trouble(TroubleCode.WAITING, late, f"{waiting}: more arrive than workers claim."))
     if stuck.groups:
         level = Level.WATCH if _times(stuck.ms, goal_ms) < VERY_LATE else Level.BAD
         found.append(Trouble(TroubleCode.STUCK_GROUPS, level, stuck_sentence(stuck)))
     elif behind and not control.paused and not (late and levels.ready) and moves:
-        text = f"{blocked} behind the first of their groups, which run one by one."
+        text = f"{blocked} behind the first jobs of their groups, which run one at a time."
         found.append(Trouble(TroubleCode.WAITING, behind, text))
     elif levels.blocked and not levels.ready and not levels.scheduled and not moves and lately is not None:
-        text = f"{blocked} behind the first of their groups, and none of these runs."
+        text = f"{blocked} behind the first jobs of their groups, and none of these is running."
         found.append(Trouble(TroubleCode.STUCK_GROUPS, Level.BAD, text))
     if long.leases:
         text = (
-            f"{_leases(long.leases)} for up to {duration(long.ends_ms)} more, where the topic's own length "
-            f"is {duration(config.lease_ms)}. A worker that hangs keeps its jobs so long."
+            f"{_leases(long.leases)} for up to {duration(long.ends_ms)} more; the topic's own lease length is "
+            f"{duration(config.lease_ms)}. A worker that hangs keeps its jobs for so long."
         )
         found.append(Trouble(TroubleCode.LONG_LEASES, Level.WATCH, text))
     if lately is not None:
@@ -173,17 +173,17 @@ def lateness(oldest_ms: int | None, goal_ms: int) -> Level | None:
 
 
 def long_ms(lease_ms: int, goal_ms: int) -> int:
-    """From how many ms from now on a lease ends late, by the topic's own length of a lease and its goal."""
+    """A lease is long if it ends in so many ms or more, by the topic's lease length and its goal."""
     return max(LONG * lease_ms, goal_ms)
 
 
 def longest(*waits_ms: int | None) -> int | None:
-    """The longest of these waits; None where there is none."""
+    """The longest of these waits; None if there is none."""
     return max((one for one in waits_ms if one is not None), default=None)
 
 
 def stuck_sentence(stuck: StuckGroups) -> str:
-    """What is wrong with groups that don't move."""
+    """Describe groups that don't move."""
     many = "1 group doesn't" if stuck.groups == 1 else f"{stuck.groups:,} groups don't"
     first = "its first job has" if stuck.groups == 1 else "the first job of each has"
     long = f"{'' if stuck.groups == 1 else 'up to '}{duration(stuck.ms)}"
@@ -192,14 +192,14 @@ def stuck_sentence(stuck: StuckGroups) -> str:
 
 
 def rank(found: Sequence[Trouble], oldest_ms: int | None, goal_ms: int) -> tuple[int, int, float, int]:
-    """By what hurts: the least is the worst. By level, then by how many troubles, then by the oldest job's age: against
-    the goal, and as it is."""
+    """A sort key, the worst first: by level, by the number of troubles, by the oldest job's wait as a multiple of the
+    goal, and by its wait."""
     worst = max((_WEIGHT[one.level] for one in found), default=-1)
     return (-worst, -len(found), -_times(oldest_ms, goal_ms), -(oldest_ms or 0))
 
 
 def _times(oldest_ms: int | None, goal_ms: int) -> float:
-    """How many times its goal a queue's oldest job has waited; 0 where there is none."""
+    """The wait of a queue's oldest job as a multiple of its goal; 0 if there is none."""
     return (oldest_ms or 0) / goal_ms if goal_ms else 0.0
 
 
@@ -213,7 +213,7 @@ def _failures(lately: Lately) -> list[Trouble]:
         code, became = TroubleCode.DEAD_LETTERS, f"{_jobs(lately.dead_lettered)} became dead letters"
     else:
         code, became = TroubleCode.FAILING, f"{_jobs(lately.failed)} failed for good"
-    return [Trouble(code, level, f"{became} within {RECENT} min, {_share(share)} of those that ended.")]
+    return [Trouble(code, level, f"{became} within {RECENT} min, {_share(share)} of the jobs that ended.")]
 
 
 def _share(share: float) -> str:
@@ -230,3 +230,11 @@ def _leases(n: int) -> str:
 
 def _wait(n: int) -> str:
     return "waits" if n == 1 else "wait"
+
+
+def _have(n: int) -> str:
+    return "has" if n == 1 else "have"
+
+
+def _are_ready(n: int) -> str:
+    return f"{_jobs(n)} {'is' if n == 1 else 'are'} ready"

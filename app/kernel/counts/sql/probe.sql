@@ -1,12 +1,21 @@
--- Is there something to claim, and when will there be?
---   topics:  $1 names  where their lanes begin:  $2 positions  $3 times in µs since 1970; one each per topic
---   but these, each once:  $4 topics  $5 tenants  $6 priorities  $7 positions  $8 times
--- One row a topic: claimable, and wait_ms, the time until the next scheduled job or ending lease (NULL: none
--- within a second; further on stand the deadlines of leases that were settled early), and `at`, now() in µs since 1970.
--- Plain reads: takes no lock and waits for none. Not EXISTS, of which the planner makes a hash of all that is ready.
+-- Is there a job to claim, and when will there be?
+--   Topics:
+--   $1  names
+--   Low marks of their lanes:
+--   $2  positions
+--   $3  times in µs since 1970
+--   Lanes with other low marks, each once:
+--   $4  topics
+--   $5  tenants
+--   $6  priorities
+--   $7  positions
+--   $8  times
+-- One row per topic: claimable; wait_ms, the time until the next delay or lease ends (NULL: not within a second, since
+-- deadlines of leases that were settled early are further on); `at`, now() in µs since 1970.
+-- Takes no locks and waits for none. Not EXISTS, because the planner would hash all ready jobs for it.
 -- Indexes: primary key of lanes, jobs_ready, jobs_due.
 WITH lane AS MATERIALIZED (
-    -- By grouping, not by a join: see working.
+    -- Grouped instead of joined, see `working`.
     SELECT one.topic, one.tenant, one.priority, coalesce(max(one.low), max(one.floor)) AS low,
            timestamptz 'epoch' + coalesce(max(one.due_low), max(one.due_floor)) * interval '1 microsecond' AS due_low
     FROM (

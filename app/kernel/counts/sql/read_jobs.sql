@@ -1,9 +1,17 @@
--- Read a queue's live jobs behind a cursor, up to a seq below which no job can turn up any more.
---   $1 topic  $2 after this seq  $3 up to this one  $4 most jobs  $5 most bytes of payloads and metadata (the first job
---   comes whatever it weighs)  $6 nodes whose jobs are left out  $7 most jobs to look at
---   $8 whether tags are wanted  $9 whether metadata is  $10 whether payloads are
--- Answers one row: expired_to, the last seq up to next_seq of a job that has outlived its time and is not marked yet (0:
--- none); next_seq, the last seq looked at; and the jobs' columns (NULL: none).   Index: primary key.
+-- Read a queue's live jobs after a cursor, up to a seq below which no new job can appear.
+--   $1   topic
+--   $2   after this seq
+--   $3   up to this seq
+--   $4   most jobs
+--   $5   most bytes of payloads and metadata; the first job is returned whatever its size
+--   $6   nodes whose jobs are left out
+--   $7   most jobs to read
+--   $8   whether to return tags
+--   $9   whether to return metadata
+--   $10  whether to return payloads
+-- Answers one row: expired_to, the last seq up to next_seq of an expired job that is not marked yet, 0 if there is
+-- none;
+-- next_seq, the last seq that was read; the jobs' columns, NULL if there are no jobs.   Index: primary key.
 WITH looked AS MATERIALIZED (
     SELECT j.seq, j.created_at, j.tag, j.producer AS node, j.payload, j.content_type,
            CASE WHEN j.original_topic IS NULL THEN j.metadata ELSE (
@@ -33,7 +41,7 @@ WITH looked AS MATERIALIZED (
            array_agg(CASE WHEN $10::boolean THEN f.payload END) AS payloads,
            array_agg(f.content_type) AS content_types,
            max(f.seq) AS last_seq, count(*) AS n
-    FROM (SELECT d.* FROM found d WHERE d.fits ORDER BY d.seq) f  -- sorted once, for all columns
+    FROM (SELECT d.* FROM found d WHERE d.fits ORDER BY d.seq) f  -- sorted once for all columns
 )
 SELECT coalesce((SELECT max(l.seq) FROM looked l WHERE l.expired AND l.seq <= upto.seq), 0) AS expired_to,
        upto.seq AS next_seq, w.seqs, w.times, w.nodes, w.tags, w.metadata, w.payloads, w.content_types
