@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,7 +102,9 @@ class Shell:
         assert curl, "curl is not installed: apt install curl"
         (tools / "curl").write_text(_CURL.replace("CURL", curl))
         (tools / "curl").chmod(0o755)
-        env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "NOTES": str(self._notes)}
+        path = f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        package = str(Path(__file__).parents[1] / "sdk/src")
+        env = {**os.environ, "PATH": path, "PYTHONPATH": package, "NOTES": str(self._notes)}
         pipe = subprocess.PIPE
         self._bash = subprocess.Popen(["bash"], stdin=pipe, stdout=pipe, text=True, env=env, cwd=folder)
 
