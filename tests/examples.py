@@ -17,12 +17,12 @@ from tests.settings import newer, without
 FILE = Path(__file__).parents[1] / "app/http/examples.json"
 # Which page has a route's example, by the start of its path; the first that fits.
 _PAGES = (
-    ("/api/topic-configs", "docs/topic-configs.md"),
+    ("/api/topic-configs", "docs/configuration.md"),
     ("/api/topic-schemas", "docs/enqueue.md"),
     ("/api/admin/", "docs/operations/reapers.md"),
-    ("/api/auth/login", "docs/users.md"),
-    ("/api/auth/refresh", "docs/users.md"),
-    ("/api/users", "docs/users.md"),
+    ("/api/auth/login", "docs/keys.md"),
+    ("/api/auth/refresh", "docs/keys.md"),
+    ("/api/users", "docs/keys.md"),
     ("/api/messages/{id}/requeue", "docs/dead-letters.md"),
     ("/api/topics/{topic}/requeue", "docs/dead-letters.md"),
     ("/v0/topics/{topic}/requeue", "docs/dead-letters.md"),

@@ -1,7 +1,7 @@
 """Pages that are made of what the code says: `make reference` writes them anew, and a test compares them.
 
 docs/errors.md is of app/errors.py, docs/http.md of the OpenAPI document and what its routes declare,
-docs/sql-contract.md of docs/schema.sql; parts of docs/semantics.md, of docs/topic-configs.md and of the client of the
+docs/sql-contract.md of docs/schema.sql; parts of docs/semantics.md, of docs/configuration.md and of the client of the
 settings of topics.
 """
 

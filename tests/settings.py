@@ -18,7 +18,7 @@ from app.kernel.topics.settings import BIGINT_MAX, DECLARED, SEVEN_DAYS_MS, TEN_
 
 ROOT: Final = Path(__file__).parents[1]
 MANUAL: Final = ROOT / "docs/semantics.md"
-MESSAGES: Final = ROOT / "docs/topic-configs.md"
+MESSAGES: Final = ROOT / "docs/configuration.md"
 CLIENT: Final = ROOT / "sdk/src/holdfast/models/topics.py"
 BEGIN: Final = "made by `make reference` from app/kernel/topics/settings.py"
 # What the client's topics have where nothing is said, in place of the service's defaults.

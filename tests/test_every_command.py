@@ -53,7 +53,7 @@ def test_what_make_and_python_are_told_there_is() -> None:
 
 
 OPERATORS: Final = (
-    *("docs/keys.md $ ./run keys add *", "docs/users.md $ ./run users *", "* $ ./run reap*"),
+    *("docs/keys.md $ ./run keys add *", "docs/keys.md $ ./run users *", "* $ ./run reap*"),
     *("* $ ./run migrate", "* $ ./run openapi"),
 )
 # In one process, as each start of it takes as long as the command.

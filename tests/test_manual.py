@@ -24,21 +24,21 @@ COMMANDS: Final = {
     "docs/quick-start.md": 6,
     "docs/v0.md": 20,
     "docs/messages.md": 12,
-    "docs/topic-configs.md": 3,
+    "docs/configuration.md": 3,
     "docs/order.md": 14,
     "docs/retries.md": 7,
     "docs/dead-letters.md": 10,
     "docs/admin.md": 2,
     "docs/operations/reapers.md": 3,
     "docs/schedules.md": 6,
-    "docs/users.md": 5,
+    "docs/keys.md": 5,
     "docs/explain.md": 8,
     "docs/jobs.md": 14,
     "docs/webhooks.md": 8,
     "docs/enqueue.md": 14,
 }
 
-NEWER: Final = newer((ROOT / "docs/v0.md").read_text(), (ROOT / "docs/topic-configs.md").read_text())
+NEWER: Final = newer((ROOT / "docs/v0.md").read_text(), (ROOT / "docs/configuration.md").read_text())
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/benchmarks.md"])

@@ -1,5 +1,5 @@
 """Keys, users and grants changed, for whichever edge an operator comes by: what is answered is known in this process by
-then. docs/keys.md, docs/users.md."""
+then. docs/keys.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/api/topic-configs: configurations of topics in the messages dialect. docs/topic-configs.md"""
+"""/api/topic-configs: configurations of topics in the messages dialect. docs/configuration.md"""
 
 from __future__ import annotations
 
