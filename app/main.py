@@ -285,14 +285,14 @@ def _connect(hints: Hints, relay: Relay | None, policies: Policies, engine: Engi
     """Tell hints who wants to hear what, and who says it; then they come."""
     hints.topic_changed.subscribe(policies.forget)
     hints.work_made.subscribe(engine.hear_of_work)
-    hints.user_changed.subscribe(engine.users.heard)
+    hints.user_changed.subscribe(engine.users.wake)
     hints.keys_changed.subscribe(directory.refresh)
     hints.missed.subscribe(policies.forget_all)
     hints.missed.subscribe(directory.refresh)
     policies.topic_changed.subscribe(hints.tell_changed)
     engine.waiters.made.subscribe(hints.tell_work)
     engine.readers.grown.subscribe(hints.tell_work)
-    engine.users.kept.subscribe(hints.tell_user)
+    engine.users.stored.subscribe(hints.tell_user)
     directory.keys_changed.subscribe(hints.tell_keys)
     if relay is not None:
         relay.start()

@@ -211,13 +211,13 @@ CREATE FUNCTION holdfast.append_records(of_topic text, of_id integer, payloads b
     AS $$
 DECLARE
     s holdfast.log_state := holdfast.lock_log(of_topic, of_id);
-    -- Never back, whatever the clock does: what is too old is always the front of the log.
+    -- Never goes back, even if the clock does, so records that are too old are always the first ones.
     now_at timestamptz := greatest(clock_timestamp(), s.written_at);
     too_old timestamptz := CASE WHEN ttl_ms > 0 THEN now_at - ttl_ms * interval '1 ms' ELSE '-infinity' END;
     place bigint := 0;   -- records of the callers so far
-    taken bigint := 0;   -- of them, those that are written
-    weight bigint := 0;  -- and their bytes
-    shifts bigint[];     -- what leads from a record's place to its seq; NULL where the caller is refused
+    taken bigint := 0;   -- how many of them are written
+    weight bigint := 0;  -- the bytes of these
+    shifts bigint[];     -- difference of a record's seq and its place; NULL if its caller is refused
     callers integer[];
     known record;
 BEGIN
@@ -1886,7 +1886,7 @@ BEGIN
         FROM done d HAVING count(*) > 0
     ), again AS (
         INSERT INTO holdfast.freed_groups (topic_id, tenant, grp)
-        -- Where one was changed between the look and the lock, all of them: a note too many does no harm.
+        -- If a job changed before it was locked, all groups get notes: a note too many does no harm.
         SELECT of_id, p.tenant, p.grp FROM picked p
         WHERE p.tid IS NULL OR (SELECT count(*) FROM done) < (SELECT count(q.tid) FROM picked q)
     )
@@ -1945,7 +1945,7 @@ DECLARE
     s holdfast.log_state;
 BEGIN
     PERFORM pg_advisory_xact_lock(1819240306, of_id);
-    -- A statement of its own: its snapshot is taken once the lock is held.
+    -- A statement of its own, so that its snapshot is taken after the lock.
     SELECT * INTO s FROM holdfast.log_state l
     WHERE l.topic = of_topic AND l.topic_id = of_id ORDER BY l.version DESC LIMIT 1;
     IF NOT FOUND THEN
@@ -2261,7 +2261,7 @@ DECLARE
 BEGIN
     ready := 0;
     scheduled := 0;
-    -- Locks the sequence to the end of the transaction, as nextval does: the topic's deletion waits for it.
+    -- Locks the sequence until the end of the transaction, as nextval does, so the topic's deletion waits.
     PERFORM pg_sequence_last_value(sequence::regclass);
     WITH picked AS MATERIALIZED (
         SELECT f.ctid AS tid FROM holdfast.freed_groups f WHERE f.topic_id = of_id
@@ -2271,7 +2271,7 @@ BEGIN
     )
     SELECT count(*), array_agg(g.tenant), array_agg(g.grp) INTO freed, tenants, grps FROM gone g;
     IF freed > 0 THEN
-        -- One that is gone by now is over, or was begun anew and has a job out.
+        -- A group that is gone has ended, or has begun again with a job that runs.
         SELECT array_agg(l.tenant), array_agg(l.grp) INTO tenants, grps
         FROM (
             SELECT x.tenant, x.grp

@@ -99,12 +99,12 @@ class Engine(EngineState):
         self.readers.wake(topic_id)
         if self.waiters.waits_for(topic_id):
             self.lanes.forget(topic_id)
-        self.fairness.heard(topic_id)
+        self.fairness.note_claimable(topic_id)
         self.waiters.wake(topic_id, jobs)
 
     def wake_all_of(self, topic_id: int) -> None:
         """A topic was resumed: all callers that wait for its jobs look again."""
-        self.fairness.heard(topic_id)
+        self.fairness.note_claimable(topic_id)
         self.waiters.wake(topic_id, MAX_CLAIM * self.waiters.count())
 
     def drop(self, topic: Topic) -> None:

@@ -53,7 +53,7 @@ class EngineState:
         self.marks = Marks(pools, self.fairness)
         self.counters = Counters(pools, self.marks)
         self.waiters = Waiters(pools, self.marks)
-        self.waiters.claimable.subscribe(self.fairness.heard)
+        self.waiters.claimable.subscribe(self.fairness.note_claimable)
         self.readers = Readers(pools)
         self.throttle = Throttle(pools, self.waiters.wake, buckets)
         self.room = ByteQuota(pools, max_total_bytes)

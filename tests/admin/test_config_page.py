@@ -120,7 +120,7 @@ async def test_a_secret_is_not_shown_and_stays(boss: Operator, queue: Topic) -> 
     page = await boss.press(await boss.press(page, "Review", webhook=moved), "Save")
     assert page.value("webhook") == moved
     unknown = '{"url": "https://example.com/a", "secret": "********unknown"}'
-    assert "not kept here" in (await boss.press(page, "Review", webhook=unknown, status=422)).fault("webhook")
+    assert "not stored here" in (await boss.press(page, "Review", webhook=unknown, status=422)).fault("webhook")
 
 
 async def test_who_may_only_read_sees_values_and_no_fields(reader: Operator) -> None:

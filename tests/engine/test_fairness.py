@@ -238,7 +238,7 @@ async def test_room_that_is_made_while_it_is_counted_is_seen(machine: Machine, m
     await fill(machine, queue, {"a": 2, "b": 1})
     jobs = await machine.claim(queue, 5)
     tenants = machine.engine.fairness.of(queue.topic.id)
-    tenants.heard(["a"])
+    tenants.note_claimable(["a"])
     turn = tenants.turn(5)
     [first] = [held(job) for job in jobs if job.tenant == "a"]
     assert await machine.engine.settlements.fail(queue, [first], ["no"]) == {0}

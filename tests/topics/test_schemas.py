@@ -97,7 +97,7 @@ def test_a_json_schema_says_what_is_wrong_and_where(value: Any, path: str | None
         ({"mark": "abc"}, "/mark", "2 bytes"),
         ({"raw": "\u0100"}, "/raw", "bytes"),
         ({"items": {}}, "/items", "array"),
-        ({"items": [{"sku": "s"}, {"sku": 5}]}, "/items/1/sku", "5 is no string"),
+        ({"items": [{"sku": "s"}, {"sku": 5}]}, "/items/1/sku", "5 is not of type string"),
         ({"items": [{}]}, "/items/0", "'sku' is missing"),
         ({"tags": {"a/b": "1"}}, "/tags/a~1b", "int"),
         ({"next": {"Order": FITS}}, "/next", "shop.Order"),
@@ -149,7 +149,7 @@ def test_no_part_of_a_binary_payload_fits() -> None:
     for size in range(len(payload)):
         assert order.fault(payload[:size], "avro/binary") is not None, size
     fault = order.fault(payload + b"\0", "avro/binary")
-    assert fault == ("", "1 bytes are left behind the value")
+    assert fault == ("", "bytes after the value: 1")
 
 
 @pytest.mark.parametrize(
@@ -208,9 +208,9 @@ def test_the_shape_says_what_a_schema_is() -> None:
 
 def test_what_it_is_can_be_said() -> None:
     assert text_of('{"type":"string"}', Format.AVRO).format is Format.AVRO
-    with pytest.raises(InvalidSchema, match="no JSON Schema"):
+    with pytest.raises(InvalidSchema, match="not a valid JSON Schema"):
         text_of('{"type":"long"}', Format.JSON_SCHEMA)
-    with pytest.raises(InvalidSchema, match="no Avro schema"):
+    with pytest.raises(InvalidSchema, match="not a valid Avro schema"):
         text_of('{"type":"object"}', Format.AVRO)
 
 

@@ -1,1 +1,1 @@
-"""Who changed what: an append-only table, written in the transaction of the change itself."""
+"""The audit trail: an append-only table, written in the transaction of each change."""

@@ -1,4 +1,4 @@
-"""The audit trail: an entry for each change that an operator makes, of the kinds in Action. docs/keys.md shows it."""
+"""The audit trail: an entry for each change by an operator, of the kinds in Action. docs/keys.md describes it."""
 
 from __future__ import annotations
 
@@ -57,20 +57,20 @@ _ACTIONS: Final = [action.value for action in Action]
 
 
 class Actor(msgspec.Struct, frozen=True):
-    """The maker of a change. `address`: where the request came from, as the service's socket saw it."""
+    """The author of a change. `address`: where the request came from, as the service's socket saw it."""
 
     id: str
     name: str | None = None
     address: str | None = None
 
 
-OPEN: Final = "open"  # id of the caller if no key is needed
-SERVICE: Final = Actor("holdfast")  # the service itself, such as for a dead-letter topic that it creates
+OPEN: Final = "open"  # id of a caller that needs no key
+SERVICE: Final = Actor("holdfast")  # the service itself, for example for a dead-letter topic that it creates
 COMMAND_LINE: Final = Actor("command line")
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A change that was made. `detail` is JSON."""
+    """A change. `detail` is JSON."""
 
     id: int
     at: datetime
@@ -83,7 +83,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 async def record(db: Connection, by: Actor, action: Action, subject: str, detail: Mapping[str, object]) -> None:
-    """Add an entry. `db` is the connection of the change's own transaction: both are stored, or neither."""
+    """Add an entry. `db` must be in the transaction of the change: both are stored, or neither."""
     text = msgspec.json.encode(detail).decode()
     await db.execute(_RECORD, by.id, by.name, by.address, action.value, subject, text)
 
@@ -99,10 +99,10 @@ async def page(
     since: datetime | None = None,
     prefixes: Sequence[str] = (),
 ) -> list[Entry]:
-    """Up to `limit` entries with ids below `before`, the newest first, that match the given filters.
+    """Up to `limit` entries with ids below `before` that match the filters, the newest first.
 
-    With `prefixes`, only entries on topics whose names start with one of these. Raises InvalidRequest for an action
-    that doesn't exist, and for NUL.
+    With `prefixes`, only entries on topics whose names start with one of these. Raises InvalidRequest for an unknown
+    action, and for NUL.
     """
     if action is not None and action not in _ACTIONS:
         raise InvalidRequest(f"action must be one of {', '.join(_ACTIONS)}.")

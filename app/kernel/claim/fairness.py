@@ -118,7 +118,7 @@ class Tenants:
                 self._heard = time.monotonic()
         return len(self._all) > 1
 
-    def heard(self, names: Collection[str] | None) -> None:
+    def note_claimable(self, names: Collection[str] | None) -> None:
         """Jobs of these tenants have become claimable; None: of unknown tenants."""
         now = time.monotonic()
         if names is None:
@@ -314,9 +314,9 @@ class Fairness:
             tenants = self._topics[topic_id] = Tenants()
         return tenants
 
-    def heard(self, topic_id: int, names: Collection[str] | None = None) -> None:
+    def note_claimable(self, topic_id: int, names: Collection[str] | None = None) -> None:
         for tenants in self._each(topic_id):
-            tenants.heard(names)
+            tenants.note_claimable(names)
 
     def note_delays(self, topic_id: int, batch: Batch) -> None:
         """Learn the delays of a batch that was enqueued."""

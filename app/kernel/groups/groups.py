@@ -1,8 +1,8 @@
 """Groups: one job of a group is in flight at a time, in the order of enqueueing. docs/semantics.md, section 6;
 docs/adr/0033.
 
-When a job of a group is gone, a trigger of the jobs table leaves a note in the same commit, whatever the verb. Here the
-notes are read, and the next jobs become ready.
+When a job of a group leaves, a trigger of the jobs table writes a note in the same commit, whatever the verb. This
+module handles the notes, and makes the next jobs ready.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _FREED_TOPICS = _SQL["freed_topics"]
 _GROUP_TOPICS = _SQL["group_topics"]
 
 BATCH: Final = 1_000
-MOST_BATCHES: Final = 20  # of notes that a verb handles before it answers; the rest waits for `sweep`
+MOST_BATCHES: Final = 20  # of notes that a verb handles before it answers; `sweep` handles the rest
 MOST_TOPICS: Final = 100_000
-LEARNT: Final = 1_000  # topics with groups that a process reads when it knows none
+LEARNT: Final = 1_000  # topics with groups that a process reads if it knows none
 PAGE: Final = 100
 
 log = logging.getLogger(__name__)
 
 
 class Promotion(msgspec.Struct, frozen=True):
-    """How many notes were handled; how many jobs became ready by that, and how many are scheduled for later."""
+    """How many notes were handled, and how many jobs became ready or scheduled by that."""
 
     freed: int
     ready: int
@@ -53,7 +53,7 @@ class Promotion(msgspec.Struct, frozen=True):
 async def promote(db: Connection, topic: Topic, limit: int) -> Promotion:
     """Make the next jobs of groups ready, for up to `limit` notes. Raises asyncpg's errors."""
     row = await db.fetchrow(_PROMOTE, topic.name, topic.id, topic.sequence, limit)
-    assert row is not None, "it answers one row always"
+    assert row is not None, "the statement always answers one row"
     return Promotion(row["freed"], row["ready"], row["scheduled"])
 
 
@@ -68,8 +68,8 @@ async def group_topics(db: Connection, limit: int) -> list[int]:
 
 
 class Groups:
-    """The topics with groups that this process knows. After a verb it handles the notes of such a topic at once;
-    `sweep` finds those of other topics and processes, and is due soon after a job has left a topic that may have
+    """The topics with groups that this process knows. After a verb, it handles the notes of such a topic at once.
+    `sweep` handles notes of other topics and processes. It runs soon after a job has left a topic that may have
     groups."""
 
     def __init__(self, pools: Pools, policies: Policies, marks: Marks, counters: Counters, waiters: Waiters) -> None:
@@ -79,7 +79,7 @@ class Groups:
         self._counters = counters
         self._waiters = waiters
         self._met: set[int] = set()
-        self.departed: Signal[()] = Signal()  # a job has left a topic of which this process knows no group
+        self.departed: Signal[()] = Signal()  # a job has left a topic without known groups
 
     def note(self, topic_id: int) -> None:
         """Remember that a topic has groups."""
@@ -94,13 +94,13 @@ class Groups:
         return bool(self._met)
 
     def drop(self, topic_id: int) -> None:
-        """Forget a topic that was deleted."""
+        """Forget a deleted topic."""
         self._met.discard(topic_id)
 
     async def let_next_through(self, policy: Policy) -> None:
         """After jobs have left a topic with groups, make the next ones ready.
 
-        Raises nothing: the verb has done its work, and `sweep` finds what fails here.
+        Raises nothing: the verb has done its work, and `sweep` repeats what fails here.
         """
         if policy.topic.id not in self._met and not policy.topic.name.endswith(FIFO):
             self.departed.emit()
@@ -108,9 +108,9 @@ class Groups:
         try:
             await self.promote(policy)
         except UNREACHABLE as error:
-            log.warning("groups of %s wait for the next look: %r", policy.topic.name, error)
+            log.warning("groups of topic %s wait for the next sweep: %r", policy.topic.name, error)
         except Exception:
-            log.exception("groups of %s wait for the next look", policy.topic.name)
+            log.exception("groups of topic %s wait for the next sweep", policy.topic.name)
 
     async def promote(self, policy: Policy) -> int:
         """Make the next jobs ready. Returns how many notes were handled. Raises asyncpg's errors."""
@@ -129,7 +129,7 @@ class Groups:
 
     async def sweep(self) -> int:
         """Handle the notes of all topics and processes. Returns how many. A process that knows no topic with groups
-        reads which there are."""
+        reads them first."""
         if not self._met:
             for topic_id in await group_topics(self._pools.rest, LEARNT):
                 self.note(topic_id)
@@ -148,7 +148,7 @@ class Groups:
             raise
         except TopicNotFound:
             return 0
-        except Exception as error:  # it was deleted at this moment, for one
+        except Exception as error:  # for example, it was just deleted
             self._policies.forget(name)
-            log.warning("groups of %s wait for the next look: %r", name, error)
+            log.warning("groups of topic %s wait for the next sweep: %r", name, error)
             return 0

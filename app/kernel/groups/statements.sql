@@ -1,7 +1,7 @@
 -- name: freed_topics
--- Which topics have groups whose next job waits to be let through?   $1 topics behind this id  $2 most topics
--- One row a topic: its name and id. One that was deleted is left out.   Index: primary key of freed_groups, entered once a
--- topic.
+-- Topics with freed groups, whose next job has to be let through.   $1 topics after this id  $2 most topics
+-- One row per topic: its name and id. Deleted topics are left out.   Index: primary key of freed_groups, entered once
+-- for each topic.
 WITH RECURSIVE found AS (
     (SELECT f.topic_id FROM holdfast.freed_groups f WHERE f.topic_id > $1::integer ORDER BY f.topic_id LIMIT 1)
     UNION ALL
@@ -12,8 +12,8 @@ WITH RECURSIVE found AS (
 SELECT t.name, t.id FROM found JOIN holdfast.topics t ON t.id = found.topic_id ORDER BY t.id LIMIT $2::integer
 
 -- name: group_topics
--- Which topics have groups with live jobs?   $1 most topics
--- One row a topic: its id.   Index: primary key of groups, entered once a topic.
+-- Topics that have groups with live jobs.   $1 most topics
+-- One row per topic: its id.   Index: primary key of groups, entered once for each topic.
 WITH RECURSIVE found AS (
     (SELECT g.topic_id FROM holdfast.groups g ORDER BY g.topic_id LIMIT 1)
     UNION ALL
@@ -24,10 +24,13 @@ WITH RECURSIVE found AS (
 SELECT f.topic_id FROM found f LIMIT $1::integer
 
 -- name: promote
--- Let the next job of groups through whose job that was out is gone.
---   $1 topic  $2 topic id  $3 oid of the topic's sequence  $4 most departures to see to
--- Answers one row: freed, how many departures were seen to; how many jobs became ready; how many scheduled, since they
--- have a delay. Waits for those who add to the same groups, up to their commits. A job that somebody has locked is left
--- for the next time. Raises when the topic was deleted meanwhile.
--- The function: functions/groups.sql. Indexes: primary keys of freed_groups and groups, jobs_blocked, jobs_group_out.
+-- Let the next jobs of groups through whose running job has left.
+--   $1  topic
+--   $2  topic id
+--   $3  oid of the topic's sequence
+--   $4  most notes to handle
+-- Answers one row: freed, how many notes were handled; ready and scheduled, how many jobs became so. Waits for
+-- transactions that add to the same groups. Leaves locked jobs for the next time. Raises an error if the topic was
+-- deleted meanwhile. The function: functions/groups.sql. Indexes: primary keys of freed_groups and groups,
+-- jobs_blocked, jobs_group_out.
 SELECT p.freed, p.ready, p.scheduled FROM holdfast.promote($1::text, $2::integer, $3::oid, $4::integer) p

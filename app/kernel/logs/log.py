@@ -1,7 +1,7 @@
-"""A log's verbs: append, read behind a cursor, delete, trim. docs/semantics.md, section 17.
+"""The verbs of a log: append, read after a cursor, delete, trim. docs/semantics.md, section 17.
 
-Appends to one log are serialised up to commit, so the order of seqs is the order in which they can be seen: who has
-read up to a seq has missed nothing below it.
+Appends to one log run one after the other until commit, so seqs become visible in order. A reader that has read up to a
+seq has missed nothing below it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _DELETE = _SQL["delete_records"]
 _TRIM = _SQL["trim_log"]
 _SWEEP_KEYS = _SQL["sweep_keys"]
 
-LOOKED_AT: Final = 10_000  # most seqs that one read looks at
+LOOKED_AT: Final = 10_000  # most seqs of one read
 
-# What the verbs that change a log raise when the topic was deleted meanwhile.
+# Raised by statements that change a log if the topic was deleted meanwhile.
 Gone = asyncpg.UndefinedObjectError
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What a log may hold: records, bytes and age in ms, 0 for any; whether a full log refuses, or evicts what is
-    oldest; and for how many ms idempotency keys are kept."""
+    """The limits of a log: records, bytes and age in ms, 0 for none; whether a full log refuses new records or evicts
+    the oldest; for how many ms idempotency keys are remembered."""
 
     records: int = 0
     bytes: int = 0
@@ -44,7 +44,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class AppendPart(msgspec.Struct, frozen=True):
-    """One caller's share of an append: so many records, of so many bytes of payload and metadata, and its key."""
+    """One caller's part of an append: how many records, their bytes of payload and metadata, and its key."""
 
     records: int
     bytes: int
@@ -52,7 +52,7 @@ class AppendPart(msgspec.Struct, frozen=True):
 
 
 class AppendOutcome(Enum):
-    """What became of a caller's batch. deduped: its key is known, and what it wrote then counts."""
+    """What happened to a caller's batch. deduped: its key is known, and its first append counts."""
 
     WRITTEN = "written"
     DEDUPED = "deduped"
@@ -60,7 +60,7 @@ class AppendOutcome(Enum):
 
 
 class AppendResult(msgspec.Struct, frozen=True):
-    """A caller's seqs, contiguous; 0 where the log is full. The log's head and earliest seq are those after all."""
+    """A caller's seqs, contiguous; 0 if the log is full. The log's head and earliest seq are those after all parts."""
 
     outcome: AppendOutcome
     first_seq: int
@@ -74,8 +74,8 @@ async def append(
 ) -> list[AppendResult]:
     """Append the parts of a batch in order, each whole or not at all. Raises Gone and asyncpg's other errors.
 
-    Of the batch, payloads, tags, producers and metadata count. When a log has caps and evicts, what is oldest goes in
-    the same transaction, so that it never holds more; after caps were lowered, 5,000 more a call.
+    Uses the batch's payloads, tags, producers and metadata. If the log evicts, its oldest records are deleted in the
+    same transaction, so it never exceeds its caps. After caps were lowered, each call deletes 5,000 more.
     """
     row = await db.fetchrow(
         _APPEND,
@@ -94,7 +94,7 @@ async def append(
         limits.ttl_ms,
         limits.window_ms,
     )
-    assert row is not None, "a function answers one row always"
+    assert row is not None, "a function always answers one row"
     outcomes, firsts, lasts, head, earliest = row
     return [
         AppendResult(AppendOutcome(outcome), first, last, head, earliest)
@@ -103,7 +103,7 @@ async def append(
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """What a reader wants: what comes after a seq, so many records and bytes at most, without those of some nodes."""
+    """A read: after a seq, at most so many records and bytes, without records of some nodes."""
 
     after: int = 0
     limit: int = 256
@@ -115,8 +115,8 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class Records(msgspec.Struct, frozen=True):
-    """What was read, column by column; times in ms since 1970. `next_seq` is the last seq looked at. Payloads are None
-    where they were not asked for."""
+    """Records as columns, with times in ms since 1970. `next_seq` is the last seq that was read. Payloads are None if
+    they were not asked for."""
 
     next_seq: int
     seqs: list[int]
@@ -125,30 +125,30 @@ class Records(msgspec.Struct, frozen=True):
     tags: list[str | None]
     metadata: list[str | None]
     payloads: list[bytes | None]
-    content_types: Sequence[str | None] = ()  # of jobs: None is application/json, and none at all that all are
+    content_types: Sequence[str | None] = ()  # of jobs: None is application/json; empty: all are
 
 
 class Extent(msgspec.Struct, frozen=True):
-    """How far a log goes, and up to which seqs it has lost records to age and to caps (0: none)."""
+    """The first and last seqs of a log, and the last seqs that it has lost to age and to caps (0: none)."""
 
     head_seq: int
-    earliest_seq: int  # of what is not too old; head_seq + 1: nothing
+    earliest_seq: int  # of records that are not too old; head_seq + 1: there is none
     ttl_lost_to: int = 0
     cap_lost_to: int = 0
 
 
 class Diff(msgspec.Struct, frozen=True):
-    """What a reader gets. `extent` is of the same snapshot as the records, where the topic is a log."""
+    """The result of a read. For a log, `extent` is of the same snapshot as the records."""
 
     extent: Extent
     records: Records
 
 
 async def read(db: Connection, topic: Topic, ask: Ask, ttl_ms: int) -> tuple[Extent, Records] | None:
-    """Read a log behind a cursor, state and records of one snapshot; None when there is no such log any more.
+    """Read a log after a cursor, with its state in the same snapshot; None if there is no such log any more.
 
-    A cursor beyond the head is of another log, and reads from the start. Looks at LOOKED_AT seqs at most, so `next_seq`
-    can be below the head though nothing was found.
+    A cursor beyond the head belongs to another log, so it reads from the start. Reads at most LOOKED_AT seqs, so
+    `next_seq` can be below the head even if no record was found.
     """
     row = await db.fetchrow(
         _READ,
@@ -166,18 +166,18 @@ async def read(db: Connection, topic: Topic, ask: Ask, ttl_ms: int) -> tuple[Ext
     )
     if row is None:
         return None
-    head, earliest, cap_lost_to, ttl_lost_to, *shown = row
-    return Extent(head, earliest, ttl_lost_to, cap_lost_to), records_of(shown)
+    head, earliest, cap_lost_to, ttl_lost_to, *found = row
+    return Extent(head, earliest, ttl_lost_to, cap_lost_to), records_of(found)
 
 
 def records_of(columns: Sequence[object]) -> Records:
-    """The columns that a reading statement answers; NULL is none."""
+    """Convert the columns of a statement that reads records; NULL is an empty column."""
     next_seq, *rest = columns
     return Records(next_seq, *(column or [] for column in rest))  # type: ignore[arg-type]
 
 
 class LogState(msgspec.Struct, frozen=True):
-    """What a log holds, without what is too old. `bytes` are of payloads and metadata."""
+    """What a log holds, without records that are too old. `bytes` are of payloads and metadata."""
 
     topic: str
     head_seq: int
@@ -188,10 +188,10 @@ class LogState(msgspec.Struct, frozen=True):
 
 
 async def states(db: Connection, logs: Sequence[tuple[Topic, int]], bound: int = 10_000) -> dict[str, LogState]:
-    """The states of logs by name, each given with its TTL in ms (0: none); one that was deleted is left out.
+    """The states of logs by name, each given with its TTL in ms (0: none). Deleted topics are left out.
 
-    Of each, at most `bound` records are looked at that are too old and have not been taken out yet: with more of those,
-    `count` and `bytes` are too high until the next sweep.
+    Reads at most `bound` records of each that are too old and not deleted yet. If there are more, `count` and `bytes`
+    are too high until the next sweep.
     """
     names, ids = [topic.name for topic, _ in logs], [topic.id for topic, _ in logs]
     rows = await db.fetch(_STATES, names, ids, [ttl_ms for _, ttl_ms in logs], bound)
@@ -199,7 +199,7 @@ async def states(db: Connection, logs: Sequence[tuple[Topic, int]], bound: int =
 
 
 async def newest(db: Connection, logs: Sequence[Topic], queues: Sequence[Topic]) -> dict[int, int]:
-    """The last seqs of topics, by id; one that was deleted is left out."""
+    """The last seqs of topics, by id. Deleted topics are left out."""
     rows = await rows_of(
         db,
         _NEWEST,
@@ -212,21 +212,21 @@ async def newest(db: Connection, logs: Sequence[Topic], queues: Sequence[Topic])
 
 
 class TagMatch(msgspec.Struct, frozen=True):
-    """Tags: this one exactly, or those that start with a prefix; neither is every record, tagged or not."""
+    """Matches exactly this tag, or tags that start with a prefix; without both every record, also without a tag."""
 
     tag: str | None = None
     prefix: str | None = None
 
 
 class DeletionPlace(msgspec.Struct, frozen=True):
-    """Where a deletion goes on."""
+    """The place after which a deletion continues."""
 
     tag: str = ""
     seq: int = 0
 
 
 class DeletedRecords(msgspec.Struct, frozen=True):
-    """What a batch of a deletion did, and where the next one begins; None: there is nothing more."""
+    """The result of one batch of a deletion, and where the next one begins; None: there are no more."""
 
     count: int
     next: DeletionPlace | None
@@ -235,15 +235,15 @@ class DeletedRecords(msgspec.Struct, frozen=True):
 async def delete(
     db: Connection, topic: Topic, match: TagMatch, place: DeletionPlace, *, upto: int, limit: int
 ) -> DeletedRecords:
-    """Delete up to `limit` records that match, up to a seq, and behind a place. Raises Gone."""
+    """Delete up to `limit` matching records, up to a seq, after a place. Raises Gone."""
     row = await db.fetchrow(_DELETE, topic.name, topic.id, upto, match.tag, match.prefix, place.tag, place.seq, limit)
-    assert row is not None, "a function answers one row always"
+    assert row is not None, "a function always answers one row"
     more = row["deleted"] == limit
     return DeletedRecords(row["deleted"], DeletionPlace(row["last_tag"], row["last_seq"]) if more else None)
 
 
 async def trim(db: Connection, topic: Topic, limits: Limits, limit: int) -> int:
-    """Take out up to `limit` records that are too old or above the caps: how many. Raises Gone."""
+    """Delete up to `limit` records that are too old or above the caps. Returns how many. Raises Gone."""
     count: int = await db.fetchval(
         _TRIM, topic.name, topic.id, limits.records, limits.bytes, limits.rejects, limits.ttl_ms, limit
     )
@@ -251,6 +251,6 @@ async def trim(db: Connection, topic: Topic, limits: Limits, limit: int) -> int:
 
 
 async def sweep_keys(db: Connection, limit: int) -> int:
-    """Forget up to `limit` idempotency keys whose window has passed: how many."""
+    """Forget up to `limit` idempotency keys whose window has passed. Returns how many."""
     count: int = await db.fetchval(_SWEEP_KEYS, limit)
     return count

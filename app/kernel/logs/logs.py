@@ -1,4 +1,4 @@
-"""Appends to logs, in groups; and deletion, in batches."""
+"""Appends to logs in group commits, and deletions in batches."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _AppendCall(msgspec.Struct, frozen=True):
 
 
 class Logs:
-    """One append in flight for each log."""
+    """Runs one append at a time for each log."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
@@ -46,10 +46,10 @@ class Logs:
         )
 
     async def append(self, policy: Policy, batch: Batch, size: int, key: str | None) -> AppendResult:
-        """Append the batch, all or nothing; `size` is the bytes of its payloads and metadata. Its seqs are contiguous.
+        """Append the batch, all or nothing. `size` is the bytes of its payloads and metadata. Its seqs are contiguous.
 
-        When it returns, the commit is flushed if the topic is durable. Raises SchemaViolation, TopicFull (nothing was
-        appended), Unavailable (it may have happened; with a key it is safe to repeat), Throttled, TopicNotFound.
+        When it returns, the commit is flushed if the topic is durable. Raises SchemaViolation; TopicFull (nothing was
+        appended); Unavailable (it may have been appended; with a key it is safe to repeat); Throttled; TopicNotFound.
         """
         await self._check(policy, batch)
         if self._state.room.most:
@@ -58,7 +58,7 @@ class Logs:
         try:
             appended = await self.group.submit(policy.topic.id, _AppendCall(policy, batch, part))
         except log.Gone:
-            # The topic was deleted, and perhaps made anew, through another process.
+            # Another process has deleted the topic, and may have created it again.
             self._state.policies.forget(policy.topic.name)
             policy = await self._state.policies.get(policy.topic.name)
             if policy.config.type is not TopicType.LOG:
@@ -79,14 +79,14 @@ class Logs:
         return appended
 
     async def _check(self, policy: Policy, batch: Batch) -> None:
-        """Before a batch joins others. Raises SchemaViolation."""
+        """Check a batch before it joins others. Raises SchemaViolation."""
         if policy.schema_version is not None:
             await self._state.checks.must_fit(policy, batch.payloads, batch.content_types)
 
     async def delete(self, policy: Policy, before: int | None, match: TagMatch) -> int:
-        """Delete what matches and is below `before` (None: any), as of now, for good: how many.
+        """Delete matching records below `before` (None: all) that exist now, for good. Returns how many.
 
-        In batches: appends and readers come in between, and a long deletion that breaks off has done a part. Raises
+        Deletes in batches: appends and reads run in between, and a deletion that is interrupted has done a part. Raises
         TopicNotFound.
         """
         topic, db = policy.topic, self._state.pools.rest
@@ -97,7 +97,7 @@ class Logs:
         count = 0
         place: DeletionPlace | None = DeletionPlace()
         try:
-            # What is too old was lost before this: readers are told of that, and it is none of what is deleted here.
+            # Records that are too old count as lost to age, which readers are told, and not as deleted here.
             limits = Limits(ttl_ms=policy.config.ttl_ms)
             while limits.ttl_ms and await log.trim(db, topic, limits, DELETED_AT_ONCE) == DELETED_AT_ONCE:
                 pass
@@ -109,8 +109,8 @@ class Logs:
         return count
 
     async def delete_jobs(self, policy: Policy, before: int | None, match: TagMatch) -> tuple[int, int]:
-        """Cancel a queue's jobs that match, as of now: how many waited and are deleted for good, and how many are
-        leased and were marked, as a cancel does."""
+        """Cancel a queue's matching jobs that exist now. Returns how many waited and were deleted for good, and how
+        many are leased and were marked, as by a cancel."""
         topic, db = policy.topic, self._state.verbs(policy)
         drawn = (await inspector.draws(db, [topic])).get(topic.id)
         if drawn is None:
@@ -119,7 +119,7 @@ class Logs:
         count = marked = 0
         after: int | None = 0
         while after is not None and after < upto:
-            # It locks by seq, and those who enqueue jobs with keys lock by key.
+            # It locks by seq, and enqueues of jobs with keys lock by key.
             done = await tried_again(
                 partial(exits.delete, db, topic, match, after=after, upto=upto, limit=DELETED_AT_ONCE)
             )

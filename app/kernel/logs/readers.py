@@ -1,8 +1,7 @@
-"""Who waits for a topic's next record, and what wakes them. docs/semantics.md, sections 15 and 17.
+"""Readers that wait for a topic's next record, and what wakes them. docs/semantics.md, sections 15 and 17.
 
-Unlike those who wait for work, all readers of a topic are woken: each has the record for itself. An append of this
-process wakes at once, another's by a hint; for hints that are lost, and without Redis, one statement looks at the heads
-of all topics that are waited for, every POLL_SECONDS.
+A record wakes all readers of its topic. An append of this process wakes them at once, an append of another process by a
+hint. In case hints are lost, and without Redis, one statement reads the heads of all these topics every POLL_SECONDS.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ log = logging.getLogger(__name__)
 
 
 class Read:
-    """What was read, for all who asked; `mark` is the readers' from when the statement was sent. `shown` is what an
-    edge makes of it, and `alone` the same for those who watch nothing else: whoever is first fills them in."""
+    """A read that several readers share. `mark` is from when its statement was sent. `shown` is its form for clients,
+    and `alone` the form for clients that watch nothing else: the first one to need them fills them in."""
 
     __slots__ = ("alone", "diff", "mark", "policy", "shown")
 
@@ -46,10 +45,10 @@ class Read:
 class ParkedReader:
     """A waiting reader.
 
-    `seen`: which seq it has of each topic.
-    `asks`: reads, by topic, that it is woken with; a change of another topic wakes it at once.
-    `takes`: called with a read, and says whether the reader has taken it without being woken.
-    `changed` and `reads`: the topics, and the reads, that it was woken for.
+    `seen`: the last seq it has, by topic.
+    `asks`: reads, by topic, that it is to get when it is woken. A change of another topic wakes it at once.
+    `takes`: called with a read; returns whether the reader has taken it without being woken.
+    `changed` and `reads`: the topics, and the reads, for which it was woken.
     """
 
     __slots__ = ("asks", "changed", "reads", "seen", "takes", "woken")
@@ -65,7 +64,7 @@ class ParkedReader:
         self.reads: dict[int, Read] = {}
 
     def hand(self, topic_id: int, read: Read | None, *, newest: bool) -> None:
-        """Wake the reader with this read, or with None to read for itself; if the read is the `newest`, the reader may
+        """Wake the reader with this read, or with None to read for itself. If the read is the `newest`, the reader may
         take it without being woken."""
         if self.woken.done():
             return
@@ -78,7 +77,7 @@ class ParkedReader:
 
 
 class _Topic:
-    """A topic that is waited for."""
+    """A topic with waiting readers."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -86,42 +85,43 @@ class _Topic:
 
 
 class Readers:
-    """Parks readers that have read everything, by topic."""
+    """Parks readers that have read all records, by topic."""
 
     def __init__(self, pools: Pools) -> None:
         self._pools = pools
         self._topics: dict[int, _Topic] = {}
         self._clock = itertools.count(1)
         self._now = 0
-        self._changes: dict[int, int] = {}  # when a topic last changed; one that is not listed: at _base
+        self._changes: dict[int, int] = {}  # when a topic last changed; _base for topics that are not listed
         self._base = 0
         self._poll = Loop("look for records", self._look, POLL_SECONDS, first=POLL_SECONDS)
         self._stopping = False
-        self.grown: Signal[int, int] = Signal()  # topic id, and how many records this process has appended
-        # A topic that has changed, and who is parked there, by what they want to be woken with.
+        self.grown: Signal[int, int] = Signal()  # topic id, number of records that this process has appended
+        # A topic that has changed, and its parked readers by the read they want.
         self.wanted: Signal[Policy, Mapping[Ask, Sequence[ParkedReader]]] = Signal()
 
     def mark(self) -> int:
-        """A mark for `wait`, to be taken before a read that may find nothing."""
+        """A mark for `wait`. Take it before a read that may find nothing."""
         return self._now
 
     def has_news(self, topic_id: int, mark: int) -> bool:
-        """Whether the topic is known to have changed since this mark."""
+        """Whether the topic is known to have changed since the mark."""
         return self._changes.get(topic_id, self._base) > mark
 
     async def wait(
         self, seen: Mapping[int, int], policies: Mapping[int, Policy], mark: int, seconds: float
     ) -> set[int]:
-        """Wait until some of the topics may have more than the seqs that were seen: which; or for so long: none.
+        """Wait until some of the topics may have more than the seqs in `seen`. Returns these topics; none after
+        `seconds`.
 
-        Both maps are by topic id. A topic that is deleted may have more, too: a read finds out.
+        Both maps are by topic id. A deleted topic counts as changed: a read finds out.
         """
         return (await self.park(ParkedReader(seen, {}), policies, mark, seconds)).changed
 
     async def park(
         self, reader: ParkedReader, policies: Mapping[int, Policy], mark: int, seconds: float
     ) -> ParkedReader:
-        """As `wait`, for a reader that may be woken with reads. Returns it once it was woken or the time is over."""
+        """As `wait`, for a reader that may get reads. Returns it when it was woken or the time is over."""
         seen = reader.seen
         if self._stopping:
             return reader
@@ -148,12 +148,12 @@ class Readers:
                     del self._topics[topic_id]
 
     def note_append(self, topic_id: int, records: int) -> None:
-        """This process has appended so many records: wake the readers, here and elsewhere."""
+        """This process has appended so many records. Wakes readers here and in other processes."""
         self.wake(topic_id)
         self.grown.emit(topic_id, records)
 
     def wake(self, topic_id: int) -> None:
-        """The topic has more, or is gone: wake all who wait for it."""
+        """The topic has more records, or was deleted. Wakes all its readers."""
         if len(self._changes) >= MOST_MARKS:
             self._changes.clear()
             self._base = next(self._clock)
@@ -172,18 +172,18 @@ class Readers:
                 self.wanted.emit(waited.policy, wanted)
 
     def waiting_for(self, topic: str) -> int:
-        """How many wait for a topic."""
+        """How many readers wait for a topic."""
         return sum(len(waited.parked) for waited in self._topics.values() if waited.policy.topic.name == topic)
 
     def stop(self) -> None:
-        """Send away all who wait; nobody waits any more."""
+        """Answer all waiting readers. Later ones don't wait."""
         self._stopping = True
         for waited in self._topics.values():
             for reader in waited.parked:
                 _end(reader.woken)
 
     async def close(self) -> None:
-        """Stop looking."""
+        """Stop polling."""
         await self._poll.stop()
 
     async def _look(self) -> float | None:
@@ -200,10 +200,10 @@ class Readers:
         )
         for topic_id, one in waited.items():
             seq = newest.get(topic_id)
-            # Another seq, not only a higher one: after a crash that lost commits, a head can be lower than it was.
+            # Any other seq counts, not only a higher one: after a crash that lost commits, the head can be lower.
             behind = [reader for reader in one.parked if seq != reader.seen[topic_id]]
             if behind:
-                self._changes[topic_id] = self._now = next(self._clock)  # no read from before will do for these
+                self._changes[topic_id] = self._now = next(self._clock)  # earlier reads are outdated
             for reader in behind:
                 reader.changed.add(topic_id)
                 _end(reader.woken)

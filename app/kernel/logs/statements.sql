@@ -1,20 +1,28 @@
 -- name: delete_records
--- Delete a batch of a log's records, for good.
---   $1 topic  $2 topic id  $3 up to this seq  $4 only those with this tag, or NULL  $5 only those whose tag starts with
---   this, or NULL  $6, $7 behind this place: a tag and a seq  $8 most records
--- Answers one row: deleted; last_tag, last_seq (where the next batch begins; NULL: nothing was found).
--- Raises undefined_object when the topic was deleted meanwhile.
+-- Delete a batch of a log's records for good.
+--   $1  topic
+--   $2  topic id
+--   $3  up to this seq
+--   $4  only with this tag, or NULL
+--   $5  only with tags that start with this, or NULL
+--   $6  after this tag
+--   $7  and this seq
+--   $8  most records
+-- Answers one row: deleted; last_tag and last_seq, after which the next batch begins, NULL if none was found.
+-- Raises undefined_object if the topic was deleted meanwhile.
 -- Indexes: primary key, records_tagged.   The function: functions/records.sql.
 SELECT d.deleted, d.last_tag, d.last_seq
 FROM holdfast.delete_records($1::text, $2::integer, $3::bigint, $4::text, $5::text, $6::text, $7::bigint,
                              $8::integer) d
 
 -- name: log_states
--- How far logs go.   $1 topics  $2 topic ids  $3 their TTLs in ms, 0 for none; one each per topic
---   $4 most records of each to look at that are too old and have not been taken out yet
--- One row a log: topic, head_seq, earliest_seq (of what is not too old, as in read_records; head_seq + 1: nothing), count
--- and bytes (without what is too old), last_write_ms (NULL: never written). A topic that was deleted is left out.
--- Indexes: primary keys; of the state from its end.
+-- The states of logs.
+--   $1  topics
+--   $2  topic ids
+--   $3  their TTLs in ms, 0 for none
+--   $4  most records of each to read that are too old and not deleted yet
+-- One row per log: topic; head_seq; earliest_seq, as in read_records; count and bytes without records that are too old;
+-- last_write_ms, NULL if never. Deleted topics are left out.   Indexes: primary keys; the state's from its end.
 SELECT t.topic, s.head_seq, CASE WHEN t.ttl_ms = 0 THEN s.earliest_seq ELSE coalesce(first.seq, s.head_seq + 1) END
            AS earliest_seq,
        s.count - stale.count AS count, (s.bytes - stale.bytes)::bigint AS bytes, s.last_write_ms
@@ -40,8 +48,12 @@ CROSS JOIN LATERAL (
 ) stale
 
 -- name: newest
--- The last seqs of topics that are read.   $1 logs  $2 their ids  $3 queues' ids  $4 oids of the queues' sequences
--- One row a topic: topic_id, seq (0 for none yet). A topic that was deleted is left out.   Index: primary key.
+-- The last seqs of topics that are read.
+--   $1  logs
+--   $2  their ids
+--   $3  queues' ids
+--   $4  oids of the queues' sequences
+-- One row per topic: topic_id; seq, 0 for none. Deleted topics are left out.   Index: primary key.
 SELECT t.id AS topic_id, s.head_seq AS seq
 FROM unnest($1::text[], $2::integer[]) AS t(topic, id)
 CROSS JOIN LATERAL (
@@ -65,9 +77,14 @@ WITH picked AS MATERIALIZED (
 SELECT count(*) FROM gone
 
 -- name: trim_log
--- Take out of a log what is too old, and what is above its caps.
---   $1 topic  $2 topic id  $3 cap_records  $4 cap_bytes, 0 for none  $5 whether a full log refuses (then caps take nothing
---   out)  $6 its TTL in ms, 0 for none  $7 most records to take out
--- Answers one row: how many went. Raises undefined_object when the topic was deleted meanwhile.
+-- Delete records of a log that are too old or above its caps.
+--   $1  topic
+--   $2  topic id
+--   $3  cap_records, 0 for none
+--   $4  cap_bytes, 0 for none
+--   $5  whether a full log refuses: its caps then delete nothing
+--   $6  its TTL in ms, 0 for none
+--   $7  most records to delete
+-- Answers one row: how many were deleted. Raises undefined_object if the topic was deleted meanwhile.
 -- Index: primary key, from earliest_seq on.   The function: functions/records.sql.
 SELECT holdfast.trim_log($1::text, $2::integer, $3::bigint, $4::bigint, $5::boolean, $6::bigint, $7::bigint)

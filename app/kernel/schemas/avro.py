@@ -1,7 +1,7 @@
-"""Payloads against an Avro schema: in Avro's binary encoding, or in its JSON encoding. docs/enqueue.md.
+"""Checks payloads against an Avro schema, in Avro's binary encoding or its JSON encoding. docs/enqueue.md.
 
-fastavro reads the schema. Payloads are walked here: they come from anybody, and its readers follow them as deep and as
-long as they say, and tell neither what does not fit nor where.
+fastavro parses the schema. Payloads are checked here, because they can come from anyone: fastavro's readers follow them
+to any depth and length, and say neither what does not fit nor where.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, Final, Protocol
 from fastavro import parse_schema
 from fastavro.schema import SchemaParseException, UnknownType
 
-MOST_VALUES: Final = 1_100_000  # in one payload, more than it has bytes: values of none take time, and no room
+MOST_VALUES: Final = 1_100_000  # in one payload; more than it has bytes, as values without bytes take time but no room
 MOST_DEPTH: Final = 128
 
 
 class Misfit(Exception):
-    """What does not fit; `path` leads there from the outermost value, and is written from its end."""
+    """A value that does not fit. `path` leads to it from the outermost value, in reverse order."""
 
     def __init__(self, fault: str) -> None:
         super().__init__(fault)
@@ -29,14 +29,14 @@ class Misfit(Exception):
 class Node(Protocol):
     """One type of a schema."""
 
-    name: str  # as a union's value names it
+    name: str  # its name in the value of a union
 
     def json(self, value: Any) -> None: ...
     def binary(self, data: Data) -> None: ...
 
 
 class Avro:
-    """A schema. Raises ValueError, which says what is wrong with it."""
+    """A schema. Raises ValueError, which says what is wrong with the schema."""
 
     def __init__(self, schema: Any) -> None:
         try:
@@ -44,23 +44,23 @@ class Avro:
             _must_have_fields(schema)
             parsed = parse_schema(schema, named, _write_hint=False)
         except UnknownType as error:
-            raise ValueError(f"there is no type {error.name!r} in it") from None
+            raise ValueError(f"the type {error.name!r} is not defined") from None
         except SchemaParseException as error:
             raise ValueError(str(error)) from None
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"it is no Avro schema: {error}") from None
+            raise ValueError(f"{error}") from None
         self._root = _Builder(named).node(parsed)
 
     def json(self, value: Any) -> None:
-        """Look at a payload in the JSON encoding, decoded. Raises Misfit."""
+        """Check a decoded payload in the JSON encoding. Raises Misfit."""
         self._root.json(value)
 
     def binary(self, payload: bytes) -> None:
-        """Look at a payload in the binary encoding: one value, nothing before or behind it. Raises Misfit."""
+        """Check a payload in the binary encoding: exactly one value. Raises Misfit."""
         data = Data(payload)
         self._root.binary(data)
         if data.at != len(payload):
-            raise Misfit(f"{len(payload) - data.at} bytes are left behind the value")
+            raise Misfit(f"bytes after the value: {len(payload) - data.at}")
 
 
 class Data:
@@ -75,7 +75,7 @@ class Data:
     def take(self, size: int) -> bytes:
         """The next bytes. Raises Misfit."""
         if size < 0 or self.at + size > len(self.payload):
-            raise Misfit("the payload ends in the middle of it")
+            raise Misfit("the payload ends within a value")
         self.at += size
         return self.payload[self.at - size : self.at]
 
@@ -98,14 +98,14 @@ class Data:
             raise Misfit("a string is not UTF-8") from None
 
     def count(self) -> None:
-        """One more value. Raises Misfit."""
+        """Count one more value. Raises Misfit."""
         self._values += 1
         if self._values > MOST_VALUES:
             raise Misfit(f"the payload has more than {MOST_VALUES} values")
 
     @contextmanager
     def deeper(self) -> Iterator[None]:
-        """Inside a value of several parts."""
+        """Enter a value with several parts. Raises Misfit."""
         self._depth += 1
         if self._depth > MOST_DEPTH:
             raise Misfit(f"it is nested more than {MOST_DEPTH} levels deep")
@@ -113,11 +113,11 @@ class Data:
         self._depth -= 1
 
     def blocks(self, each: Callable[[], None]) -> None:
-        """The items of an array or a map, which come in blocks."""
+        """Read the items of an array or a map, which come in blocks."""
         while items := self.long():
             if items < 0:
                 items = -items
-                self.long()  # the block's bytes, for who skips it
+                self.long()  # the bytes of the block, for readers that skip it
             for _ in range(items):
                 self.count()
                 each()
@@ -166,13 +166,13 @@ class _Scalar:
 
     def json(self, value: Any) -> None:
         if not self._fits(value):
-            raise Misfit(f"{_words_for(value)} is no {self.name}")
+            raise Misfit(f"{_words_for(value)} is not of type {self.name}")
 
     def binary(self, data: Data) -> None:
         self._read(data)
 
 
-class _Fixed:
+class _FixedBytes:
     def __init__(self, name: str, size: int) -> None:
         self.name = name
         self._size = size
@@ -192,11 +192,11 @@ class _Enum:
 
     def json(self, value: Any) -> None:
         if type(value) is not str or value not in self._symbols:
-            raise Misfit(f"{_words_for(value)} is no symbol of {self.name}")
+            raise Misfit(f"{_words_for(value)} is not a symbol of {self.name}")
 
     def binary(self, data: Data) -> None:
         if not 0 <= data.long() < len(self._symbols):
-            raise Misfit(f"a number is that of no symbol of {self.name}")
+            raise Misfit(f"a number is not that of a symbol of {self.name}")
 
 
 class _Array:
@@ -207,7 +207,7 @@ class _Array:
 
     def json(self, value: Any) -> None:
         if type(value) is not list:
-            raise Misfit(f"{_words_for(value)} is no array")
+            raise Misfit(f"{_words_for(value)} is not an array")
         for i, item in enumerate(value):
             with _at(i):
                 self._items.json(item)
@@ -233,7 +233,7 @@ class _Map:
 
     def json(self, value: Any) -> None:
         if type(value) is not dict:
-            raise Misfit(f"{_words_for(value)} is no map")
+            raise Misfit(f"{_words_for(value)} is not a map")
         for key, item in value.items():
             with _at(key):
                 self._values.json(item)
@@ -256,7 +256,7 @@ class _Record:
 
     def json(self, value: Any) -> None:
         if type(value) is not dict:
-            raise Misfit(f"{_words_for(value)} is no {self.name}")
+            raise Misfit(f"{_words_for(value)} is not of type {self.name}")
         for key in value:
             if key not in self.fields:
                 with _at(key):
@@ -293,18 +293,18 @@ class _Union:
                     self._named[name].json(inner)
                 return
         words = ["null" if name == "null" else f'{{"{name}": …}}' for name in self._named]
-        raise Misfit(f"{_words_for(value)} is none of {', '.join(words)[:200]}")
+        raise Misfit(f"{_words_for(value)} is not one of {', '.join(words)[:200]}")
 
     def binary(self, data: Data) -> None:
         which = data.long()
         if not 0 <= which < len(self._branches):
-            raise Misfit("a number is that of no branch of the union")
+            raise Misfit("a number is not that of a branch of the union")
         with data.deeper():
             self._branches[which].binary(data)
 
 
 class _Builder:
-    """Makes nodes of a schema that fastavro has read, and looks at what it has not looked at."""
+    """Makes the nodes of a schema that fastavro has parsed, and checks what fastavro does not check."""
 
     def __init__(self, named: dict[str, Any]) -> None:
         self._named = named
@@ -315,7 +315,7 @@ class _Builder:
             branches = [self.node(branch) for branch in schema]
             names = [branch.name for branch in branches]
             if len(set(names)) != len(names) or "union" in names:
-                raise ValueError("a union has a type twice, or a union in it")
+                raise ValueError("a union has a type twice, or contains a union")
             return _Union(branches)
         kind = schema if isinstance(schema, str) else schema["type"]
         if kind in _PRIMITIVES:
@@ -331,27 +331,27 @@ class _Builder:
 
     def _define(self, name: str, schema: dict[str, Any]) -> None:
         if name in _PRIMITIVES:
-            raise ValueError(f"{name!r} is the name of a type of Avro's own")
+            raise ValueError(f"{name!r} is the name of an Avro type")
         if schema["type"] == "fixed":
             if type(schema["size"]) is not int or schema["size"] < 0:
-                raise ValueError(f"the size of {name!r} is no number of bytes")
-            self._made[name] = _Fixed(name, schema["size"])
+                raise ValueError(f"the size of {name!r} is not a number of bytes")
+            self._made[name] = _FixedBytes(name, schema["size"])
         elif schema["type"] == "enum":
             if type(schema["symbols"]) is not list:
-                raise ValueError(f"the symbols of {name!r} are no list")
+                raise ValueError(f"the symbols of {name!r} are not a list")
             self._made[name] = _Enum(name, schema["symbols"])
         else:
             self._made[name] = record = _Record(name)
             for field in schema["fields"]:
                 if field["name"] in record.fields:
-                    raise ValueError(f"{name!r} has two fields {field['name']!r}")
+                    raise ValueError(f"{name!r} has the field {field['name']!r} twice")
                 record.fields[field["name"]] = self.node(field["type"])
                 if "default" in field:
                     record.optional.add(field["name"])
 
 
 def _must_have_fields(schema: Any) -> None:
-    """Raises ValueError for a record without any, which fastavro takes for one that has none."""
+    """Raises ValueError for a record without `fields`. fastavro takes it for a record with an empty list of fields."""
     inner: Any = schema if isinstance(schema, list) else ()
     if isinstance(schema, dict):
         if schema.get("type") in ("record", "error") and "fields" not in schema:
@@ -364,7 +364,7 @@ def _must_have_fields(schema: Any) -> None:
 _NAMED: Final = {"record", "error", "enum", "fixed"}
 
 
-class _at:  # noqa: N801  (a step of the path, which costs little where nothing is wrong)
+class _at:  # noqa: N801  (a step of the path; it costs little if nothing is wrong)
     __slots__ = ("_step",)
 
     def __init__(self, step: str | int) -> None:

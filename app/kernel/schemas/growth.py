@@ -1,7 +1,7 @@
-"""How often a JSON Schema looks at one value of a payload. docs/enqueue.md.
+"""How many parts of a JSON Schema apply to one value of a payload. docs/enqueue.md.
 
-Alternatives multiply: one that leads to another, twice, and again, looks at a value thousands of times; and one that
-refers to itself from two alternatives looks twice as often at each level of a payload, which is up to its sender.
+Alternatives multiply. If one refers to another twice, and so on, thousands of parts apply to one value. If one refers
+to itself from two alternatives, the number doubles at each level of a payload, whose depth the sender decides.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-MOST_PARTS: Final = 1_000  # of a schema that look at one value
-MOST_RECURSIVE: Final = 1_000  # parts that lead to themselves
-LEVELS: Final = 128  # of a payload
+MOST_PARTS: Final = 1_000  # parts of a schema that apply to one value
+MOST_RECURSIVE: Final = 1_000  # parts that refer to themselves
+LEVELS: Final = 128  # levels of a payload
 ENOUGH: Final = 10_000_000
 
 _Node = dict[str, Any]
@@ -31,20 +31,20 @@ _ANY_ONE = (
 
 
 def visits(schema: Any) -> list[int] | None:
-    """How often a part of the schema looks at the same value, at most, by the level of that value in a payload; the
-    last number is for all levels further down. None: once at each level. Raises ValueError for a schema of which more
-    parts look at one value than may."""
+    """How often a part of the schema can apply to the same value, by the level of the value in a payload. The last
+    number is for all deeper levels. None: once at each level. Raises ValueError if too many parts apply to one
+    value."""
     if not isinstance(schema, dict):
         return None
     graph = _Graph(schema)
     if graph.most_parts() > MOST_PARTS:
-        raise ValueError(f"more than {MOST_PARTS} parts of it look at the same value")
+        raise ValueError(f"more than {MOST_PARTS} parts of it apply to the same value")
     return graph.levels()
 
 
 class _Graph:
-    """The parts of a schema, by number: `_same` has the parts that look at the same value as a part, `_inside` those
-    that look at a value inside it, each with that value's name, or None for any name."""
+    """The parts of a schema, by number. `_same` has the parts that apply to the same value as a part. `_inside` has the
+    parts that apply to a value inside it, each with that value's name, or None for any name."""
 
     def __init__(self, root: _Node) -> None:
         self._root = root
@@ -64,7 +64,7 @@ class _Graph:
 
         self._same: list[list[int]] = []
         self._inside: list[list[tuple[str | None, int]]] = []
-        for node in nodes:  # which grows meanwhile
+        for node in nodes:  # the list grows meanwhile
             self._same.append([number(other) for other in self._same_of(node)])
             self._inside.append([(name, number(other)) for name, other in _inside_of(node)])
         self._order = _in_order(self._same)
@@ -94,19 +94,19 @@ class _Graph:
         return list(_nodes([found]))
 
     def most_parts(self) -> int:
-        """That look at one value, of all values."""
+        """Most parts that apply to one value."""
         parts = [1] * len(self._same)
         for i in reversed(self._order):
             parts[i] = min(1 + sum(parts[other] for other in self._same[i]), ENOUGH)
         return max(parts)
 
     def levels(self) -> list[int] | None:
-        """See visits."""
+        """The result of `visits`."""
         kept = self._recursive()
         if not kept:
             return None
         if len(kept) > MOST_RECURSIVE:
-            raise ValueError(f"more than {MOST_RECURSIVE} parts of it lead to themselves")
+            raise ValueError(f"more than {MOST_RECURSIVE} parts of it refer to themselves")
         order = [i for i in self._order if i in kept]
         same = {i: [other for other in self._same[i] if other in kept] for i in order}
         counts = _most(_push({i: 1}, order, same) for i in order)
@@ -122,7 +122,7 @@ class _Graph:
     def _inner(
         self, counts: Counter[int], order: list[int], same: dict[int, list[int]], kept: set[int]
     ) -> Counter[int]:
-        """A level further down: at the value, of whatever name, that is looked at most often."""
+        """The counts one level deeper, at the value, of any name, to which parts apply most often."""
         by_name: dict[str | None, Counter[int]] = defaultdict(Counter)
         for i in order:
             for name, other in self._inside[i]:
@@ -132,7 +132,7 @@ class _Graph:
         return _most(_push(of_any + named, order, same) for named in [Counter[int](), *by_name.values()])
 
     def _recursive(self) -> set[int]:
-        """Parts that lead to themselves, and those between two such."""
+        """Parts that lead to themselves, and parts between two such parts."""
         leads = [
             {*same, *(other for _, other in inside)} for same, inside in zip(self._same, self._inside, strict=True)
         ]
@@ -140,7 +140,7 @@ class _Graph:
 
 
 def _without_ends(kept: set[int], leads: list[set[int]]) -> set[int]:
-    """The parts without those from which every way ends."""
+    """The parts, without those from which every path ends."""
     from_where = _reverse(leads)
     left = [len(leads[i] & kept) for i in range(len(leads))]
     ends = [i for i in kept if left[i] == 0]
@@ -164,7 +164,7 @@ def _reverse(leads: list[set[int]]) -> list[set[int]]:
 
 
 def _push(counts: dict[int, int], order: list[int], same: dict[int, list[int]]) -> Counter[int]:
-    """How often each part looks at a value, if these parts begin."""
+    """How often each part applies to a value, if these parts do."""
     found = Counter(counts)
     for i in order:
         if count := found[i]:
@@ -181,7 +181,7 @@ def _most(counted: Iterable[Counter[int]]) -> Counter[int]:
 
 
 def _in_order(same: list[list[int]]) -> list[int]:
-    """The parts in an order in which each comes before those that it leads to at the same value. Where they lead in a
+    """An order of the parts in which each comes before the parts that it leads to at the same value. If they lead in a
     circle, the way back is removed from `same`."""
     order: list[int] = []
     state = [0] * len(same)  # 1: on the way, 2: done

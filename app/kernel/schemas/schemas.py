@@ -1,6 +1,6 @@
-"""Schemas that payloads of a topic must fit: JSON Schema, or Avro. docs/enqueue.md.
+"""Schemas for the payloads of a topic: JSON Schema or Avro. docs/enqueue.md.
 
-The libraries are loaded with the first schema, not at the start: most services have none.
+The libraries are loaded with the first schema and not at the start, because most services have no schemas.
 """
 
 from __future__ import annotations
@@ -19,53 +19,53 @@ if TYPE_CHECKING:
 
 MOST_BYTES: Final = 256 * 1024
 MOST_DEPTH: Final = 64  # of a schema
-PATTERN_BYTES: Final = 1024 * 1024  # that one pattern may take compiled
+PATTERN_BYTES: Final = 1024 * 1024  # most memory of one compiled pattern
 MOST_SHOWN: Final = 300  # characters of a fault
 MOST_PATH: Final = 1_000
-MOST_LOOKS: Final = 2_000_000  # at values of one payload, where alternatives multiply
-# Beyond these what is wrong is not told: to find words for it takes thousands of times as long, and room.
-MOST_EXPLAINED: Final = 2_000  # looks
-MOST_COPIED: Final = 32 * 1024 * 1024  # looks times the payload's bytes
+MOST_LOOKS: Final = 2_000_000  # most checks of one payload, if alternatives multiply
+# Above these, a fault has no explanation: finding one takes thousands of times as long, and as much memory.
+MOST_EXPLAINED: Final = 2_000  # checks
+MOST_COPIED: Final = 32 * 1024 * 1024  # checks times the payload's bytes
 
 AVRO_BINARY: Final = frozenset({"avro/binary", "application/avro", "application/vnd.apache.avro"})
-# Types that JSON Schema does not have, and those whose names both have and whose objects tell by their other fields.
+# The types that JSON Schema does not have. Objects of types that both have are recognized by their other fields.
 _AVRO_TYPES: Final = frozenset({"record", "error", "enum", "fixed", "map", "int", "long", "float", "double", "bytes"})
 
 
 class Format(Enum):
-    """What a schema is written in."""
+    """The language of a schema."""
 
     JSON_SCHEMA = "json_schema"
     AVRO = "avro"
 
 
 class SchemaText(NamedTuple):
-    """A schema as it is kept: JSON."""
+    """A schema as stored: JSON."""
 
     format: Format
     schema: str
 
 
 class Fault(NamedTuple):
-    """Why a payload does not fit: a JSON Pointer (RFC 6901) to where, empty for the whole, and what is wrong there."""
+    """Why a payload does not fit: where, as a JSON Pointer (RFC 6901), empty for the whole payload, and what is
+    wrong."""
 
     path: str
     text: str
 
 
 class Schema(Protocol):
-    """A schema that is ready."""
+    """A compiled schema."""
 
     def fault(self, payload: bytes, content_type: str | None) -> Fault | None:
-        """What is wrong with a payload first; None: it fits. `content_type` None is JSON."""
+        """The first fault of a payload; None: it fits. `content_type` None is JSON."""
         ...
 
 
 def text_of(schema: str, form: Format | None = None) -> SchemaText:
-    """What is to be kept of a schema that was given, in the format that was named or that its shape has. Raises
-    InvalidSchema."""
+    """The stored form of a schema, in the given format or the one recognized by its shape. Raises InvalidSchema."""
     if len(schema) > MOST_BYTES or len(schema.encode()) > MOST_BYTES:
-        raise InvalidSchema(f"A schema has {MOST_BYTES} bytes at most.")
+        raise InvalidSchema(f"A schema can have at most {MOST_BYTES} bytes.")
     decoded = _decode(schema)
     text = SchemaText(_format_of(decoded) if form is None else form, schema)
     _make_ready(text.format, decoded)
@@ -73,14 +73,15 @@ def text_of(schema: str, form: Format | None = None) -> SchemaText:
 
 
 def compile_schema(text: SchemaText) -> Schema:
-    """A schema that is kept, made ready. Raises InvalidSchema, for one that another version of the service took."""
+    """Compile a stored schema. Raises InvalidSchema if it was stored by another version of the service."""
     return _make_ready(text.format, _decode(text.schema))
 
 
 def first_fault(
     schema: Schema, payloads: Sequence[bytes], content_types: Sequence[str | None]
 ) -> tuple[int, Fault] | None:
-    """The place of the first payload that does not fit, and why. `content_types` may end early: JSON."""
+    """The place and the fault of the first payload that does not fit. `content_types` may be shorter: the rest is
+    JSON."""
     for place, payload in enumerate(payloads):
         fault = schema.fault(payload, content_types[place] if place < len(content_types) else None)
         if fault is not None:
@@ -114,11 +115,11 @@ def _check_depth(schema: Any) -> None:
 
 
 def _too_deep() -> InvalidSchema:
-    return InvalidSchema(f"The schema is nested too deeply; {MOST_DEPTH} levels are the most.")
+    return InvalidSchema(f"The schema is nested too deeply. The limit is {MOST_DEPTH} levels.")
 
 
 def _format_of(schema: Any) -> Format:
-    """Avro, where JSON Schema has no such thing: a list, a text, or an object whose type is one of Avro's alone."""
+    """Avro if it can't be JSON Schema: a list, a text, or an object whose type only Avro has."""
     return Format.AVRO if isinstance(schema, list) or _is_avro(schema) else Format.JSON_SCHEMA
 
 
@@ -144,10 +145,11 @@ class _OfJson:
 
         self._Invalid = jsonschema_rs.ValidationError
         if not isinstance(schema, (dict, bool)):
-            raise InvalidSchema("A JSON Schema is an object, true or false.")
+            raise InvalidSchema("A JSON Schema must be an object, true or false.")
         try:
-            # Patterns in time linear in the text, whatever they are: none with lookaround or back references. And
-            # nothing is fetched: a reference leads to somewhere in the schema itself.
+            # Patterns must run in time linear in the text, so lookaround and back references are not supported. Nothing
+            # is
+            # fetched: a reference must lead to a place in the schema itself.
             validator = jsonschema_rs.validator_for(
                 schema,
                 offline=True,
@@ -157,9 +159,9 @@ class _OfJson:
             self._visits = growth.visits(schema)
         except self._Invalid as error:
             where = pointer(error.instance_path)
-            raise InvalidSchema(f"The schema is no JSON Schema{_at(where)}: {_short(error.message)}") from None
-        except ValueError as error:  # of references and of recursion
-            raise InvalidSchema(f"The schema can't be used: {_short(str(error))}") from None
+            raise InvalidSchema(f"The schema is not a valid JSON Schema{_at(where)}: {_short(error.message)}") from None
+        except ValueError as error:  # for references and recursion
+            raise InvalidSchema(f"The schema is not valid: {_short(str(error))}") from None
 
     def fault(self, payload: bytes, content_type: str | None) -> Fault | None:
         decoded = _json_of(payload, content_type)
@@ -167,12 +169,12 @@ class _OfJson:
             return decoded
         looks = 0 if self._visits is None else _looks(decoded, self._visits)
         if looks > MOST_LOOKS:
-            return Fault("", "it is nested too deeply to be checked: the schema refers to itself in several ways")
+            return Fault("", "it is nested too deeply to check, as the schema refers to itself in several ways")
         try:
             if looks <= MOST_EXPLAINED and looks * len(payload) <= MOST_COPIED:
                 self._validate(decoded)
             elif not self._fits(decoded):
-                return Fault("", "it does not fit, and is nested too deeply to be told where")
+                return Fault("", "it does not fit; it is nested too deeply to say where")
         except self._Invalid as error:
             return Fault(pointer(error.instance_path), _short(error.message))
         except ValueError as error:
@@ -185,13 +187,13 @@ class _OfAvro:
         from app.kernel.schemas.avro import Avro, Misfit  # noqa: PLC0415  (start time)
 
         self._Misfit = Misfit
-        # fastavro marks what it has read already by fields of these names, and does not read it again.
+        # fastavro marks schemas that it has parsed by fields with such names, and does not parse them again.
         if isinstance(schema, dict) and any(name.startswith("__") for name in schema):
             raise InvalidSchema("The schema has fields whose names start with '__'.")
         try:
             self._avro: Avro = Avro(schema)
         except ValueError as error:
-            raise InvalidSchema(f"The schema is no Avro schema: {_short(str(error))}") from None
+            raise InvalidSchema(f"The schema is not a valid Avro schema: {_short(str(error))}") from None
 
     def fault(self, payload: bytes, content_type: str | None) -> Fault | None:
         try:
@@ -208,7 +210,7 @@ class _OfAvro:
 
 
 def _looks(payload: Any, visits: Sequence[int]) -> int:
-    """How often parts of a schema look at values of a payload, if they look at each as often as they can."""
+    """How often parts of a schema can apply to values of a payload, at most."""
     level, looks, depth = [payload], 0, 0
     while level and looks <= MOST_LOOKS:
         looks += len(level) * visits[min(depth, len(visits) - 1)]
@@ -223,7 +225,7 @@ def _looks(payload: Any, visits: Sequence[int]) -> int:
 
 
 def _json_of(payload: bytes, content_type: str | None) -> Any:
-    """The payload, decoded; a Fault where it is no JSON."""
+    """The decoded payload, or a Fault if it is not JSON."""
     if form_of(content_type) is not PayloadForm.JSON:
         return Fault("", f"it is {_short(str(content_type))}, and the schema is for JSON")
     try:
@@ -233,7 +235,7 @@ def _json_of(payload: bytes, content_type: str | None) -> Any:
 
 
 def pointer(path: Sequence[str | int]) -> str:
-    """As a JSON Pointer (RFC 6901); one that is too long to show is cut."""
+    """A JSON Pointer (RFC 6901). If it is too long to show, it is cut."""
     text = "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
     return text if len(text) <= MOST_PATH else text[: MOST_PATH - 1] + "…"
 

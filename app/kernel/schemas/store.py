@@ -1,6 +1,6 @@
-"""The schemas of topics in PostgreSQL: given, read, taken back; and payloads against them. docs/enqueue.md.
+"""The schemas of topics in PostgreSQL, and checks of payloads against them. docs/enqueue.md.
 
-What a process has made ready of a version of a schema it keeps: a version never changes.
+A process keeps compiled schemas: a version of a schema never changes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PAGE = _SQL["schema_page"]
 
 
 class StoredSchema(msgspec.Struct, frozen=True):
-    """A topic's schema as it is kept. `version` counts the changes of this topic's schema."""
+    """A topic's stored schema. `version` counts its changes."""
 
     topic: str
     format: str
@@ -45,7 +45,7 @@ class StoredSchema(msgspec.Struct, frozen=True):
 
 
 async def version(db: Connection, topic_id: int, version: int) -> SchemaText | None:
-    """The text of one version; None: it is another by now, or there is none."""
+    """The text of one version; None: the topic has another version by now, or no schema."""
     row = await db.fetchrow(_VERSION, topic_id, version)
     return None if row is None else SchemaText(Format(row["format"]), row["schema"])
 
@@ -57,14 +57,14 @@ async def get(db: Connection, name: str) -> StoredSchema | None:
 
 
 async def page(db: Connection, after: str, limit: int, allowed: Sequence[str] = ()) -> list[StoredSchema]:
-    """Up to `limit` schemas of topics whose names come after `after`, by name in byte order; with `allowed`, only of
-    those whose names start with one of these."""
+    """Up to `limit` schemas of topics whose names come after `after`, by name in byte order. With `allowed`, only names
+    that start with one of these."""
     return [StoredSchema(**row) for row in await db.fetch(_PAGE, after, limit, list(allowed))]
 
 
 async def put(pool: Pool, name: str, schema: SchemaText, by: Actor = trail.SERVICE) -> StoredSchema:
-    """Give a topic a schema; one that is absent is made as the messages dialect makes it. Raises InvalidRequest for a
-    name that it can't have."""
+    """Set a topic's schema. A missing topic is created as the messages dialect does. Raises InvalidRequest for a name
+    that it can't have."""
     async with pool.acquire() as db, db.transaction():
         await store.make_or_lock(db, name, of_messages(name), by)
         await store.keep_schema(db, name, schema, by)
@@ -74,13 +74,13 @@ async def put(pool: Pool, name: str, schema: SchemaText, by: Actor = trail.SERVI
 
 
 async def drop(pool: Pool, name: str, by: Actor = trail.SERVICE) -> bool:
-    """Take a topic's schema back; whether it had one."""
+    """Remove a topic's schema. Returns whether it had one."""
     async with pool.acquire() as db, db.transaction():
         return await store.keep_schema(db, name, None, by)
 
 
-MOST_BYTES: Final = 16 * 1024 * 1024  # of schemas' texts, of which what was made ready is kept
-LARGE_BYTES: Final = 32 * 1024  # of payloads, that are looked at in a thread
+MOST_BYTES: Final = 16 * 1024 * 1024  # of the texts of compiled schemas that are kept
+LARGE_BYTES: Final = 32 * 1024  # payloads of more bytes are checked in a thread
 MOST_READS: Final = 3
 
 
@@ -90,7 +90,7 @@ class _Ready(NamedTuple):
 
 
 class Checks:
-    """Checks payloads before they are written. Callers look at policy.schema_version first, so that topics without a
+    """Checks payloads before they are written. Callers check policy.schema_version first, so that topics without a
     schema cost nothing."""
 
     def __init__(self, pool: Pool, policies: Policies, numbers: Numbers) -> None:
@@ -103,14 +103,14 @@ class Checks:
 
     async def must_fit(self, policy: Policy, payloads: Sequence[bytes], content_types: Sequence[str | None]) -> None:
         """Raises SchemaViolation for the first payload that does not fit, Unavailable, TopicNotFound, and asyncpg's
-        errors. `content_types` may end early: JSON."""
+        errors. `content_types` may be shorter: the rest is JSON."""
         schema = await self._schema(policy)
         if schema is None:
             return
         if sum(map(len, payloads)) <= LARGE_BYTES:
             found = schemas.first_fault(schema, payloads, content_types)
         else:
-            # Other calls get their turn between two payloads.
+            # Other calls run between two payloads.
             found = await asyncio.to_thread(schemas.first_fault, schema, payloads, content_types)
         if found is not None:
             place, fault = found
@@ -118,7 +118,7 @@ class Checks:
             raise SchemaViolation(policy.topic.name, place, len(payloads), fault.path, fault.text)
 
     async def fault(self, policy: Policy, payload: bytes, content_type: str | None) -> Fault | None:
-        """What is wrong with one payload; None: it fits, or its topic has no schema. Raises as must_fit does."""
+        """The fault of one payload; None: it fits, or its topic has no schema. Raises the errors of must_fit."""
         schema = await self._schema(policy)
         return None if schema is None else schema.fault(payload, content_type)
 
@@ -136,7 +136,7 @@ class Checks:
             schema = await asyncio.shield(load)
             if schema is not None:
                 return schema
-            # It was changed elsewhere since the policy was read.
+            # Another process has changed it since the policy was read.
             self._policies.forget(policy.topic.name)
             policy = await self._policies.get(policy.topic.name)
         raise Unavailable(f"The schema of topic {policy.topic.name!r} is being changed. Try again.")

@@ -19,14 +19,14 @@ MOST_KEPT: Final = 100
 
 
 class Census(Core):
-    """Counts tenants' jobs, and keeps each answer for FRESH_SECONDS."""
+    """Counts tenants' jobs, and caches each answer for FRESH_SECONDS."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._fresh: Fresh[tuple[int, int, str, int, str | None], list[Stats]] = Fresh(FRESH_SECONDS, most=MOST_KEPT)
 
     async def read(self, policy: Policy, *, begin: str = "", limit: int = 1, only: str | None = None) -> list[Stats]:
-        """Up to `limit` tenants by name, from `begin` on; or `only` one."""
+        """The counts of up to `limit` tenants by name, from `begin` on, or of `only` one."""
 
         def count() -> Awaitable[list[Stats]]:
             return tenants.stats(

@@ -1,7 +1,11 @@
 -- name: of_tenant
--- Which jobs are a tenant's?   $1 topic  $2 its id  $3 tenant  $4 seqs
--- Answers one row: their seqs. A dead letter is whose it was before. Plain reads: a job's tenant never changes.
--- Index: primary key.
+-- Which jobs belong to a tenant?
+--   $1  topic
+--   $2  its id
+--   $3  tenant
+--   $4  seqs
+-- Answers one row: their seqs. A dead letter belongs to the tenant it had before. Takes no locks: a job's tenant never
+-- changes.   Index: primary key.
 SELECT array(
     SELECT j.seq FROM unnest($4::bigint[]) AS r(seq) CROSS JOIN LATERAL (
         SELECT j.seq, j.tenant, j.original_tenant FROM holdfast.jobs j
@@ -11,14 +15,26 @@ SELECT array(
 ) AS seqs
 
 -- name: tenant_stats
--- What a topic's tenants have.   $1 topic  $2 tenants from this name on  $3 most tenants  $4 only this one, or NULL
---   $5 most entries to count of each lane and kind, and of what failed in either topic  $6 whether deliveries run out here
---   $7 the topic's max_deliveries  $8 where its dead letters go, or NULL
---   low marks of lanes that have one:  $9 tenants  $10 priorities  $11 positions  $12 times in µs since 1970
--- One row a tenant, by name: tenant; ready (fresh, or their time has come; not what has outlived its time or has no
--- delivery left), scheduled, in_flight, blocked; dead, those that failed in the topic, and are kept in it or are in its
--- dead-letter topic; at_least, whether there may be
--- more of any; and oldest_ms, for how long the oldest could have been claimed (NULL: there is none).
+-- The counts of a topic's tenants.
+--   $1   topic
+--   $2   tenants from this name on
+--   $3   most tenants
+--   $4   only this tenant, or NULL
+--   $5   most entries to count, of each lane and state, and of failed jobs in either topic
+--   $6   whether deliveries are limited here
+--   $7   the topic's max_deliveries
+--   $8   its dead-letter topic, or NULL
+--   Low marks of the lanes that have some:
+--   $9   tenants
+--   $10  priorities
+--   $11  positions
+--   $12  times in µs since 1970
+-- One row per tenant, by name:
+--   ready      ready or due, without expired jobs and jobs with no deliveries left
+--   scheduled, in_flight, blocked
+--   dead       jobs that failed in the topic, and are in it or in its dead-letter topic
+--   at_least   whether there may be more of any
+--   oldest_ms  how long the oldest one has been claimable; NULL: none is
 -- Indexes: primary key of lanes, jobs_ready, jobs_due, jobs_blocked, jobs_failures.
 WITH name AS MATERIALIZED (
     SELECT DISTINCT l.tenant FROM holdfast.lanes l
@@ -81,14 +97,22 @@ LEFT JOIN letters l ON l.tenant = p.tenant
 ORDER BY p.tenant
 
 -- name: working
--- Which lanes of a topic have something to claim, or will have soon?   $1 topic
---   where its lanes begin:  $2 ready jobs above this position  $3 due jobs after this time, in µs since 1970
---   but these, each once:  $4 tenants  $5 priorities  $6 positions  $7 times      $8 how soon, in ms
--- One row for each that has: tenant, priority, and `wait_ms`, the time until then (0: now). For all of a topic's lanes, in
--- one read: two looks into an index for each, however many jobs there are. What somebody has locked counts.
--- Plain reads, as in heads.   Indexes: primary key of lanes, jobs_ready, jobs_due.
+-- Which lanes of a topic have a job to claim, or will have one soon?
+--   $1  topic
+--   Low marks of its lanes:
+--   $2  ready jobs above this position
+--   $3  due jobs after this time, in µs since 1970
+--   Lanes with other low marks, each once:
+--   $4  tenants
+--   $5  priorities
+--   $6  positions
+--   $7  times
+--   $8  how soon, in ms
+-- One row per such lane: tenant, priority, `wait_ms`, the time until then (0: now). Reads all lanes of a topic with two
+-- index reads each, however many jobs there are. Locked jobs count.
+-- Takes no locks, as heads.   Indexes: primary key of lanes, jobs_ready, jobs_due.
 WITH lane AS MATERIALIZED (
-    -- By grouping, not by a join: with hash and merge joins off it would compare every lane with every other.
+    -- Grouped instead of joined: without hash and merge joins, a join would compare every lane with every other.
     SELECT one.tenant, one.priority, coalesce(max(one.low), $2::bigint) AS low,
            timestamptz 'epoch' + coalesce(max(one.due_low), $3::bigint) * interval '1 microsecond' AS due_low
     FROM (

@@ -1,7 +1,7 @@
-"""Events for users, and who listens to them. docs/webhooks.md.
+"""Events for users, and the streams that listen to them. docs/webhooks.md.
 
-An event that this process keeps wakes its own listeners at once, another's come by a hint; for hints that are lost,
-and without Redis, one statement looks for all listeners every POLL_SECONDS.
+An event that this process stores wakes its listeners at once, an event of another process by a hint. In case hints are
+lost, and without Redis, one statement looks for new events of all listeners every POLL_SECONDS.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _USERS_OF = _SQL["users_of"]
 
 
 class NewUserEvent(msgspec.Struct, frozen=True):
-    """An event that is to be kept; `data` is JSON."""
+    """An event to store. `data` is JSON."""
 
     user_id: str
     event: str
@@ -49,7 +49,7 @@ class NewUserEvent(msgspec.Struct, frozen=True):
 
 
 class UserEvent(msgspec.Struct, frozen=True):
-    """One that is kept; of one user, ids ascend."""
+    """A stored event. The ids of a user's events ascend."""
 
     id: int
     event: str
@@ -57,16 +57,16 @@ class UserEvent(msgspec.Struct, frozen=True):
 
 
 class JobOwner(msgspec.Struct, frozen=True):
-    """The user whom a job is for, and its id."""
+    """The user that a job is for, and the job's id."""
 
     user_id: str
     job_id: str
 
 
 async def keep_events(db: Connection, events: Sequence[NewUserEvent], most: int) -> list[int]:
-    """Keep events: their ids, in order. Of one user about `most` are kept, the newest.
+    """Store events. Returns their ids, in order. About `most` events of each user are kept, the newest ones.
 
-    Waits for others that write to the same users, up to their commits.
+    Waits for transactions that write to the same users.
     """
     columns = [e.user_id for e in events], [e.event for e in events], [e.data for e in events]
     ids: list[int] = await db.fetchval(_SEND, *columns, most)
@@ -74,30 +74,31 @@ async def keep_events(db: Connection, events: Sequence[NewUserEvent], most: int)
 
 
 async def read_events(db: Connection, user_id: str, after: int, limit: int) -> list[UserEvent]:
-    """Up to `limit` events of a user after an id, ascending."""
+    """Up to `limit` events of a user after an id, in ascending order."""
     return [UserEvent(*row) for row in await db.fetch(_READ, user_id, after, limit)]
 
 
 async def newest_event(db: Connection, user_id: str, after: int) -> tuple[int, bool]:
-    """The id of a user's newest event, 0 if there is none; and whether all that came after this id are still there."""
+    """The id of a user's newest event, 0 if there is none, and whether all events after the given id are still
+    stored."""
     row = await db.fetchrow(_FROM, user_id, after)
-    assert row is not None, "it answers one row always"
+    assert row is not None, "the statement always answers one row"
     return row["newest"], after == 0 or row["known"]
 
 
 async def users_with_more(db: Connection, seen: Sequence[tuple[str, int]]) -> list[str]:
-    """Which of these users have events after these ids."""
+    """The users that have events after their ids."""
     return [row["user_id"] for row in await db.fetch(_AFTER, [user for user, _ in seen], [at for _, at in seen])]
 
 
 async def sweep_events(db: Connection, keep: timedelta, most: int, limit: int) -> int:
-    """Forget events older than `keep`, and all but the newest `most`, at most `limit` of them: how many."""
+    """Forget events older than `keep`, and all but the newest `most`, at most `limit`. Returns how many."""
     count: int = await db.fetchval(_SWEEP, keep, most, limit)
     return count
 
 
 async def users_of(db: Connection, topic: Topic, seqs: Sequence[int]) -> dict[int, JobOwner]:
-    """Whom jobs are for, by seq, of those that are for a user."""
+    """The owners of jobs, by seq. Jobs that are for no user are left out."""
     rows = await db.fetch(_USERS_OF, topic.name, seqs)
     return {row["seq"]: JobOwner(row["user_id"], id_of(row["topic_id"], row["first_seq"])) for row in rows}
 
@@ -105,31 +106,31 @@ async def users_of(db: Connection, topic: Topic, seqs: Sequence[int]) -> dict[in
 POLL_SECONDS: Final = 1.0
 MOST_KEPT: Final = 1_000  # events of one user
 MOST_STREAMS: Final = 50  # of one user, in one process
-MOST_AT_ONCE: Final = 16  # events of one read: at 64 KiB, a megabyte
-MOST_BYTES: Final = 1024 * 1024  # of events that share a statement
+MOST_AT_ONCE: Final = 16  # events in one read: a megabyte at 64 KiB each
+MOST_BYTES: Final = 1024 * 1024  # of events in one statement
 
 log = logging.getLogger(__name__)
 
 
 class Listener:
-    """A stream of a user's events, which has those up to `after`. `more` is set if there may be more, or if it must
-    end; `error` says why."""
+    """A stream of a user's events that has the events up to `after`. `more` is set if there may be more events, or if
+    the stream must end, and then `error` says why."""
 
     def __init__(self, user_id: str, after: int) -> None:
         self.user_id = user_id
         self.after = after
         self.more = asyncio.Event()
-        self.more.set()  # for what was kept before anybody could wake it
+        self.more.set()  # there may be events from before it was registered
         self.error: HoldfastError | None = None
 
     def end(self, error: HoldfastError) -> None:
-        """It has to end, and this is why."""
+        """Make the stream end with this error."""
         self.error = error
         self.more.set()
 
 
 class Users:
-    """Keeps events for users, tells the other processes, and hands them to those who listen here."""
+    """Stores events for users, tells other processes of them, and wakes the listeners of this process."""
 
     def __init__(self, pools: Pools, numbers: Numbers, max_waiting: int) -> None:
         self._pools = pools
@@ -148,25 +149,25 @@ class Users:
             passing=(asyncpg.PostgresError,),
         )
         self._stopping = False
-        self.kept: Signal[str] = Signal()  # digest of a user whose events this process has kept
+        self.stored: Signal[str] = Signal()  # digest of a user whose events this process has stored
 
     async def send(self, event: NewUserEvent) -> int:
-        """Keep an event: its id. Raises TooManyWaiting, Unavailable."""
+        """Store an event. Returns its id. Raises TooManyWaiting, Unavailable."""
         return (await self._group.submit(None, [event]))[0]
 
     async def whose(self, policy: Policy, seqs: Iterable[int]) -> Mapping[int, JobOwner]:
-        """Which users a topic's jobs are for, by seq, if its users hear of their ends. Best effort: an error is logged,
-        and then nobody hears of them."""
+        """The owners of a topic's jobs, by seq, if the topic has user_events. An error is logged, and its users then
+        get no events."""
         if not policy.config.user_events:
             return {}
         try:
             return await users_of(self._pools.hot, policy.topic, list(seqs))
         except (asyncpg.PostgresError, *UNREACHABLE) as error:
-            log.warning("users won't hear of jobs of %s: %r", policy.topic.name, error)
+            log.warning("users get no events of jobs of topic %s: %r", policy.topic.name, error)
             return {}
 
     def tell(self, policy: Policy, event: str, seqs: Iterable[int], whose: Mapping[int, JobOwner]) -> None:
-        """Tell users that their jobs have ended. Does not wait; what fails is counted as dropped."""
+        """Tell users that their jobs have ended. Does not wait. Events that can't be stored are counted as dropped."""
         events = [
             NewUserEvent(one.user_id, event, _json({"topic": policy.topic.name, "seq": seq, "id": one.job_id}))
             for seq in seqs
@@ -184,11 +185,12 @@ class Users:
             self._dropped.add(count)
 
     async def open(self, user_id: str, after: int | None) -> tuple[Listener, bool]:
-        """Listen to a user's events, after this id, or from now on; and whether some may have been missed: what came
-        after the id is not all there any more. `close` it. Raises Throttled, Unavailable."""
+        """Listen to a user's events, after an id or from now on. Also returns whether events may have been missed,
+        because some after the id are not stored any more. Must be closed with `close`. Raises Throttled,
+        Unavailable."""
         if len(self._listeners.get(digest_of(user_id), ())) >= MOST_STREAMS:
             raise Throttled(
-                f"This user has too many streams open; {MOST_STREAMS} are the most.",
+                f"This user has too many open streams. The limit is {MOST_STREAMS}.",
                 {"limit": "streams_per_user", "max": MOST_STREAMS},
             )
         listener = Listener(user_id, 0)
@@ -205,7 +207,7 @@ class Users:
         return listener, not whole
 
     def close(self, listener: Listener) -> None:
-        """It listens no more."""
+        """Stop listening."""
         digest = digest_of(listener.user_id)
         listeners = self._listeners.get(digest, set())
         listeners.discard(listener)
@@ -213,7 +215,7 @@ class Users:
             self._listeners.pop(digest, None)
 
     async def next(self, listener: Listener, seconds: float) -> list[UserEvent]:
-        """The next events; none after so long, or sooner. Raises Unavailable."""
+        """The next events; none after `seconds`, or sooner. Raises Unavailable."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(seconds, 0)):
                 await listener.more.wait()
@@ -231,23 +233,23 @@ class Users:
             listener.more.set()
         return found
 
-    def heard(self, digest: str) -> None:
-        """A user has more events."""
+    def wake(self, digest: str) -> None:
+        """A user has more events. Wakes the user's listeners."""
         for listener in self._listeners.get(digest, ()):
             listener.more.set()
 
     def count(self) -> int:
-        """How many listen."""
+        """The number of open streams."""
         return sum(map(len, self._listeners.values()))
 
     def stop(self) -> None:
-        """The service is stopping: streams end."""
+        """End all streams, because the service is stopping."""
         self._stopping = True
         for listener in [one for some in self._listeners.values() for one in some]:
             listener.end(ShuttingDown("The service is stopping. Connect again."))
 
     async def drain(self) -> None:
-        """Wait for what is being kept, and look for events no more."""
+        """Wait until all events are stored, and stop polling."""
         await self._poll.stop()
         await self._group.drain()
 
@@ -256,8 +258,8 @@ class Users:
         ids = iter(await keep_events(self._pools.hot_async, events, MOST_KEPT))
         self._kept.add(len(events))
         for digest in {digest_of(event.user_id) for event in events}:
-            self.heard(digest)
-            self.kept.emit(digest)
+            self.wake(digest)
+            self.stored.emit(digest)
         return [[next(ids) for _ in call] for call in calls]
 
     async def _look(self) -> float | None:
@@ -265,12 +267,12 @@ class Users:
             return REST
         listeners = [one for some in self._listeners.values() for one in some if not one.more.is_set()]
         for user_id in await users_with_more(self._pools.hot, [(one.user_id, one.after) for one in listeners]):
-            self.heard(digest_of(user_id))
+            self.wake(digest_of(user_id))
         return None
 
 
 def digest_of(user_id: str) -> str:
-    """What processes call a user among themselves: as long as any other, and without what would need an escape."""
+    """The name of a user in messages between processes: of fixed length, and without characters to escape."""
     return hashlib.blake2b(user_id.encode(), digest_size=8).hexdigest()
 
 

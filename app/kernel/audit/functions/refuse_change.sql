@@ -1,4 +1,4 @@
--- Trigger of holdfast.audit: an entry is written once, and nobody changes or deletes it.
+-- Trigger of holdfast.audit: entries can't be changed or deleted.
 CREATE OR REPLACE FUNCTION holdfast.refuse_change() RETURNS trigger
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

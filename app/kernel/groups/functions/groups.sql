@@ -1,7 +1,7 @@
--- Groups: one job of a group is out at a time, in the order of enqueueing. docs/adr/0033 has the argument.
+-- Groups: one job of a group runs at a time, in the order of enqueueing. See docs/adr/0033.
 
--- Trigger of holdfast.jobs: the job of a group that was out has gone, so the next one may come out. Writes that down
--- only, since the verb that took the job out must not wait for the group's lock here; `promote` reads it.
+-- Trigger of holdfast.jobs: a group's first job has left, so the next one can run. Only leaves a note for `promote`,
+-- because the verb that removed the job must not wait for the group's lock here.
 CREATE OR REPLACE FUNCTION holdfast.free_group() RETURNS trigger
 LANGUAGE plpgsql
 AS $$
@@ -10,8 +10,8 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Locks groups, in one order for all callers, and makes those known that have no live job: for this caller these are
--- `fresh`.
+-- Locks groups, in the same order for all callers, and adds groups without a live job: these are `fresh` for this
+-- caller.
 CREATE OR REPLACE FUNCTION holdfast.lock_groups(of_id integer, tenants text[], grps text[])
 RETURNS TABLE (tenant text, grp text, fresh boolean)
 LANGUAGE plpgsql
@@ -28,10 +28,9 @@ BEGIN
     RETURNING g.tenant, g.grp, g.fresh;
 END $$;
 
--- Lets the first waiting job of each of these groups out, if no job of the group is out. The caller has locked the
--- groups in an earlier statement. A job that comes out is ready at a fresh position (ADR 0012), or hidden until its
--- time. A group without jobs is forgotten. A group whose first job somebody else has locked is left, and freed anew:
--- the job behind it must not come out in its place.
+-- Lets the first blocked job of each group run if no job of the group does. The caller has locked the groups in an
+-- earlier statement. The job becomes ready at a new position (ADR 0012), or scheduled. A group without jobs is
+-- forgotten. If the first job is locked, its group gets a new note: the job behind it must not run in its place.
 CREATE OR REPLACE FUNCTION holdfast.let_next(
     of_topic text, of_id integer, sequence oid, tenants text[], grps text[], OUT ready integer, OUT scheduled integer
 )
@@ -82,7 +81,7 @@ BEGIN
         FROM done d HAVING count(*) > 0
     ), again AS (
         INSERT INTO holdfast.freed_groups (topic_id, tenant, grp)
-        -- Where one was changed between the look and the lock, all of them: a note too many does no harm.
+        -- If a job changed before it was locked, all groups get notes: a note too many does no harm.
         SELECT of_id, p.tenant, p.grp FROM picked p
         WHERE p.tid IS NULL OR (SELECT count(*) FROM done) < (SELECT count(q.tid) FROM picked q)
     )
@@ -90,8 +89,8 @@ BEGIN
     INTO ready, scheduled FROM done d;
 END $$;
 
--- Lets the next job of freed groups out, up to `most` groups. Three statements, so that the last one's snapshot is
--- taken once the groups are locked: it sees every job that was added before, and later ones are added behind.
+-- Lets the next jobs of freed groups run, of up to `most` groups. The third statement's snapshot is taken after the
+-- groups are locked, so it sees all jobs that were added before. Later jobs are added behind them.
 CREATE OR REPLACE FUNCTION holdfast.promote(
     of_topic text, of_id integer, sequence oid, most integer, OUT freed integer, OUT ready integer,
     OUT scheduled integer
@@ -104,7 +103,7 @@ DECLARE
 BEGIN
     ready := 0;
     scheduled := 0;
-    -- Locks the sequence to the end of the transaction, as nextval does: the topic's deletion waits for it.
+    -- Locks the sequence until the end of the transaction, as nextval does, so the topic's deletion waits.
     PERFORM pg_sequence_last_value(sequence::regclass);
     WITH picked AS MATERIALIZED (
         SELECT f.ctid AS tid FROM holdfast.freed_groups f WHERE f.topic_id = of_id
@@ -114,7 +113,7 @@ BEGIN
     )
     SELECT count(*), array_agg(g.tenant), array_agg(g.grp) INTO freed, tenants, grps FROM gone g;
     IF freed > 0 THEN
-        -- One that is gone by now is over, or was begun anew and has a job out.
+        -- A group that is gone has ended, or has begun again with a job that runs.
         SELECT array_agg(l.tenant), array_agg(l.grp) INTO tenants, grps
         FROM (
             SELECT x.tenant, x.grp

@@ -1,7 +1,8 @@
--- How far a log goes: one change after the other, under one lock, for append_records, trim_log and delete_records.
+-- The state of a log, and its changes by append_records, trim_log and delete_records, one after the other under one
+-- lock.
 
--- Appends, deletions and trims of one log happen one after the other, up to commit: seqs are contiguous, and appear in
--- order. The first number keeps these locks apart from others.
+-- Serializes appends, deletions and trims of a log until commit, so seqs are contiguous and become visible in order.
+-- The first number keeps these locks apart from others.
 CREATE OR REPLACE FUNCTION holdfast.lock_log(of_topic text, of_id integer) RETURNS holdfast.log_state
 LANGUAGE plpgsql
 AS $$
@@ -9,7 +10,7 @@ DECLARE
     s holdfast.log_state;
 BEGIN
     PERFORM pg_advisory_xact_lock(1819240306, of_id);
-    -- A statement of its own: its snapshot is taken once the lock is held.
+    -- A statement of its own, so that its snapshot is taken after the lock.
     SELECT * INTO s FROM holdfast.log_state l
     WHERE l.topic = of_topic AND l.topic_id = of_id ORDER BY l.version DESC LIMIT 1;
     IF NOT FOUND THEN
@@ -18,8 +19,8 @@ BEGIN
     RETURN s;
 END $$;
 
--- Writes the next version of the state and deletes the one before, rather than update it: versions that can't be
--- cleaned up, while somebody holds an old snapshot, lie behind the newest in the index and are never walked over.
+-- Inserts the next version of the state and deletes the one before, instead of an update: old versions that can't be
+-- cleaned up while an old snapshot is open are behind the newest one in the index, and are never read.
 CREATE OR REPLACE FUNCTION holdfast.write_log_state(s holdfast.log_state) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -32,9 +33,9 @@ BEGIN
     WHERE l.topic = s.topic AND l.topic_id = s.topic_id AND l.version = s.version;
 END $$;
 
--- Deletes the records that are older than `before`, and then the oldest until the log is smaller by `spare_records`
--- and `spare_bytes`; `most` at most. Walks from earliest_seq, never over what went before. Answers the state to be
--- written.
+-- Deletes the records older than `before`, and then the oldest ones until the log is smaller by `spare_records` and
+-- `spare_bytes`, at most `most`. Reads from earliest_seq on, so never what was deleted before. Returns the new state,
+-- which the caller writes.
 CREATE OR REPLACE FUNCTION holdfast.trim_front(
     s holdfast.log_state, spare_records bigint, spare_bytes bigint, before timestamptz, most bigint
 ) RETURNS holdfast.log_state
@@ -76,8 +77,8 @@ BEGIN
     RETURN s;
 END $$;
 
--- Appends several callers' batches, one after the other, each with an outcome of its own: 'written', 'deduped' (its
--- key is known: the seqs of then) or 'full'. `sizes`, `weights` and `keys` have an entry for each caller.
+-- Appends the batches of several callers, one after the other. Each has an outcome: 'written', 'deduped' (its key is
+-- known: the seqs are those of the first time) or 'full'. `sizes`, `weights` and `keys` have an entry per caller.
 CREATE OR REPLACE FUNCTION holdfast.append_records(
     of_topic text, of_id integer, payloads bytea[], tags text[], nodes text[], metadata json[], sizes integer[],
     weights bigint[], keys text[], cap_records bigint, cap_bytes bigint, rejects boolean, ttl_ms bigint,
@@ -88,13 +89,13 @@ LANGUAGE plpgsql
 AS $$
 DECLARE
     s holdfast.log_state := holdfast.lock_log(of_topic, of_id);
-    -- Never back, whatever the clock does: what is too old is always the front of the log.
+    -- Never goes back, even if the clock does, so records that are too old are always the first ones.
     now_at timestamptz := greatest(clock_timestamp(), s.written_at);
     too_old timestamptz := CASE WHEN ttl_ms > 0 THEN now_at - ttl_ms * interval '1 ms' ELSE '-infinity' END;
     place bigint := 0;   -- records of the callers so far
-    taken bigint := 0;   -- of them, those that are written
-    weight bigint := 0;  -- and their bytes
-    shifts bigint[];     -- what leads from a record's place to its seq; NULL where the caller is refused
+    taken bigint := 0;   -- how many of them are written
+    weight bigint := 0;  -- the bytes of these
+    shifts bigint[];     -- difference of a record's seq and its place; NULL if its caller is refused
     callers integer[];
     known record;
 BEGIN
@@ -168,8 +169,7 @@ BEGIN
     earliest_seq := s.earliest_seq;
 END $$;
 
--- Deletes what time has made too old, and what is above caps that were lowered: `most` records at most. Answers how
--- many went.
+-- Deletes records that are too old, and records above lowered caps, at most `most`. Returns how many.
 CREATE OR REPLACE FUNCTION holdfast.trim_log(
     of_topic text, of_id integer, cap_records bigint, cap_bytes bigint, rejects boolean, ttl_ms bigint, most bigint
 ) RETURNS bigint
@@ -190,8 +190,8 @@ BEGIN
     RETURN s.count - trimmed.count;
 END $$;
 
--- Deletes records up to a seq, and of a tag or of tags with a prefix where one is given: `most` at most, behind
--- (after_tag, after_seq). Answers the place of the last one, for the next call.
+-- Deletes records up to a seq, with a tag or with tags of a prefix if given, at most `most`, after (after_tag,
+-- after_seq). Returns the place of the last one, for the next call.
 CREATE OR REPLACE FUNCTION holdfast.delete_records(
     of_topic text, of_id integer, upto bigint, exact text, prefix text, after_tag text, after_seq bigint,
     most integer, OUT deleted bigint, OUT last_tag text, OUT last_seq bigint

@@ -1,12 +1,20 @@
--- Read a log behind a cursor: its state and its records, of one snapshot.
---   $1 topic  $2 topic id  $3 read what comes after this seq; from the start if it is beyond the head
---   $4 most records  $5 most bytes of payloads and metadata (the first record comes whatever it weighs)
---   $6 nodes whose records are left out  $7 most seqs to look at  $8 the topic's TTL in ms, 0 for none
---   $9 whether tags are wanted  $10 whether metadata is  $11 whether payloads are
--- Answers one row: head_seq; earliest_seq (of what is not too old; head_seq + 1: nothing); ttl_lost_to, cap_lost_to (the
--- last seqs lost to age and to caps, 0 for none); next_seq (the last seq looked at); and the records' columns.
--- No row: there is no such log. Appends are committed in the order of their seqs, so none comes below next_seq later.
--- Indexes: primary keys. Begins at earliest_seq, behind what was evicted.
+-- Read a log after a cursor: its state and its records, in one snapshot.
+--   $1   topic
+--   $2   topic id
+--   $3   after this seq; from the start if it is beyond the head
+--   $4   most records
+--   $5   most bytes of payloads and metadata; the first record is returned whatever its size
+--   $6   nodes whose records are left out
+--   $7   most seqs to read
+--   $8   the topic's TTL in ms, 0 for none
+--   $9   whether to return tags
+--   $10  whether to return metadata
+--   $11  whether to return payloads
+-- Answers one row: head_seq; earliest_seq, of records that are not too old (head_seq + 1: there is none); ttl_lost_to
+-- and cap_lost_to, the last seqs lost to age and to caps, 0 for none; next_seq, the last seq that was read; the
+-- columns. No row: there is no such log. Appends are committed in the order of their seqs, so none comes below next_seq
+-- later.
+-- Indexes: primary keys, read from earliest_seq on.
 WITH state AS MATERIALIZED (
     SELECT l.head_seq, l.earliest_seq, l.cap_lost_to, l.ttl_lost_to,
            CASE WHEN $3::bigint > l.head_seq THEN 0 ELSE $3::bigint END AS after
@@ -43,10 +51,10 @@ WITH state AS MATERIALIZED (
            array_agg(CASE WHEN $10::boolean THEN f.metadata END) AS metadata,
            array_agg(CASE WHEN $11::boolean THEN f.payload END) AS payloads,
            max(f.seq) AS last_seq, count(*) AS n
-    FROM (SELECT d.* FROM found d WHERE d.fits ORDER BY d.seq) f  -- sorted once, for all columns
+    FROM (SELECT d.* FROM found d WHERE d.fits ORDER BY d.seq) f  -- sorted once for all columns
 )
 SELECT h.head_seq, h.first_seq AS earliest_seq, h.cap_lost_to,
-       coalesce((SELECT r.seq FROM holdfast.records r  -- still there, and too old; what was deleted is not
+       coalesce((SELECT r.seq FROM holdfast.records r  -- too old, but not deleted yet
                  WHERE r.topic = $1 AND r.seq >= h.earliest_seq AND r.seq < h.first_seq
                  ORDER BY r.seq DESC LIMIT 1), h.ttl_lost_to) AS ttl_lost_to,
        CASE WHEN h.through IS NULL THEN h.head_seq
