@@ -16,25 +16,34 @@ BEGIN: Final = "<!-- chaos: written by tools/chaos/page.py -->\n"
 END: Final = "<!-- chaos: end -->\n"
 NOUGHTS: Final = {
     "lost": "jobs lost",
-    "undone": "jobs delivered after an ack that was answered",
+    "undone": "jobs delivered after a confirmed ack",
     "early": "jobs delivered before their lease ended",
-    "stale": "verbs done with a lease that had ended",
-    "duplicated": "second jobs of a key",
-    "gapped": "readers of a log with a gap or a repeat",
-    "overlapped": "jobs of a group out together",
-    "disordered": "jobs of a group out of order",
-    "unavailable": "faults after which nobody was answered for longer than allowed",
+    "stale": "calls executed for a lease that had ended",
+    "duplicated": "duplicate jobs of a key",
+    "gapped": "log readers with a gap or a repeat",
+    "overlapped": "jobs of a group that ran together",
+    "disordered": "jobs of a group that ran out of order",
+    "unavailable": "faults with no answers for longer than allowed",
     "deadlocked": "deadlocks",
-    "surprised": "answers with another 5xx than 503",
+    "surprised": "answers with a 5xx other than 503",
 }
-TRIED: Final = (
-    "faults inflicted", "calls", "calls in doubt", "jobs, done", "deliveries", "deliveries, not the first",
-    "records of logs, done", "verbs of zombies, of jobs", "jobs of workers that died", "dead letters",
-)  # fmt: skip
+# A report's sums, and what the page calls them.
+TRIED: Final = {
+    "faults inflicted": "faults inflicted",
+    "calls": "calls",
+    "calls in doubt": "calls without an answer",
+    "jobs, done": "jobs enqueued",
+    "deliveries": "deliveries",
+    "deliveries, not the first": "deliveries after the first",
+    "records of logs, done": "records appended to logs",
+    "verbs of zombies, of jobs": "jobs in late calls of workers",
+    "jobs of workers that died": "jobs held by workers that died",
+    "dead letters": "dead letters",
+}
 
 
 def markdown(told: dict[str, Any]) -> str:
-    """The figures of a report, for readers."""
+    """The section of the page for a report (var/chaos/<seed>/report.json)."""
     machine, sums = told["machine"], told["sums"]
     found = [fault.split(": ")[1] if fault.startswith("round") else fault for fault in told["faults_found"]]
     lines = [
@@ -43,16 +52,17 @@ def markdown(told: dict[str, Any]) -> str:
         "",
         "| tried | |",
         "|---|--:|",
-        *(f"| {what} | {sums.get(what, 0):,} |" for what in TRIED),
-        f"| replies lost on the way | {told['replies_swallowed']:,} |",
+        *(f"| {label} | {sums.get(what, 0):,} |" for what, label in TRIED.items()),
+        f"| replies lost in transit | {told['replies_swallowed']:,} |",
         "",
         "| found | |",
         "|---|--:|",
         *(f"| {what} | {sum(1 for rule in found if rule == name)} |" for name, what in NOUGHTS.items()),
-        f"| of all {len(RULES)} rules | {len(found)} |",
+        f"| violations of all {len(RULES)} rules | {len(found)} |",
         "",
-        "Seconds from the end of a fault until calls of each kind were answered again, and the longest for which",
-        "calls of some kind had no answer, from its beginning on; of two that came together, both have what both took:",
+        "*Recovered*: seconds from the end of a fault until calls of every kind were answered again.",
+        "*Unanswered*: the longest time from its start without an answer to calls of some kind.",
+        "Two simultaneous faults both have the time of both.",
         "",
         "| fault | times | recovered, p50 | max | unanswered, p50 | max |",
         "|---|--:|--:|--:|--:|--:|",
