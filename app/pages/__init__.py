@@ -1,1 +1,1 @@
-"""How the admin pages are made and served."""
+"""The admin pages: templates, sessions, permissions and live updates."""

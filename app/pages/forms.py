@@ -1,4 +1,4 @@
-"""Forms that are shown again with each error beside its field, and times that people type."""
+"""Helpers for HTML forms: errors beside their fields, numbers and times that people type."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import msgspec
 from app.errors import AlreadyExists, Forbidden, HoldfastError, InvalidRequest, Throttled
 from app.http.fields import whole
 
-# What a form is shown again for; other errors are pages of their own.
+# A form is shown again with these errors. Other errors have a page of their own.
 FAULTS: Final = (AlreadyExists, Forbidden, InvalidRequest, Throttled)
 Number = TypeVar("Number", int, float)
 _MS: Final = re.compile(r"[0-9]{1,15}\Z")
 
 
 class TypedForm(msgspec.Struct, frozen=True):
-    """What was typed, by field, and what is wrong with it; of the form as a whole, under ""."""
+    """A submitted form: the text and the error of each field. The key "" holds the error of the whole form."""
 
     typed: Mapping[str, str] = {}
     faults: Mapping[str, str] = {}
 
 
 def form_with_fault(typed: Mapping[str, str], error: HoldfastError) -> TypedForm:
-    """The form to be shown again. An error that names its `field` stands beside that."""
+    """Build the form to show again after an error. The error is placed at the `field` of its detail, if it has one."""
     field = (error.detail or {}).get("field", "")
     return TypedForm(typed, {str(field): error.message})
 
@@ -34,7 +34,7 @@ def form_with_fault(typed: Mapping[str, str], error: HoldfastError) -> TypedForm
 def number(
     kind: Callable[[str], Number], text: str, name: str, bounds: tuple[int, int], wrong: dict[str, str]
 ) -> Number:
-    """The number in a field. An error is added to `wrong`, and the lower bound returned in its place."""
+    """Parse the number in a field. If it is invalid, add a message to `wrong` and return the lower bound."""
     low, high = bounds
     try:
         value = kind(text)
@@ -42,34 +42,32 @@ def number(
             return value
     except ValueError:
         pass
-    wrong[name] = f"A {'whole ' if kind is int else ''}number from {low:,} to {high:,}."
+    wrong[name] = f"Must be a {'whole ' if kind is int else ''}number from {low:,} to {high:,}."
     return kind(str(low))
 
 
 def describe_doubling(fields: Mapping[str, str], names: Sequence[str], count: int) -> str:
-    """Why a change of many jobs must be confirmed again, "" where it need not be.
+    """Return why a change of many jobs needs a second confirmation, or "" if it does not.
 
-    A filter is what was confirmed, and on a live topic its number moves: only twice as many is another question. The
-    fields `names` have the number that the form showed; they are absent where it showed none. Raises InvalidRequest.
+    The number of jobs that match a filter changes on a live topic. The change needs a second confirmation only if the
+    number has at least doubled. The fields `names` hold the number that the form showed; they are absent if it showed
+    none. Raises InvalidRequest.
     """
     was = sum(whole(fields, name, 0) for name in names)
     if not count or count < was * 2 or not any(name in fields for name in names):
         return ""
     return (
-        f"The number of jobs has at least doubled while you were asked: from {was:,} to {count:,}. "
-        "Nothing was changed. Confirm it again, or go back."
+        f"The number of jobs has at least doubled since you opened this form: from {was:,} to {count:,}. "
+        "Nothing was changed. Confirm again, or go back."
     )
 
 
 def instant_of(text: str, field: str) -> datetime:
-    """A time as a slider has it, in ms since 1970; as a datetime field has it, in UTC; or by RFC 3339.
-
-    Raises InvalidRequest, which names the field.
-    """
+    """Parse a time: ms since 1970 (a slider), a datetime field in UTC, or RFC 3339. Raises InvalidRequest."""
     try:
         if _MS.match(text):
             return datetime.fromtimestamp(int(text) / 1000, UTC)
         time = datetime.fromisoformat(text)
         return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     except (ValueError, OverflowError, OSError):
-        raise InvalidRequest("This is no time, such as 2026-01-31T09:00:00Z.", {"field": field}) from None
+        raise InvalidRequest("Must be a time, such as 2026-01-31T09:00:00Z.", {"field": field}) from None

@@ -1,4 +1,4 @@
-"""Navigation around a page: the sidebar, and the tabs of a topic."""
+"""Navigation: the links of the sidebar and the tabs of a topic."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Menu(msgspec.Struct, frozen=True):
-    """A page's link in the sidebar, or among the tabs of a topic where its path names one.
+    """A page's link: a topic tab if the page's path has a topic, else a sidebar link.
 
-    place: links stand in the order of these. go: the key that leads there after g, "" for none. logs: logs have this
-    tab, too. failed: the tab shows how many jobs have failed.
+    place: sort order. go: the shortcut key after g, "" for none. logs: logs have this tab too. failed: the tab shows
+    the number of failed jobs.
     """
 
     word: str
@@ -29,8 +29,7 @@ class Menu(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A page, or what one of its forms sends: where it is below /admin, who may see or send it, what makes it, and its
-    link if it has one."""
+    """A page or a form's POST route: its path below /admin, its permission, its handler, and its link if it has one."""
 
     method: str
     path: str
@@ -40,18 +39,18 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Link(msgspec.Struct, frozen=True):
-    """A way to a page. `go`: the key that leads there after g, "" for none; `here`: it is the page that is shown;
-    `looked`: what its topic holds, where the page shows failed jobs and they were counted."""
+    """A link to a page. `go`: the shortcut key after g, "" for none; `here`: this is the current page; `levels`: the
+    topic's counts, if the link shows its failed jobs."""
 
     href: str
     word: str
     go: str = ""
     here: bool = False
-    looked: TopicLevels | None = None
+    levels: TopicLevels | None = None
 
 
 def side(request: Request) -> list[Link]:
-    """The links of the sidebar that the visitor may see."""
+    """Return the sidebar links that the visitor may see."""
     path, found = request.url.path, []
     for page, menu in _pages_with_link(request, of_topics=False):
         href = f"/admin{page.path}"
@@ -62,21 +61,20 @@ def side(request: Request) -> list[Link]:
 
 
 def tabs(request: Request, topic: str, *, is_log: bool = False, failed: TopicLevels | None = None) -> list[Link]:
-    """The pages of a topic that the caller may see; none where there is but one. `failed`: what the topic holds, for
-    the number of failed jobs at their page."""
+    """Return the tabs of a topic that the visitor may see, or none if there is only one. `failed`: the topic's counts,
+    for the number of failed jobs on a tab."""
     path, base = request.url.path, f"/admin/topics/{topic}"
     found = []
     for page, menu in _pages_with_link(request, of_topics=True):
         href = f"/admin{page.path}".replace("{topic}", topic)
         if allows(request, page.needs, topic) and (menu.logs or not is_log):
             here = _below(path, href, leaf=href == base)
-            found.append(Link(href, menu.word, here=here, looked=failed if menu.failed else None))
+            found.append(Link(href, menu.word, here=here, levels=failed if menu.failed else None))
     return found if len(found) > 1 else []
 
 
 def _pages_with_link(request: Request, *, of_topics: bool) -> Iterator[tuple[Page, Menu]]:
-    """In the order of the links: app/pages/mount.py has put them into the application's state."""
-    pages: Sequence[Page] = request.app.state.linked
+    pages: Sequence[Page] = request.app.state.linked  # in menu order, set by app/pages/mount.py
     return ((page, page.menu) for page in pages if page.menu and ("{topic}" in page.path) is of_topics)
 
 

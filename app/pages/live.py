@@ -1,6 +1,6 @@
-"""Live pages: the address of a page answers with events where they are asked for. ADR 0057.
+"""Live updates of pages as server-sent events, at the page's own address. ADR 0057.
 
-The page's own function makes what is sent, with the rights of whoever looks, once for all who may see the same.
+The page's handler renders the updates once for all viewers with the same rights.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from app.pages.render import LIVE, LivePart
 from app.pages.screens import Screens, Watcher
 
 EVENTS: Final = "text/event-stream"
-BEAT_SECONDS: Final = 10.0  # a script can't hear comments, and has to know that the stream is open
+BEAT_SECONDS: Final = 10.0  # scripts can't see SSE comments, and must know that the stream is open
 BEAT: Final = b"event: beat\ndata: .\n\n"
-# In place of what forms of a session have to send, in what sessions share; nobody is shown it.
+# A placeholder for the CSRF token in rendered parts that sessions share. Each stream replaces it by its own token.
 _PROOF: Final = secrets.token_hex(32).encode()
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 def asks(request: Request) -> bool:
-    """Whether this asks for events, as browsers' EventSource does."""
+    """Whether the request asks for server-sent events."""
     return request.method == "GET" and EVENTS in request.headers.get("accept", "")
 
 
 async def stream(request: Request, handler: Handler) -> Response:
-    """The live part of a page as events, whenever it has changed. The reader was allowed to see the page.
+    """Stream the live part of a page whenever it changes. The caller has checked that the visitor may see the page.
 
-    Raises Forbidden, NotAcceptable for a page on which nothing moves, Throttled, ShuttingDown, what the handler raises.
+    Raises Forbidden, NotAcceptable for a page without a live part, Throttled, ShuttingDown, and the handler's errors.
     """
     if from_another_site(request):
-        raise Forbidden("This is for pages of this service.")
+        raise Forbidden("Live updates are only for pages of this service.")
     context, visitor = context_of(request), permissions.visitor_of(request)
-    key = context.access.check(request, Scope(0), confines=True)  # what the page takes was asked already
+    key = context.access.check(request, Scope(0), confines=True)  # the page's own permission was checked before
     rights = context.access.rights(request)
     context.quota.take_stream(request.scope, key)
     watcher = Watcher(
@@ -59,12 +59,12 @@ async def stream(request: Request, handler: Handler) -> Response:
     moved = await _change_counter(context, request)
     screens = context.core(Screens)
     await screens.open((request.url.path, request.url.query, rights), watcher, moved)
-    request.scope["endpoint"] = stream  # counted as what it is, and not timed as a page
+    request.scope["endpoint"] = stream  # count it as a stream, and don't time it as a page
     return PageStream(screens, watcher, visitor.proof.encode())
 
 
 class PageStream(EventStream):
-    """Sends what moves on a page until the reader leaves or the stream must end."""
+    """Sends the live part of a page until the client disconnects or the stream must end."""
 
     def __init__(self, screens: Screens, watcher: Watcher, proof: bytes) -> None:
         super().__init__()
@@ -105,33 +105,32 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
 
 
 def frame(html: bytes) -> bytes:
-    """A part of a page as an event. What anybody has written must not end a frame's line: in HTML all line ends are
-    one."""
+    """Encode a part of a page as an event. Line ends in the HTML, CR included, must not end a line of the event."""
     lines = html.strip().replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
     return b"event: page\n%b\n\n" % b"\n".join(b"data: " + line for line in lines)
 
 
 async def _look(request: Request, handler: Handler) -> bytes:
-    """The live part of the page as it is now, with the caller's rights, and for no particular session."""
+    """Render the live part with the visitor's rights, but for no particular session."""
     headers = [(name, value) for name, value in request.scope["headers"] if name not in {b"accept", b"hx-target"}]
     scope = {**request.scope, "headers": [*headers, (b"hx-target", LIVE.encode())]}
     visitor = permissions.visitor_of(request)
-    # Also for who has none, as a script that shows a key: others who see the same may have one.
+    # Set it even for a visitor without a session, such as a script with a key: other viewers may have one.
     scope[permissions.VISITOR] = replace(visitor, proof=_PROOF.decode())
     answer = await handler(Request(scope))
     if not isinstance(answer, LivePart):
-        raise NotAcceptable("Nothing moves on this page.")
+        raise NotAcceptable("This page has no live updates.")
     return bytes(answer.body)
 
 
 def _check(context: Context, request: Request, rights: Hashable) -> None:
-    """Raises Unauthorized if the caller's rights have changed: the rest of their page shows the former ones."""
+    """Raises Unauthorized if the visitor's rights have changed: the rest of their page is outdated then."""
     if context.access.rights(request) != rights:
-        raise Unauthorized("What you may see and do has changed: load the page again.")
+        raise Unauthorized("Your permissions changed. Load the page again.")
 
 
 async def _change_counter(context: Context, request: Request) -> Callable[[], Hashable]:
-    """A function whose value changes with a topic's jobs, for a topic's page; for other pages it never changes."""
+    """Return a function whose value changes when jobs of the page's topic change. It is constant for other pages."""
     name = request.path_params.get("topic")
     policy = None if name is None else await context.policies.get_before_auth(name)
     return (lambda: 0) if policy is None else functools.partial(context.engine.motion, policy.topic.id)

@@ -1,4 +1,4 @@
-"""How pages are mounted: who may open them, streams of what moves on them, and errors as pages."""
+"""Mount the pages: permission checks, live streams, and errors as pages."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from app.pages.frame import Handler, Page
 
 
 async def start(_request: Request) -> Response:
-    """The first page."""
+    """Redirect to Home."""
     return RedirectResponse("/admin/")
 
 
 async def look_again(request: Request, error: Exception) -> Response:
-    """Handle an unknown key, token or password: ask the database about it, then make the page again."""
+    """Handle an unknown key, token or password: look it up in the database, then run the handler again."""
     try:
         if not await context_of(request).access.knows_by_now(request):
             return await render.show_error(request, error)
@@ -40,7 +40,7 @@ async def look_again(request: Request, error: Exception) -> Response:
 
 
 def _endpoint(page: Page) -> Handler:
-    """Wraps a page handler: checks permission, and the CSRF token on POST."""
+    """Wrap a page handler: check the permission, and the CSRF token on POST."""
 
     @functools.wraps(page.do)
     async def endpoint(request: Request) -> Response:
@@ -56,7 +56,7 @@ def _endpoint(page: Page) -> Handler:
 
 
 class NamedRoute(Route):
-    """A route that its request can be told by in the log, as FastAPI's are."""
+    """A route that adds itself to the request's scope, as FastAPI's do. The access log reads it there."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         match, found = super().matches(scope)
@@ -64,7 +64,7 @@ class NamedRoute(Route):
 
 
 def routes(pages: Sequence[Page]) -> list[BaseRoute]:
-    """All routes below /admin: these pages, sign-in and files, with errors as pages."""
+    """Return all routes below /admin: the pages, sign-in, and static files, with errors as pages."""
     errors = (HoldfastError, HTTPException, *UNREACHABLE, asyncpg.PostgresError, Exception)
     behind = Starlette(
         routes=[

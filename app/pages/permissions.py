@@ -1,7 +1,7 @@
-"""Who may do what on the pages: one table. docs/admin.md.
+"""Permissions of the admin pages, in one table. docs/admin.md.
 
-A permission takes what the JSON API asks for the same, so that nobody can do more here than there.
-Where nobody can sign in, because there is neither key nor user, the pages are open on loopback, and change nothing.
+A permission needs the same scopes as the same action in the JSON API. While the service has neither keys nor users,
+the pages are open on loopback and read only.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from app.http.context import context_of
 from app.http.credentials import names_this_machine
 from app.settings import is_loopback
 
-_OF_PROXIES: Final = ("forwarded", "x-forwarded-for", "x-real-ip")
+_PROXY_HEADERS: Final = ("forwarded", "x-forwarded-for", "x-real-ip")
 VISITOR: Final = "holdfast.visitor"  # in a request's scope
 
 
 class Role(Enum):
-    """A visitor's role, the least first. A user has the highest one whose scopes they have for any topic."""
+    """A visitor's role, lowest first. A user has the highest role whose scopes they hold for any topic."""
 
     VIEWER = Scope.READ
     OPERATOR = Scope.READ | Scope.WRITE
@@ -31,12 +31,12 @@ class Role(Enum):
 
     @property
     def title(self) -> str:
-        """How a page names it."""
+        """The role's name on a page."""
         return self.name.lower()
 
 
 class Permission(msgspec.Struct, frozen=True):
-    """An action that may be allowed. `server`: it is about the whole server, and takes a key for every topic."""
+    """A permission. `server`: it concerns the whole server, and needs a key for every topic."""
 
     action: str
     role: Role
@@ -62,7 +62,8 @@ REAP: Final = Permission("run and schedule reapers", Role.ADMIN, changes=True, s
 
 
 class Visitor(msgspec.Struct, frozen=True):
-    """Who asks for a page. `role` None: nobody has signed in; `open`: nobody needs to; `proof`: what forms send."""
+    """The visitor of a page. `role` is None if they are not signed in; `open`: sign-in is not needed; `proof`: the
+    CSRF token that forms send."""
 
     name: str = ""
     role: Role | None = None
@@ -71,11 +72,14 @@ class Visitor(msgspec.Struct, frozen=True):
 
 
 def check_permission(request: Request, permission: Permission, topic: str | None = None) -> Key | None:
-    """Check that the visitor may do this, to this topic if given. Returns their key. Raises Unauthorized, Forbidden."""
+    """Check that the visitor has a permission, for a topic if given. Returns their key.
+
+    Raises Unauthorized, Forbidden.
+    """
     access = context_of(request).access
     if not access.directory.guarded:
         if permission.changes:
-            raise Forbidden("Read only: there is neither key nor user. `users add --admin` makes the first user.")
+            raise Forbidden("Read only: there are no keys or users. Create a user with `users add --admin`.")
         return None
     if permission.server:
         return access.check_server(request)
@@ -83,7 +87,7 @@ def check_permission(request: Request, permission: Permission, topic: str | None
 
 
 def allows(request: Request, permission: Permission, topic: str | None = None) -> bool:
-    """Whether the visitor may do this."""
+    """Whether the visitor has a permission, for a topic if given."""
     try:
         check_permission(request, permission, topic)
     except (Unauthorized, Forbidden):
@@ -92,25 +96,28 @@ def allows(request: Request, permission: Permission, topic: str | None = None) -
 
 
 def visitor_of(request: Request) -> Visitor:
-    """The visitor, once they were let in."""
+    """Return the visitor that the middleware has identified."""
     known: Visitor = request.scope.get(VISITOR, Visitor())
     return known
 
 
 def must_be_local(request: Request) -> None:
-    """Where the pages are open, check that the visitor is on this machine. Raises Forbidden.
+    """Check that the visitor of open pages is on this machine. Raises Forbidden.
 
-    The name that a browser came by counts too: another site's may be made to lead here (DNS rebinding). What a proxy
-    of this machine passes on may come from anywhere.
+    The Host header must be a loopback name, against DNS rebinding. A request that came through a proxy is refused, as
+    it may come from anywhere.
     """
-    passed_on = any(name in request.headers for name in _OF_PROXIES)
+    passed_on = any(name in request.headers for name in _PROXY_HEADERS)
     here = is_loopback(context_of(request).settings.host) and not passed_on
     if not here or not names_this_machine(request.headers.get("host", "")):
-        raise Forbidden("Without sign-in the pages are for this machine alone. `users add --admin` makes a first user.")
+        raise Forbidden(
+            "Until you create a user, the pages can be opened on this machine only. "
+            "Create a user with `users add --admin`."
+        )
 
 
 def visitor(request: Request, proof: str = "") -> Visitor:
-    """The visitor by their credentials. Refusals, such as of an expired token, are left to the page."""
+    """Identify the visitor by their credentials. Invalid credentials raise nothing: the page refuses them."""
     access = context_of(request).access
     if not access.directory.guarded:
         return Visitor("", Role.ADMIN, open=True)

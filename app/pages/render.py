@@ -1,5 +1,4 @@
-"""How a page is made: templates that escape, headers that let nothing in from elsewhere, the files that browsers load,
-and errors as pages."""
+"""Rendering: templates with escaping, security headers, static files, and errors as pages."""
 
 from __future__ import annotations
 
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
     import jinja2
 
 
-# Payloads, statements and names are anybody's: no script or style stands in a page, and nothing is loaded from
-# elsewhere.
+# Pages show payloads, statements and names from any client. So pages have no inline script or style, and load nothing
+# from other hosts.
 _HEADERS: Final = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -45,13 +44,13 @@ _KINDS: Final = {".css": "text/css", ".js": "text/javascript", ".txt": "text/pla
 ASSETS: Final = {
     path.relative_to(_FOLDER).as_posix(): path.read_bytes() for path in sorted(_FOLDER.rglob("*")) if path.is_file()
 }
-# One for all files, as one may load another by a relative address. Browsers keep them for a year under it.
+# One version for all files, as a file may load another by a relative address. Browsers cache them for a year.
 ASSETS_VERSION: Final = hashlib.sha256(b"\0".join(name.encode() + b"\0" + ASSETS[name] for name in ASSETS)).hexdigest()[
     :12
 ]
-_FOR_EVER: Final = "public, max-age=31536000, immutable"
-LOOK_SECONDS: Final = 0.25  # beside what a page costs otherwise it stays below the 500 ms that it may take
-LIVE: Final = "live"  # the block of a page, and the element's id, that is fetched again and again
+_CACHE_FOR_A_YEAR: Final = "public, max-age=31536000, immutable"
+LOOK_SECONDS: Final = 0.25  # a page may take 500 ms in all
+LIVE: Final = "live"  # the name of a page's live block, and the id of its element
 
 
 Found = TypeVar("Found")
@@ -59,8 +58,7 @@ Found = TypeVar("Found")
 
 @functools.cache
 def _templates() -> jinja2.Environment:
-    """Made for the first page: a start that shows none does without the library."""
-    import jinja2  # noqa: PLC0415
+    import jinja2  # noqa: PLC0415  # only once a page is opened: it makes the start faster
 
     here = Path(__file__).parent
     made = jinja2.Environment(
@@ -74,31 +72,31 @@ def _templates() -> jinja2.Environment:
     made.globals["asset"] = asset_address
     made.filters |= {"number": number, "short": short, "age": age, "moment": moment, "iso": rfc3339}
     made.filters |= {"length_of": duration, "bars": bars, "shares": shares}
-    made.globals["ui"] = made.get_template("macros.html").module  # not imported by pages: a block alone has it too
+    made.globals["ui"] = made.get_template("macros.html").module  # a global, as a live block alone needs it too
     return made
 
 
 def asset_address(name: str) -> str:
-    """Where a file is. Raises KeyError if there is none."""
+    """Return the address of a static file. Raises KeyError if there is none."""
     if name not in ASSETS:
         raise KeyError(name)
     return f"/admin/static/{ASSETS_VERSION}/{name}"
 
 
 async def serve_asset(request: Request) -> Response:
-    """A file that browsers load. For another version, which another process may have named, it is the current one, and
-    not kept."""
+    """Serve a static file. For another version, which another process may have linked, serve the current file without
+    caching."""
     name = request.path_params["name"]
     content = ASSETS.get(name)
     if content is None:
-        raise NotFound(f"There is no file {name[:100]!r}.")
+        raise NotFound(f"File not found: {name[:100]!r}.")
     is_current = request.path_params["version"] == ASSETS_VERSION
-    headers = {"cache-control": _FOR_EVER if is_current else "no-store", "x-content-type-options": "nosniff"}
+    headers = {"cache-control": _CACHE_FOR_A_YEAR if is_current else "no-store", "x-content-type-options": "nosniff"}
     return Response(content, media_type=_KINDS[Path(name).suffix], headers=headers)
 
 
 async def look_briefly(look: Awaitable[Found]) -> Found | None:
-    """What a read finds; None where it takes longer than a page should wait for it, and is given up."""
+    """Await a read for LOOK_SECONDS. Returns None if it takes longer; the read is cancelled then."""
     try:
         async with asyncio.timeout(LOOK_SECONDS):
             return await look
@@ -107,12 +105,12 @@ async def look_briefly(look: Awaitable[Found]) -> Found | None:
 
 
 def number(value: int) -> str:
-    """With its thousands apart."""
+    """Format with thousands separators."""
     return f"{value:,}"
 
 
 def short(value: float) -> str:
-    """A number in few characters: 950, 1.2k, 34k, 1.2M."""
+    """Format in few characters: 950, 1.2k, 34k, 1.2M."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if value >= size * 0.9995:
             scaled = value / size
@@ -121,19 +119,19 @@ def short(value: float) -> str:
 
 
 def age(milliseconds: int | None) -> str:
-    """How long, in words; a dash for what has not been. Marked as what goes on by itself: app/pages/screens.py."""
+    """Format a length of time; a dash for None. The class "age" lets app/pages/screens.py ignore its changes."""
     if milliseconds is None:
         return "–"
     return Markup('<span class="age">{}</span>').format(duration(max(milliseconds, 0)))
 
 
 def moment(milliseconds: int) -> str:
-    """A time as the server has it. A script shows it in the viewer's zone, and this beside the pointer."""
+    """Format a time in UTC. A script replaces it by the viewer's zone and keeps this one as the tooltip."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def bars(values: Sequence[int], width: float = 120.0, height: float = 24.0) -> str:
-    """The outline of one bar a value, by an SVG path's commands; what is not 0 can be seen."""
+    """Return an SVG path with one bar per value. Values above 0 are always visible."""
     if not any(values):
         return ""
     most, step = max(values), width / len(values)
@@ -145,7 +143,7 @@ def bars(values: Sequence[int], width: float = 120.0, height: float = 24.0) -> s
 
 
 def shares(parts: Sequence[tuple[str, int]]) -> list[tuple[str, str, str]]:
-    """What each part has of the whole, as place and width in per cent; what is not 0 can be seen."""
+    """Return each part's name, x and width in per cent of the sum. Parts above 0 are always visible."""
     whole, x, found = sum(n for _, n in parts), 0.0, []
     for name, n in parts:
         if n:
@@ -156,16 +154,16 @@ def shares(parts: Sequence[tuple[str, int]]) -> list[tuple[str, str, str]]:
 
 
 def asks_for_live_part(request: Request) -> bool:
-    """Whether the request is for the live block of a page that is open already."""
+    """Whether the request is for a page's live block alone."""
     return request.headers.get("hx-target") == LIVE
 
 
 class LivePart(HTMLResponse):
-    """The live block of a page, alone."""
+    """A page's live block alone."""
 
 
 def page(request: Request, template: str, status: int = 200, **view: object) -> Response:
-    """A template with the values of its view model; where only the live block is asked for, that block."""
+    """Render a template, or only its live block if the request asks for that."""
     made = _templates().get_template(template)
     view |= {
         "visitor": permissions.visitor_of(request),
@@ -178,24 +176,24 @@ def page(request: Request, template: str, status: int = 200, **view: object) -> 
 
 
 def sign_in(request: Request, status: int, *, message: str = "", name: str = "", back: str = "") -> Response:
-    """The form for name and password; `back`: the page to go to."""
+    """Render the sign-in form. `back`: the page to open afterwards."""
     response = page(request, "sign_in.html", status, title="Sign in", message=message, name=name, back=back)
     if status == 401:
-        response.headers["www-authenticate"] = "Bearer"  # not Basic: browsers would ask in a window of their own
+        response.headers["www-authenticate"] = "Bearer"  # Basic would open the browser's own dialog
     return response
 
 
 async def show_error(request: Request, error: Exception) -> Response:
-    """The page for any error that a page's handler lets go. Who has not signed in can do so there."""
+    """Render the page of an error. A visitor who is not signed in gets the sign-in form."""
     shown = _as_holdfast_error(request, error)
     if shown is None:
         shown = fault_of(request, error)
     if shown.status == 401 and request.method == "GET":
         there = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         message = shown.message if "authorization" in request.headers else ""
-        return sign_in(
-            request, 401, message="This session is over." if SESSION in request.cookies else message, back=there
-        )
+        if SESSION in request.cookies:
+            message = "Your session has ended. Sign in again."
+        return sign_in(request, 401, message=message, back=there)
     response = page(request, "error.html", shown.status, title=f"{shown.status}", message=shown.message)
     if shown.retry_after is not None:
         response.headers["retry-after"] = str(shown.retry_after)
@@ -208,5 +206,5 @@ def _as_holdfast_error(request: Request, error: Exception) -> HoldfastError | No
     if isinstance(error, HTTPException):
         if error.status_code == MethodNotAllowed.status:
             return MethodNotAllowed(f"{request.url.path} does not support {request.method}.")
-        return NotFound(f"There is nothing at {request.url.path}.")
+        return NotFound(f"Page not found: {request.url.path}.")
     return as_unavailable(error)

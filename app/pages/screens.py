@@ -1,8 +1,8 @@
-"""What open admin pages show: one look for all who see the same, for as long as anybody does. ADR 0057.
+"""Shared rendering of open admin pages: one look serves all watchers with the same rights. ADR 0057.
 
-A look follows what this process knows to have moved, LEAST_SECONDS after the one before at the soonest. Where it knows
-of nothing, another process may: it looks again after LEAST_SECONDS where the last look found news, and later and later,
-up to IDLE_SECONDS, where it did not.
+A page is rendered again when this process knows of a change, at most once in LEAST_SECONDS. Another process may know of
+changes that this one does not. So the page is also rendered on a timer: LEAST_SECONDS after a look that found news, and
+with growing pauses up to IDLE_SECONDS after looks that found none.
 """
 
 from __future__ import annotations
@@ -27,19 +27,22 @@ if TYPE_CHECKING:
 
 LEAST_SECONDS: Final = 1.0
 IDLE_SECONDS: Final = 5.0
-SHARE: Final = 10  # where two looks take s seconds or more, the next comes no sooner than SHARE * s later
-AT_ONCE: Final = 2  # looks, of the pool's connections: what else it is for must find some
-MOST_STREAMS: Final = 4  # of one session: a browser has six connections to a host, for all its tabs
+SHARE: Final = 10  # if two looks in a row take s seconds or more, the next begins SHARE * s later at the earliest
+AT_ONCE: Final = 2  # concurrent looks: the pool must keep connections for other work
+MOST_STREAMS: Final = 4  # per session: a browser has six connections per host, shared by all tabs
 _AGES: Final = re.compile(rb'<span class="age">[^<]*</span>')
 
 log = logging.getLogger(__name__)
 
 
 class Watcher:
-    """Somebody who has a page open. `more`: there may be something for them, or it has to end; `error`: why it has to.
+    """One open page of a session.
 
-    `look` reads what the page shows to them, and to all who see the same; `check` raises HoldfastError once that is not
-    for them any more. `who`: their session.
+    who: the session.
+    look: renders the page's live part; the result is the same for all watchers of the screen.
+    check: raises HoldfastError once the session may not see the page any more.
+    more: is set when there may be new content, or when the stream must end.
+    error: why the stream must end.
     """
 
     def __init__(self, who: str, look: Callable[[], Awaitable[bytes]], check: Callable[[], None]) -> None:
@@ -49,15 +52,15 @@ class Watcher:
         self.more = asyncio.Event()
         self.error: HoldfastError | None = None
         self.screen: Screen | None = None
-        self._after = 0  # only what was looked at after they came is newer than the page that they have
+        self._after = 0  # only later looks are newer than the page that was loaded
         self._has = b""
 
-    def sees(self, screen: Screen) -> None:
-        """They look at this from now on."""
+    def attach(self, screen: Screen) -> None:
+        """Watch a screen from its next look on."""
         self.screen, self._after = screen, screen.begun
 
     def next(self) -> bytes | None:
-        """What the page shows now, whatever it showed in between; None where they have seen that."""
+        """Return the newest content, or None if it was returned before."""
         screen = self.screen
         if screen is None or screen.ended <= self._after or screen.digest == self._has:
             return None
@@ -65,25 +68,25 @@ class Watcher:
         return screen.content
 
     def end(self, error: HoldfastError) -> None:
-        """It has to end, and this is why."""
+        """End the stream with an error."""
         self.error = error
         self.more.set()
 
 
 class Screen:
-    """What one page shows to those who see the same. `moved`: what is known to have moved, equal where nothing did."""
+    """One page as seen with the same rights. `moved` returns a value that changes when the page's data may have."""
 
     def __init__(self, moved: Callable[[], Hashable]) -> None:
         self.moved = moved
         self.watchers: set[Watcher] = set()
         self.content = self.digest = b""
-        self.begun = self.ended = 0  # looks: how many, and which one `content` is of
-        self.asked = False  # somebody came since the last one began
+        self.begun = self.ended = 0  # looks begun; the number of the look that made `content`
+        self.asked = False  # a watcher was added since the last look began
         self.first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._facts = b""  # the digest without ages, which go on by themselves
+        self._facts = b""  # the digest without ages, which always change
 
     def check(self) -> None:
-        """End those for whom it is no more."""
+        """End the watchers that may not see the page any more."""
         for watcher in list(self.watchers):
             try:
                 watcher.check()
@@ -91,8 +94,8 @@ class Screen:
                 self.watchers.discard(watcher)
                 watcher.end(error)
 
-    def shows(self, content: bytes, look: int) -> bool:
-        """It shows what this look has found: whether that is news."""
+    def update(self, content: bytes, look: int) -> bool:
+        """Store the content of a look. Returns whether it is news."""
         self.digest, facts = _digest(content), _digest(_AGES.sub(b"", content))
         self.content, self.ended = content, look
         news, self._facts = facts != self._facts, facts
@@ -102,17 +105,17 @@ class Screen:
             self.first.set_result(None)
         return news
 
-    def fails(self, error: HoldfastError) -> None:
-        """Nothing can be shown any more: those who watch are told so, and those who have just come."""
+    def fail(self, error: HoldfastError) -> None:
+        """End all watchers with an error, and callers of `open` that wait for the first look."""
         if not self.first.done():
             self.first.set_exception(error)
-            self.first.exception()  # seen, also where all who came have left
+            self.first.exception()  # marks it as retrieved, if all watchers have left
         for watcher in self.watchers:
             watcher.end(error)
 
 
 class Screens(Core):
-    """Looks at pages for those who have them open, MOST_STREAMS of one session in all processes of the service."""
+    """Renders open pages for their watchers. A session has at most MOST_STREAMS over all processes of the service."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -122,23 +125,23 @@ class Screens(Core):
         self._streams: Counter[str] = Counter()
         self._turn = asyncio.Semaphore(AT_ONCE)
         self._stopping = False
-        self.looks = 0  # that were begun
+        self.looks = 0  # looks begun
         engine.metrics.levels.append(lambda: [(catalogue.PAGE_STREAMS, (), self.count())])
 
     def count(self) -> int:
-        """How many watch."""
+        """Return the number of watchers."""
         return self._streams.total()
 
     async def open(self, key: Hashable, watcher: Watcher, moved: Callable[[], Hashable]) -> None:
-        """Let somebody watch, until `close`. `key` is the same for those alone who see the same.
+        """Add a watcher until `close`, and wait for the first look. Watchers with the same `key` share a screen.
 
-        Raises Throttled, ShuttingDown, and what looking raises; then they don't watch.
+        Raises Throttled, ShuttingDown, and the errors of looking. The watcher is not added then.
         """
         if self._stopping:
             raise _stopping()
         if self._streams[watcher.who] >= self._most:
             raise Throttled(
-                f"This session has too many pages open that move by streams; {self._most} are the most.",
+                f"This session has too many live pages open. The limit is {self._most}.",
                 {"limit": "page_streams", "max": self._most},
             )
         self._streams[watcher.who] += 1
@@ -150,7 +153,7 @@ class Screens(Core):
             task.add_done_callback(self._tasks.discard)
         screen.watchers.add(watcher)
         screen.asked = True
-        watcher.sees(screen)
+        watcher.attach(screen)
         try:
             await asyncio.shield(screen.first)
         except BaseException:
@@ -158,21 +161,21 @@ class Screens(Core):
             raise
 
     def close(self, watcher: Watcher) -> None:
-        """A watcher has left. A page that nobody watches is not read any more."""
+        """Remove a watcher. A page without watchers is not rendered any more."""
         if watcher.screen is not None:
             watcher.screen.watchers.discard(watcher)
             watcher.screen = None
             self._streams[watcher.who] -= 1
-            self._streams += Counter()  # who has none is not kept
+            self._streams += Counter()  # drops zero counts
 
     def stop(self) -> None:
-        """The service is stopping: all of them have to end."""
+        """End all streams, as the service is stopping."""
         self._stopping = True
         for screen in self._screens.values():
-            screen.fails(_stopping())
+            screen.fail(_stopping())
 
     async def drain(self) -> None:
-        """Stop looking."""
+        """Cancel all looks."""
         await end_tasks(*self._tasks)
 
     async def _run(self, key: Hashable, screen: Screen) -> None:
@@ -181,29 +184,29 @@ class Screens(Core):
             while screen.watchers and not self._stopping:
                 moved = screen.moved()
                 news, took = await self._look(screen)
-                # One that was held up by something else is not what looks cost.
+                # The smaller one of two looks: a single slow look may have waited for something else.
                 least, before = max(LEAST_SECONDS, SHARE * min(took, before)), took
                 pause = least if news else max(least, min(2 * pause, IDLE_SECONDS))
                 await _rest(screen, moved, least, pause)
         except Exception as error:
             known = error if isinstance(error, HoldfastError) else as_unavailable(error)
             if known is None:
-                log.exception("can't look at a page")
+                log.exception("rendering a live page failed")
                 known = HoldfastError("Internal error. The service's log has the details.")
-            screen.fails(known)
+            screen.fail(known)
         finally:
             del self._screens[key]
 
     async def _look(self, screen: Screen) -> tuple[bool, float]:
-        """Whether there is news, and how long that took. The first is somebody's who opens a page: it waits for no
-        turn, as the page itself did not."""
+        """Returns whether there is news, and the seconds that the look took. The first look does not wait for a turn,
+        as a visitor waits for it."""
         if not screen.begun:
             return await self._look_now(screen)
         async with self._turn:
             return await self._look_now(screen)
 
     async def _look_now(self, screen: Screen) -> tuple[bool, float]:
-        screen.check()  # it may have waited for its turn
+        screen.check()  # rights may have changed while it waited for its turn
         watcher = next(iter(screen.watchers), None)
         if watcher is None:
             return False, 0.0
@@ -212,13 +215,13 @@ class Screens(Core):
         self.looks += 1
         look, began = screen.begun, time.monotonic()
         content = await watcher.look()
-        screen.check()  # or it may have been slow
-        return screen.shows(content, look), time.monotonic() - began
+        screen.check()  # rights may have changed during the look
+        return screen.update(content, look), time.monotonic() - began
 
 
 async def _rest(screen: Screen, moved: Hashable, least: float, most: float) -> None:
-    """Wait for `least` seconds, and then until something is known to have moved, or somebody comes, or `most` are
-    over. Nothing of this asks the database."""
+    """Wait `least` seconds, and then until a known change, a new watcher, or `most` seconds in all. It does not query
+    the database."""
     now = time.monotonic()
     soonest, latest = now + least, now + most
     while screen.watchers and (now := time.monotonic()) < latest:

@@ -1,4 +1,4 @@
-"""Signing in and out, and what is asked of every request before a page is made. docs/admin.md."""
+"""Sign-in, sign-out, and the checks before every page: visitor, origin and CSRF token. docs/admin.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOME: Final = "/admin"
 PROOF: Final = "proof"  # a form's hidden field
 MOST_BYTES: Final = 64 * 1024
 MOST_FIELDS: Final = 100
-_FIELDS: Final = "holdfast.fields"  # in a request's scope, once a form's were checked
+_FIELDS: Final = "holdfast.fields"  # in a request's scope, once the form was checked
 _SAFE: Final = {"GET", "HEAD"}
 
 
@@ -47,7 +47,7 @@ class Door:
 async def _let_in(request: Request) -> None:
     access = context_of(request).access
     if request.method not in _SAFE and from_another_site(request):
-        raise Forbidden("This came from a page of another site.")
+        raise Forbidden("This request came from a page of another site.")
     if not access.directory.guarded:
         permissions.must_be_local(request)
     session = await access.admit(request)
@@ -56,7 +56,7 @@ async def _let_in(request: Request) -> None:
 
 
 async def fields_of(request: Request) -> dict[str, str]:
-    """The fields of a form whose CSRF token was checked. Can be called again.
+    """Parse the request's form and check its CSRF token. Later calls return the same fields.
 
     Raises Forbidden, InvalidRequest, PayloadTooLarge.
     """
@@ -65,22 +65,22 @@ async def fields_of(request: Request) -> dict[str, str]:
         return known
     fields = await _parse_form(request)
     expected = permissions.visitor_of(request).proof
-    # Who shows a key in a header has nothing that a browser would send by itself.
+    # A caller with a key in a header needs no token: browsers don't send that header by themselves.
     if expected and not hmac.compare_digest(fields.pop(PROOF, "").encode(), expected.encode()):
-        raise Forbidden("This form is not of your session, or of one before: load the page again.")
+        raise Forbidden("This form is from another session. Load the page again.")
     request.scope[_FIELDS] = fields
     return fields
 
 
 async def ask(request: Request) -> Response:
-    """The form for name and password."""
+    """Show the sign-in form."""
     if permissions.visitor_of(request).role is not None:
         return RedirectResponse(HOME, 303)
     return render.sign_in(request, 200)
 
 
 async def sign_in(request: Request) -> Response:
-    """Open a session, and go to the page that was asked for."""
+    """Open a session, and go back to the page that the visitor wanted."""
     fields = await _parse_form(request)
     access = context_of(request).access
     if not access.directory.guarded:
@@ -91,7 +91,7 @@ async def sign_in(request: Request) -> Response:
     except HoldfastError as error:
         return render.sign_in(request, error.status, message=error.message, name=name, back=_back(fields))
     response = RedirectResponse(_back(fields), 303, {"cache-control": "no-store"})
-    # A browser says by which scheme it came, whatever proxies are between.
+    # The Origin header has the scheme that the browser used, whatever proxies are between.
     secure = "https" in {request.url.scheme, request.headers.get("origin", "").partition("://")[0]}
     response.set_cookie(
         SESSION, session, max_age=PAGES_SECONDS, path=HOME, httponly=True, samesite="lax", secure=secure
@@ -100,7 +100,7 @@ async def sign_in(request: Request) -> Response:
 
 
 async def sign_out(request: Request) -> Response:
-    """Forget the session."""
+    """Delete the session's cookie."""
     await fields_of(request)
     response = RedirectResponse(f"{HOME}/sign-in", 303, {"cache-control": "no-store"})
     response.delete_cookie(SESSION, path=HOME, httponly=True, samesite="lax")
@@ -108,7 +108,7 @@ async def sign_out(request: Request) -> Response:
 
 
 def _back(fields: dict[str, str]) -> str:
-    """The page to go back to, as the form says; only pages of this service."""
+    """The page to go back to. Only pages of this service are allowed."""
     back = fields.get("back", "")
     fine = (back == HOME or back.startswith((f"{HOME}/", f"{HOME}?"))) and back.isascii() and back.isprintable()
     return back if fine and "\\" not in back and not back.startswith(f"{HOME}/sign-") else HOME
@@ -116,14 +116,14 @@ def _back(fields: dict[str, str]) -> str:
 
 async def _parse_form(request: Request) -> dict[str, str]:
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
-        raise InvalidRequest("This takes a form.")
+        raise InvalidRequest("The body must be a form (application/x-www-form-urlencoded).")
     body = b""
     async for chunk in request.stream():
         body += chunk
         if len(body) > MOST_BYTES:
-            raise PayloadTooLarge(f"A form has {MOST_BYTES} bytes at most.")
+            raise PayloadTooLarge(f"The form is too large. The limit is {MOST_BYTES} bytes.")
     try:
         pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
     except ValueError:
-        raise InvalidRequest("This is no form.") from None
+        raise InvalidRequest("The form can't be parsed.") from None
     return dict(pairs)

@@ -97,6 +97,6 @@ def test_a_release_says_whose_word_counts_later() -> None:
     """In the messages dialect all consumers are one node, and an ack may name no lease."""
     ui = render._templates().get_template("macros.html").module
     late_word = vars(ui)["late_word"]
-    assert str(late_word(HOSTILE)) == f"what {html.escape(HOSTILE)} says of it later changes nothing"
-    beside = "where it names the lease_id: all consumers of the messages dialect are this one"
-    assert str(late_word("messages", "them")) == f"what messages says of them later changes nothing, {beside}"
+    assert str(late_word(HOSTILE)) == f"later reports from {html.escape(HOSTILE)} about it are ignored"
+    beside = "if they name the lease_id (all consumers of the messages dialect share this worker name)"
+    assert str(late_word("messages", "them")) == f"later reports from messages about them are ignored {beside}"

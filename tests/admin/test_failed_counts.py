@@ -15,7 +15,7 @@ from tests.api.keyring import Services
 from tests.conftest import Running
 from tests.sdk.cli import Cli
 
-SENTENCE = "Dead letters of other topics are listed here too."
+SENTENCE = "This list includes dead letters of other topics."
 
 
 @pytest.fixture(scope="module")

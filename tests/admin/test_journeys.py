@@ -81,7 +81,7 @@ async def test_the_first_job_comes_from_the_command_that_an_empty_service_shows(
         await one.says("1 topic, 1 job in it")  # by itself
         # A service that is gone leaves what was, and says so.
         await service.stop()
-        await expect(one.page.locator("#lost")).to_contain_text("Not live since")
+        await expect(one.page.locator("#lost")).to_contain_text("Live updates stopped")
         await one.says("1 topic, 1 job in it")
         one.complaints.clear()  # of the browser, which could not connect
 
@@ -183,7 +183,7 @@ async def test_a_topic_is_paused_and_its_limit_changed_and_undone(one: Tab, queu
     assert one.clicks <= MOST_CLICKS
     await one.open(f"/admin/topics/{queue.name}")
     await one.click(one.button("Pause"))
-    await one.click(one.page.get_by_role("button", name="Keep it as it is"))
+    await one.click(one.page.get_by_role("button", name="Go back"))
     await expect(one.page.locator("#confirm[open]")).to_have_count(0)
     await one.click(one.button("Pause"))
     await expect(one.page.locator("#confirm[open]")).to_contain_text(f"Pause {queue.name}?")
@@ -195,7 +195,7 @@ async def test_a_topic_is_paused_and_its_limit_changed_and_undone(one: Tab, queu
     # A form that is not of this session, as another site's page would have it.
     await one.page.evaluate("document.querySelectorAll('[name=proof]').forEach((one) => { one.value = 'f'; })")
     await one.go(one.button("Resume"), confirm=True)
-    await one.says("This form is not of your session")
+    await one.says("This form is from another session")
     entries = accepted(await queue.http.get(f"/v0/admin/audit?subject={queue.name}"))["entries"]
     done = [(entry["action"], entry["actor_name"]) for entry in entries]
     assert done[:3] == [("topic.paused", BOSS), ("topic.changed", BOSS), ("topic.changed", BOSS)]
@@ -268,7 +268,7 @@ async def test_an_open_page_is_live_and_what_is_read_holds_still(one: Tab, queue
     await queue.ack("n", [(await queue.take())["$seq"]])
     await queue.take(lease_ms=HOUR)
     await queue.add(2)
-    await one.says("2 more, 1 gone")
+    await one.says("2 new, 1 gone")
     await expect(rows).to_have_text(["3", "2", "1"])
     await expect(one.page.locator("tr", has=one.page.locator("#row-2"))).to_contain_text("leased")
     await expect(one.page.locator("tr[data-gone]")).to_have_count(1)

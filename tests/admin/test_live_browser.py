@@ -136,7 +136,7 @@ async def test_without_a_stream_a_tick_moves_the_page_until_there_is_one_again(
         await streams(alone, 1)
         for screen in list(alone.context.core(Screens)._screens.values()):
             await screen.first  # before it, the page would be refused a stream, and the browser say so
-            screen.fails(Unavailable("Away."))
+            screen.fail(Unavailable("Away."))
         await streams(alone, 0)
         await one.page.clock.run_for(5_000)
         await streams(alone, 1)

@@ -126,7 +126,7 @@ async def test_a_session_is_good_for_pages_alone_until_its_password_or_its_time_
             await sign_in(http, boss, OTHER)
         answer = await http.get("/admin/horizon")
         is_page(answer, 401)
-        assert "This session is over." in answer.text
+        assert "Your session has ended." in answer.text
         assert (await sign_in(http, boss, OTHER)).status_code == 303
         is_page(await http.get("/admin/horizon"), 200)
 
@@ -146,7 +146,7 @@ async def test_a_form_of_another_site_or_session_changes_nothing(service: Runnin
         for fields in ({"other": "1"}, {"proof": ""}, {"proof": "ü"}, {"proof": theirs}):
             answer = await one.post("/admin/sign-out", data=fields)
             is_page(answer, 403)
-            assert "not of your session" in answer.text
+            assert "from another session" in answer.text
         is_page(await one.post("/admin/sign-out", json={"proof": theirs}), 400)
         is_page(await one.post("/admin/sign-out", data={"proof": "x" * 70_000}), 413)
         for headers in ({"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site"}):

@@ -137,11 +137,11 @@ async def test_what_is_known_to_have_moved_is_looked_at_before_its_time(
 
 async def test_ages_are_no_news() -> None:
     screen = Screen(lambda: 0)
-    assert screen.shows(b'<p>1 <span class="age">1 s</span></p>', 1)
+    assert screen.update(b'<p>1 <span class="age">1 s</span></p>', 1)
     before = screen.digest
-    assert not screen.shows(b'<p>1 <span class="age">2 s</span></p>', 2)
+    assert not screen.update(b'<p>1 <span class="age">2 s</span></p>', 2)
     assert screen.digest != before  # and told all the same
-    assert screen.shows(b'<p>2 <span class="age">2 s</span></p>', 3)
+    assert screen.update(b'<p>2 <span class="age">2 s</span></p>', 3)
 
 
 async def test_a_session_has_so_many_and_gives_back(page: Page) -> None:

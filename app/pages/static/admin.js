@@ -1,5 +1,5 @@
-// What every page does by script: the theme, times in the viewer's zone, keys, the palette, confirmations, and what is
-// live. A page without scripts shows the same and does not move.
+// Scripts of every page: theme, local times, keyboard shortcuts, the palette, confirmations, live updates.
+// Without scripts, a page shows the same but does not update.
 import { draw } from "./charts.js";
 import { follow } from "./live.js";
 
@@ -7,7 +7,7 @@ const root = document.documentElement;
 const $ = (selector, within = document) => within.querySelector(selector);
 const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
 
-// Theme: auto, light, dark, and round again.
+// Theme: auto, light, dark.
 const themes = ["auto", "light", "dark"];
 const theme = () => root.dataset.theme ?? "auto";
 for (const button of $$("[data-theme-switch]")) {
@@ -27,7 +27,7 @@ for (const button of $$("[data-theme-switch]")) {
   say();
 }
 
-// Times: the viewer's zone in the text, the server's in the title.
+// Times: the viewer's zone in the text, UTC in the title.
 const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 const localTimes = (within) => {
   for (const time of $$("time[datetime]", within)) time.textContent = clock.format(new Date(time.dateTime));
@@ -59,7 +59,7 @@ palette?.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
-// A change that wants to be confirmed.
+// Forms that need a confirmation.
 document.addEventListener("submit", (event) => {
   const form = event.target;
   if (!form.dataset.confirm || form.dataset.confirmed) return;
@@ -70,7 +70,7 @@ document.addEventListener("submit", (event) => {
   $("[value=yes]", dialog).textContent = form.dataset.word;
   dialog.addEventListener("close", () => {
     if (dialog.returnValue !== "yes") return;
-    // What is live may have come anew meanwhile, with a form of its own; without one, somebody else has done it.
+    // A live update may have replaced the form. If it removed it, another user has made the change.
     const action = form.getAttribute("action");
     const current = form.isConnected ? form : $$("form[data-confirm]").find((one) => one.getAttribute("action") === action);
     if (!current) return;
@@ -81,7 +81,7 @@ document.addEventListener("submit", (event) => {
   dialog.showModal();
 });
 
-// What is to be copied is selected, too: some browsers let a page do no more.
+// Copy buttons. The text is selected too, as some browsers give no access to the clipboard.
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");
   if (!button) return;
@@ -92,7 +92,7 @@ document.addEventListener("click", async (event) => {
   button.textContent = "Copied";
 });
 
-// Keys. None while somebody types, or holds a modifier.
+// Keyboard shortcuts. They are off in text fields and with modifiers.
 const rows = () => $$("[data-row]");
 const move = (by) => {
   const all = rows();
@@ -123,13 +123,13 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
-// A slider over time says where it is while it moves, and goes there once it was let go.
+// The time slider shows its time while it moves, and opens the page for it on release.
 let going;
 document.addEventListener("input", ({ target }) => {
   if (!target.matches("[data-goes]")) return;
-  const told = clock.format(new Date(Number(target.value)));
-  target.setAttribute("aria-valuetext", told);
-  $("output", target.form).textContent = told;
+  const text = clock.format(new Date(Number(target.value)));
+  target.setAttribute("aria-valuetext", text);
+  $("output", target.form).textContent = text;
 });
 document.addEventListener("change", ({ target }) => {
   if (!target.matches("[data-goes]")) return;
@@ -137,7 +137,7 @@ document.addEventListener("change", ({ target }) => {
   going = setTimeout(() => target.form.requestSubmit(), 300);
 });
 
-// What is shown once is not asked for again by loading the page anew.
+// A secret is shown once: replace the address, so that a reload does not send the form again.
 const once = $("[data-once]");
 if (once) history.replaceState(null, "", once.dataset.once);
 

@@ -1,4 +1,4 @@
-// Curves by uPlot, of what stands in data-chart: {"x": [s since 1970], "unit": "…", "lines": [{"name", "tone", "y"}]}.
+// Charts by uPlot from data-chart: {"x": [s since 1970], "unit": "…", "lines": [{"name", "tone", "y"}]}.
 const drawn = new Map();
 
 const short = (value) => {
@@ -16,16 +16,16 @@ const whole = [1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8].flatMap((n) => [n, 2 * 
 const spans = [...whole.slice(0, 14), ...[1, 2, 5, 10, 30, 60, 120, 300, 1440, 7200].map((n) => n * 6e4)];
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
 
-// A value between two that are not known makes no line: it is a dot.
+// A value between two unknown ones has no line: it is drawn as a dot.
 const alone = (u, n) => u.data[n].flatMap((y, i, all) => (y === null || (all[i - 1] ?? all[i + 1] ?? null) !== null ? [] : i));
 
 const make = (place) => {
-  const told = JSON.parse(place.dataset.chart);
+  const chart = JSON.parse(place.dataset.chart);
   const colour = (name) => {
     place.style.color = `var(--${name})`;
     return getComputedStyle(place).color;
   };
-  const say = told.unit === "ms" ? time : short;
+  const say = chart.unit === "ms" ? time : short;
   const axis = { stroke: colour("quiet"), grid: { stroke: colour("line"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
   const size = () => ({ width: Math.max(place.clientWidth, 120), height: 176 });
   const plot = new window.uPlot({
@@ -39,23 +39,23 @@ const make = (place) => {
     ],
     series: [
       { label: "at", value: (_, s) => (s === null ? "–" : clock.format(new Date(s * 1000))) },
-      ...told.lines.map((line) => ({
+      ...chart.lines.map((line) => ({
         label: line.name, stroke: colour(line.tone), width: 1.75, points: { size: 5, fill: colour(line.tone), filter: alone },
         value: (_, y) => say(y),
       })),
     ],
-  }, [told.x, ...told.lines.map((line) => line.y)], place);
+  }, [chart.x, ...chart.lines.map((line) => line.y)], place);
   place.removeAttribute("style");
   const watch = new ResizeObserver(() => plot.setSize(size()));
   watch.observe(place);
   return () => { watch.disconnect(); plot.destroy(); };
 };
 
-/** Draw the curves that are new or have changed, or all `anew`; those that are gone let go of what they held. */
+/** Draw new and changed charts, or all if `anew`, and free the removed ones. */
 export const draw = (anew = false) => {
   const there = new Set(window.uPlot ? document.querySelectorAll("[data-chart]") : []);
-  for (const [place, [told, end]] of drawn) {
-    if (!anew && there.has(place) && place.dataset.chart === told) continue;
+  for (const [place, [data, end]] of drawn) {
+    if (!anew && there.has(place) && place.dataset.chart === data) continue;
     end();
     drawn.delete(place);
   }

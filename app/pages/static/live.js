@@ -1,14 +1,13 @@
-// What is live comes by a stream of events; without one, by a tick. A page that nobody sees is left alone, and one behind
-// a dialog.
+// Live updates by server-sent events, or by polling without a stream. Hidden pages, and pages behind a dialog, wait.
 import { draw } from "./charts.js";
 import { inPlace, morph } from "./morph.js";
 
 const TICK_MS = 5000;
-const SILENCE_MS = 30000; // the service says something every 10 s
-const LONGEST_MS = 300000; // until it is tried again
+const SILENCE_MS = 30000; // the service sends at least a beat every 10 s
+const LONGEST_MS = 300000; // the longest pause before the stream is tried again
 const $ = (selector, within = document) => within.querySelector(selector);
 
-/** Follow what is live on this page. `clock` says a time, `times` puts times into the viewer's zone. */
+/** Keep this page up to date. `clock` formats a time, `times` puts times into the viewer's zone. */
 export const follow = (clock, times) => {
   const lost = $("#lost");
   let good = new Date();
@@ -19,7 +18,7 @@ export const follow = (clock, times) => {
     lost.hidden = fresh;
   };
 
-  let latest = ""; // also what a list that holds still does not show
+  let latest = ""; // the last update, with rows that a held list does not show
   const show = (html, all) => {
     const live = $("#live");
     const made = document.createElement("template");
@@ -35,17 +34,17 @@ export const follow = (clock, times) => {
       news = inPlace(old, now);
       return true;
     });
-    const told = $("[data-news]", live);
-    if (told) {
-      $("span", told).textContent = `${news[0]} more, ${news[1]} gone`;
-      told.hidden = !(news[0] + news[1]);
+    const notice = $("[data-news]", live);
+    if (notice) {
+      $("span", notice).textContent = `${news[0]} new, ${news[1]} gone`;
+      notice.hidden = !(news[0] + news[1]);
     }
     draw();
     if (focused && document.activeElement === document.body) document.getElementById(focused)?.focus({ preventScroll: true });
   };
   document.addEventListener("click", ({ target }) => { if (target.closest("[data-show]")) show(latest, true); });
 
-  // One that was not heard of yet counts for nothing: a proxy may hold it back.
+  // A stream counts as open once something was received: a proxy may hold it back.
   let source, heard, silence, again;
   let tries = 0;
   let waiting = "";
@@ -60,7 +59,7 @@ export const follow = (clock, times) => {
   const lose = () => {
     const had = heard;
     close();
-    if (had && !behind()) tick(); // which tells whether the service is there, and the session good
+    if (had && !behind()) tick(); // checks whether the service answers and the session is valid
     again = setTimeout(open, Math.min(1000 * 2 ** tries, LONGEST_MS) * (0.5 + Math.random()));
     tries += 1;
   };
@@ -85,7 +84,7 @@ export const follow = (clock, times) => {
       if (behind()) waiting = data;
       else show(data);
     });
-    source.addEventListener("error", lose); // the connection's, and the service's last word
+    source.addEventListener("error", lose); // a lost connection, or the service's error event
   };
   document.addEventListener("close", () => {
     if (waiting) show(waiting);

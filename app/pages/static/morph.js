@@ -1,10 +1,10 @@
-// One tree becomes as another is by few changes: what stays keeps its focus, selection, scrolling, and what was opened.
-// Idiomorph (0.8) takes as long, and unticks boxes and clears fields that have no value attribute (its issue 27).
-// Rows and forms are known by their ids and addresses, the rest by kind and order.
+// Change a tree into another by few changes. Elements that stay keep focus, selection, scrolling and open details.
+// Idiomorph (0.8) is no faster, and it unticks boxes and clears fields without a value attribute (its issue 27).
+// Rows and forms match by id and address, other nodes by kind and order.
 const key = (node) => node.id || (node.nodeName === "FORM" && node.getAttribute("action"))
   || (/^(TR|LI)$/.test(node.nodeName) && node.querySelector("[id]")?.id) || "";
 
-// Which of the old ones go on as which of the new ones: the most pairs in both orders.
+// Pairs of old and new nodes: the longest common subsequence.
 const pairs = (old, next) => {
   const [a, b] = [old, next].map((nodes) => nodes.map((node) => `${node.nodeName} ${key(node)}`));
   const most = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));
@@ -20,7 +20,7 @@ const pairs = (old, next) => {
   return found;
 };
 
-/** `old` becomes as `next`, which is used up; not what `still` says true of. */
+/** Change `old` into `next`, and use up `next`. Nodes for which `still` returns true are left alone. */
 export const morph = (old, next, still) => {
   if (old.isEqualNode(next) || still?.(old, next)) return;
   if (old.nodeType !== 1) {
@@ -29,11 +29,11 @@ export const morph = (old, next, still) => {
   }
   for (const name of new Set([...old.getAttributeNames(), ...next.getAttributeNames()])) {
     const value = next.getAttribute(name);
-    if (name === "open" || old.getAttribute(name) === value) continue; // who opened it closes it
+    if (name === "open" || old.getAttribute(name) === value) continue; // the user opens and closes details
     if (value === null) old.removeAttribute(name);
     else old.setAttribute(name, value);
   }
-  if (old.dataset.chart) return; // what is drawn in it is its script's
+  if (old.dataset.chart) return; // charts.js draws its content
   const [before, after] = [[...old.childNodes], [...next.childNodes]];
   const found = pairs(before, after);
   const stay = new Set(found.values());
@@ -48,7 +48,7 @@ export const morph = (old, next, still) => {
   }
 };
 
-/** The rows of a list that holds still become as those of `next`: how many there are beside, and how many are gone. */
+/** Update the rows of a held list from `next`. Returns the number of new rows, which are not added, and of gone ones. */
 export const inPlace = (old, next) => {
   const [rows, now] = [old, next].map((list) => [...list.querySelectorAll("tbody > tr")]);
   const by = new Map(now.map((row) => [key(row), row]));

@@ -1,4 +1,4 @@
-// In the head and at once, so that no page is seen in the other theme first.
+// Runs in the head, so that a page never shows in the wrong theme first.
 "use strict";
 {
   const kept = localStorage.getItem("holdfast-theme");
