@@ -37,9 +37,9 @@ async def test_it_names_those_that_wait_in_claims_and_streams(boss: Operator, se
         text = (await boss.open(f"topics/{queue.name}")).text
         return text.partition(" Workers ")[2].partition(" Tenants ")[0]
 
-    assert (await told()).startswith("Nobody holds a job.")
+    assert (await told()).startswith("No worker holds a job.")
     async with claiming(service, queue, [HOSTILE]):
-        assert f"Nobody holds a job; 1 call of this process waits for one: {HOSTILE}." in await told()
+        assert f"No worker holds a job. 1 call to this process waits for a job: {HOSTILE}." in await told()
         async with working(queue, "stream"), claiming(service, queue, ["b", HOSTILE], tenants=["acme"]):
             await until_waiting(service, queue.name, 4)
             assert "; 4 calls of this process wait for one: <u>worker</u>, b, stream." in await told()
@@ -83,7 +83,7 @@ async def test_the_oldest_job_may_be_behind_another_of_its_group(boss: Operator,
     page = await boss.open(f"topics/{queue.name}")
     assert "1 group doesn't move:" in page.text
     assert "and 2 jobs wait behind." in page.text
-    assert "Groups that wait" in page.text
+    assert "Waiting groups" in page.text
 
     async def shown() -> bool:
         """In the list, which sorts by it, once the topic was looked at."""

@@ -42,7 +42,7 @@ async def test_a_wrong_value_is_said_beside_its_field_and_kept(boss: Operator, q
     assert "http://" in page.fault("webhook")
     page = await boss.press(page, "Review", webhook="")
     assert sorted(page.table) == [["tenant_limits", "{}", '{ "<i>ada</i>": 3 }'], ["throughput_limit", "0", "12"]]
-    page = await boss.press(page, "Change more")
+    page = await boss.press(page, "Back to the form")
     assert page.value("throughput_limit") == "12"
     await boss.press(await boss.press(page, "Review"), "Save")
     kept = await config(queue)
@@ -55,7 +55,7 @@ async def test_of_two_who_change_it_at_once_the_second_is_asked_again(boss: Oper
     mine = await boss.open(address)
     await boss.press(await boss.press(await boss.open(address), "Review", max_depth="7"), "Save")
     mine = await boss.press(mine, "Review", throughput_limit="9", status=409)
-    assert "Somebody else has changed this meanwhile." in mine.text
+    assert "This topic has changed since you opened the form." in mine.text
     assert (mine.value("throughput_limit"), mine.value("max_depth")) == ("9", "7")
     mine = await boss.press(mine, "Review")
     # It is confirmed when somebody has changed it once more.
@@ -102,7 +102,7 @@ async def test_an_older_change_is_undone_by_a_page_that_shows_it_first(boss: Ope
     # Meanwhile it becomes another once more: what undoing does is another, too.
     await queue.put(max_depth=5)
     page = await boss.press(page, "Save", status=409)
-    assert "Somebody else has changed this meanwhile." in page.text
+    assert "This topic has changed since you opened the form." in page.text
     assert page.table == [["max_depth", "5", "0"]]
     await boss.press(page, "Save")
     assert (await config(queue))["max_depth"] == 0

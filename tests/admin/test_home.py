@@ -16,7 +16,7 @@ from tests.api.dialect import Topic, eventually
 from tests.api.keyring import Services, client
 from tests.conftest import Running
 
-WELL, NOT_ALL, NOTHING = "All is well.", "Not all is known.", "Nothing is here yet."
+WELL, NOT_ALL, NOTHING = "All is well.", "Some data is missing.", "Nothing is here yet."
 
 
 @pytest.fixture
@@ -70,8 +70,8 @@ async def test_without_what_became_of_jobs_it_says_so(
         page = await home(http)
     assert WELL not in page.text
     assert NOT_ALL in page.text
-    assert "What became of jobs lately could not be read in time." in page.text
-    assert "– completed within the hour" in page.text
+    assert "Recent job statistics could not be read in time." in page.text
+    assert "– completed in the last hour" in page.text
 
 
 async def test_before_topics_were_looked_at_it_says_so(
@@ -82,7 +82,7 @@ async def test_before_topics_were_looked_at_it_says_so(
         page = await home(http)
     assert NOTHING not in page.text
     assert WELL not in page.text
-    assert "Topics have not been looked at yet." in page.text
+    assert "Topics have not been read yet." in page.text
 
 
 async def test_what_is_late_is_said_with_its_age_and_its_goal(alone: Running, http: httpx.AsyncClient) -> None:
@@ -137,7 +137,7 @@ async def test_what_hurts_comes_before_what_is_so_on_purpose_and_says_why(
 
     async def said() -> Page | None:
         page = await home(http)
-        return page if page.rows == ["a", "b"] and "Mostly: ValueError: no address" in page.text else None
+        return page if page.rows == ["a", "b"] and "Most common error: ValueError: no address" in page.text else None
 
     page = await eventually(said, 30)
     assert page is not None

@@ -202,7 +202,7 @@ async def test_leases_are_taken_back_from_a_job_a_group_and_a_worker(boss: Opera
     after = await boss.press(page, "do-release-group-1")
     assert [(await queue.take("well", lease_ms=HOUR))["$seq"] for _ in range(2)] == [3, 1]
     assert (
-        "There was no lease to take back: hung holds no job of group g"
+        "No lease was released: hung holds no job of group g"
         in (await boss.press(page, "do-release-group-1", status=404)).text
     )
     await boss.press(after, "do-release-worker-1")

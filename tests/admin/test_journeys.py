@@ -78,11 +78,11 @@ async def test_the_first_job_comes_from_the_command_that_an_empty_service_shows(
         ran = await asyncio.create_subprocess_exec("bash", "-c", command)
         assert await ran.wait() == 0
         await minutes.tell(service.context.pools)
-        await one.says("1 topic, 1 job in it")  # by itself
+        await one.says("1 topic with 1 job")  # by itself
         # A service that is gone leaves what was, and says so.
         await service.stop()
         await expect(one.page.locator("#lost")).to_contain_text("Live updates stopped")
-        await one.says("1 topic, 1 job in it")
+        await one.says("1 topic with 1 job")
         one.complaints.clear()  # of the browser, which could not connect
 
 

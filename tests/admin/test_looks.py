@@ -165,7 +165,7 @@ async def test_what_a_queue_holds_and_its_claims_have_curves(one: Tab, theme: Li
     await one.page.emulate_media(color_scheme=theme)
     await sized(one, 1280, "topics/orders")
     # Of the last, p99 is drawn last, as a value that has no neighbours.
-    for title, tone in (("Depth", "--blocked"), ("Jobs a minute", "--claimed"), ("Wait until a claim", "--blocked")):
+    for title, tone in (("Depth", "--blocked"), ("Jobs per minute", "--claimed"), ("Wait before a claim", "--blocked")):
         assert await one.page.locator(".chart", has_text=title).locator("canvas").evaluate(PAINTED, tone) > 0
 
 

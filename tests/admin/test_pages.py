@@ -132,7 +132,7 @@ async def test_without_its_database_the_page_says_so(serve: Serve, database_url:
     is_page(answer, 503)
     assert answer.headers["retry-after"] == "1"
     is_page(home, 200)
-    assert "is away" in home.text
+    assert "unreachable" in home.text
     assert "All is well." not in home.text
 
 

@@ -126,7 +126,7 @@ async def test_who_holds_back_vacuum_is_found_from_home_and_ended(
         assert "idle in transaction" in holder
         fact = (await boss.open("")).main.find(".//a[@href='/admin/horizon']")
         assert fact is not None
-        assert fact.text != "nothing holds it back"
+        assert fact.text != "not held back"
         async with service.context.pools.rest.acquire() as db:
             await db.execute(command)
 

@@ -145,7 +145,7 @@ async def test_dead_letters_are_said_of_the_topic_that_they_come_from(alone: Run
 
 
 async def test_of_minutes_that_nobody_told_nothing_is_said(alone: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.features.stats.overview.MOST_UNTOLD", -1)
+    monkeypatch.setattr("app.features.stats.overview.MOST_UNCOUNTED", -1)
     async with client(alone, "all") as http:
         await Topic(http, "a").put(wait_goal_ms=1)
         await Topic(http, "a").add(1)

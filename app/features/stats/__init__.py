@@ -1,4 +1,4 @@
-"""How topics are doing: overview, history, what to scale by."""
+"""Statistics of topics: the overview, the history, and the numbers to scale by."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ FEATURE: Final = Feature(
     "stats",
     cores=[Overview],
     sweeps=[
-        Sweep("stats", sweeps.fill_minutes, 20, EASE, "counts what became of jobs, minute by minute"),
-        Sweep("depths", sweeps.write_depths, 60, EASE, "writes down what queues hold, where it changes"),
-        Sweep("old_stats", sweeps.forget, 3600, EASE, "forgets minutes and depths after 31 days"),
+        Sweep("stats", sweeps.fill_minutes, 20, EASE, "counts the jobs of each minute by outcome"),
+        Sweep("depths", sweeps.write_depths, 60, EASE, "samples the depths of queues"),
+        Sweep("old_stats", sweeps.forget, 3600, EASE, "deletes statistics and depths after 31 days"),
     ],
     routes=[
         _of_topic(

@@ -1,4 +1,4 @@
-"""How all topics are, in one look: what a scrape knows of them, and what became of their jobs in the last hour."""
+"""The overview of all topics: counts from the metrics' look, and what happened to jobs in the last hour."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ MINUTES: Final = 60
 FRESH_SECONDS: Final = 5.0
 SHARE: Final = 20  # a look that took s seconds is repeated SHARE * s later at the earliest
 PATIENCE_SECONDS: Final = 2.0
-MOST_UNTOLD: Final = 10  # minutes; if more are not counted yet, it is not known what became of jobs lately
+MOST_UNCOUNTED: Final = 10  # if more minutes than this are not counted yet, recent statistics are unknown
 
 log = logging.getLogger(__name__)
 
 
 class Minutes(msgspec.Struct, frozen=True):
-    """What became of jobs, minute by minute: 60 numbers each, the last of the minute that runs. A minute is 0 until it
-    is told, 20 to 60 s after its end."""
+    """Numbers of jobs per minute, 60 each; the last is the current minute. A minute is 0 until it is counted, 20 to
+    60 s after its end."""
 
     enqueued: list[int]
     claimed: list[int]
@@ -48,7 +48,7 @@ class Minutes(msgspec.Struct, frozen=True):
 
 
 class TopicOverview(msgspec.Struct, frozen=True):
-    """A topic in a snapshot. `minutes` is None for a log, and where it is not known what became of the jobs."""
+    """A topic in a snapshot. `minutes` is None for a log, and if the statistics could not be read."""
 
     policy: Policy
     looked: TopicLevels
@@ -57,17 +57,17 @@ class TopicOverview(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The topic's."""
+        """The topic's name."""
         return self.policy.topic.name
 
     @property
     def rank(self) -> tuple[int, int, float, int]:
-        """By what hurts, the worst first."""
+        """The sort key by trouble, worst first."""
         return triage.rank(self.troubles, self.looked.waited_ms, self.policy.config.wait_goal_ms)
 
 
 class Sort(StrEnum):
-    """In which order topics are listed: by name, or the most of something first."""
+    """The order of a list of topics. All but NAME list the highest value first."""
 
     NAME = "name"
     WORST = "worst"
@@ -77,8 +77,10 @@ class Sort(StrEnum):
 
 
 def page(seen: Sequence[TopicOverview], sort: Sort, after: str, limit: int) -> tuple[list[TopicOverview], bool]:
-    """Up to `limit` topics behind the one named `after` ("": from the first), and whether there are more. A topic that
-    has moved meanwhile counts where it is now; one that is gone, where its name would be."""
+    """Return up to `limit` topics after the one named `after` ("" for the first page), and whether there are more.
+
+    The position of `after` is its current one. For a deleted topic it is where its name would be.
+    """
     ordered = sorted(seen, key=lambda one: _key(one, sort))
     names = [one.name for one in ordered]
     begin = names.index(after) + 1 if after in names else sum(name <= after for name in names) if after else 0
@@ -102,56 +104,55 @@ def _key(one: TopicOverview, sort: Sort) -> tuple[float | str, ...]:
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """The topics that were looked at, by name.
+    """All topics of one look, by name.
 
-    total: how many there are. looked: when, on the monotonic clock; None for never.
-    told: whether it is known of all these queues what became of their jobs lately.
+    total: the number of topics that exist. looked: the time of the look on the monotonic clock; None for never.
+    flows_known: whether the recent statistics of all these queues are known.
     """
 
     topics: list[TopicOverview]
     total: int
     looked: float | None
-    told: bool
+    flows_known: bool
 
     @property
     def age(self) -> float | None:
-        """How many seconds ago the topics were looked at; None for never."""
+        """Seconds since the look; None for never."""
         return None if self.looked is None else time.monotonic() - self.looked
 
     @property
     def unseen(self) -> int:
-        """How many topics were not looked at."""
+        """The number of topics that the look left out."""
         return max(self.total - len(self.topics), 0)
 
 
 class _Flows(msgspec.Struct, frozen=True):
-    """What became of jobs in the last hour, and how many of its last minutes are not counted yet."""
+    """The last hour's statistics by topic id, and the number of minutes that are not counted yet."""
 
-    untold: int
+    uncounted: int
     by_topic: dict[int, Flow]
 
 
 class Overview(Core):
-    """All topics that a scrape shows one by one. All callers share one snapshot, which is renewed as often as a scrape
-    is."""
+    """Reads all topics that the metrics list one by one. All callers share one snapshot."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._pools = engine.pools
         self._levels = engine.core(Levels)
-        self._view = Snapshot([], 0, None, told=False)
-        self._views: Fresh[int, None] = Fresh(FRESH_SECONDS, share=SHARE, most=2)  # by the look that they are of
+        self._view = Snapshot([], 0, None, flows_known=False)
+        self._views: Fresh[int, None] = Fresh(FRESH_SECONDS, share=SHARE, most=2)  # by the number of the look
         self._flows: Fresh[None, _Flows | None] = Fresh(FRESH_SECONDS, share=SHARE)
 
     async def read(self) -> Snapshot:
-        """The snapshot as of now. Raises nothing: what can't be read in time is left unknown."""
+        """Return a fresh snapshot. Raises nothing: data that can't be read in time is left out."""
         await self._levels.refresh()
-        # The statement has a time limit of its own; this one is for a network that does not answer.
+        # The statement has its own timeout; this one is for a network that does not answer.
         await self._views.within(self._levels.looks, self._make, 2 * PATIENCE_SECONDS)
         return self._view
 
     async def drain(self) -> None:
-        """Stop looking."""
+        """Stop reading."""
         await self._views.stop()
         await self._flows.stop()
 
@@ -160,12 +161,12 @@ class Overview(Core):
             found, total, looked = self._levels.latest()
             queues = [policy.topic for policy, held in found if held.is_queue]
             flows = await self._flows.get(None, partial(self._read_flows, queues))
-            # Not on the event loop: thousands of topics take their time.
+            # In a thread, as it is slow for thousands of topics.
             seen = await asyncio.to_thread(lambda: [_overview_of(policy, held, flows) for policy, held in found])
-            told = not queues or (flows is not None and flows.untold <= MOST_UNTOLD)
-            self._view = Snapshot(seen, total, looked, told)
+            known = not queues or (flows is not None and flows.uncounted <= MOST_UNCOUNTED)
+            self._view = Snapshot(seen, total, looked, known)
         except Exception:
-            log.exception("can't tell how topics are")
+            log.exception("building the overview of topics failed")
 
     async def _read_flows(self, queues: list[Topic]) -> _Flows | None:
         try:
@@ -175,9 +176,9 @@ class Overview(Core):
                 db.transaction(readonly=True),
             ):
                 await db.execute(f"SET LOCAL statement_timeout = '{PATIENCE_SECONDS}s'")
-                return _Flows(await rows.count_untold(db), await rows.read_flows(db, queues, MINUTES))
+                return _Flows(await rows.count_uncounted(db), await rows.read_flows(db, queues, MINUTES))
         except (*UNREACHABLE, *TOO_SLOW) as error:
-            log.warning("can't tell what became of jobs lately: %r", error)
+            log.warning("reading recent job statistics failed: %r", error)
             return None
 
 
@@ -186,10 +187,10 @@ def _overview_of(policy: Policy, looked: TopicLevels, flows: _Flows | None) -> T
         return TopicOverview(policy, looked, None, [])
     minutes = None if flows is None else _minutes(flows.by_topic.get(policy.topic.id))
     lately = None
-    if minutes is not None and flows is not None and flows.untold <= MOST_UNTOLD:
-        told = slice(MINUTES - flows.untold - RECENT, MINUTES - flows.untold)
+    if minutes is not None and flows is not None and flows.uncounted <= MOST_UNCOUNTED:
+        counted = slice(MINUTES - flows.uncounted - RECENT, MINUTES - flows.uncounted)
         counts = (minutes.claimed, minutes.completed, minutes.failed, minutes.dead_lettered)
-        lately = Lately(*(sum(one[told]) for one in counts))
+        lately = Lately(*(sum(one[counted]) for one in counts))
     return TopicOverview(policy, looked, minutes, triage.troubles(looked, policy, lately))
 
 

@@ -1,4 +1,4 @@
-"""/admin/: topics in trouble, the worst first, and how the server is."""
+"""/admin/: Home. Topics in trouble, the worst first, and the state of the server."""
 
 from __future__ import annotations
 
@@ -25,16 +25,15 @@ from app.kernel.counts.triage import Level, TroubleCode
 from app.pages.permissions import SEE, SEE_SERVER, allows, check_permission
 from app.pages.render import page
 
-MOST: Final = 50  # topics that are listed
-EXPLAINED: Final = 3  # of them are shown with their commonest error
-OLD_SECONDS: Final = 120.0  # an older snapshot says nothing about now
-PATIENCE_SECONDS: Final = 1.0  # for each of these
+MOST: Final = 50  # topics in the list
+EXPLAINED: Final = 3  # the first topics show their most common error
+OLD_SECONDS: Final = 120.0  # an older snapshot counts as missing
+PATIENCE_SECONDS: Final = 1.0  # for reading one most common error
 _FAILS: Final = {TroubleCode.DEAD_LETTERS, TroubleCode.FAILING}
 
 
 class Hurt(msgspec.Struct, frozen=True):
-    """A topic in trouble. `error`: the commonest error of the jobs that failed within the hour, "" if it is not known;
-    `cluster`: where its jobs are listed."""
+    """A topic in trouble. `error`: the most common error in the last hour, "" if unknown; `cluster`: the error's id."""
 
     seen: TopicOverview
     level: str
@@ -43,7 +42,7 @@ class Hurt(msgspec.Struct, frozen=True):
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """A fact about the server, in a word or two. `level` is a trouble's, "" for none."""
+    """A short fact about the server. `level`: a trouble's level, "" for none."""
 
     name: str
     value: str
@@ -52,7 +51,7 @@ class Fact(msgspec.Struct, frozen=True):
 
 
 async def show(request: Request) -> Response:
-    """The page. Raises Unavailable."""
+    """Show Home. Raises Unavailable."""
     context = context_of(request)
     key = check_permission(request, SEE)
     view = await context.core(Overview).read()
@@ -78,22 +77,22 @@ async def show(request: Request) -> Response:
         guarded=context.access.directory.guarded,
         age_ms=None if view.age is None else round(view.age * 1000),
         jobs=sum(one.looked.count for one in seen if one.looked.is_queue),
-        done=sum(sum(one.minutes.completed) for one in seen if one.minutes is not None) if view.told else None,
+        done=sum(sum(one.minutes.completed) for one in seen if one.minutes is not None) if view.flows_known else None,
     )
 
 
 def _unknown(view: Snapshot) -> list[str]:
-    """What is not known, so that the page can't say that all is well."""
+    """Missing data. With any of it, the page can't say that all is well."""
     found = []
     if view.age is None:
-        found.append("Topics have not been looked at yet.")
+        found.append("Topics have not been read yet.")
     elif view.age > OLD_SECONDS:
-        found.append(f"Topics were last looked at {duration(view.age * 1000)} ago.")
+        found.append(f"Topics were last read {duration(view.age * 1000)} ago.")
     elif view.unseen:
         unseen = "1 topic is" if view.unseen == 1 else f"{view.unseen:,} topics are"
-        found.append(f"{unseen} not looked at: HOLDFAST_METRICS_TOPICS says how many may be.")
-    if view.age is not None and not view.told:
-        found.append("What became of jobs lately could not be read in time.")
+        found.append(f"{unseen} over the limit of HOLDFAST_METRICS_TOPICS and not included.")
+    if view.age is not None and not view.flows_known:
+        found.append("Recent job statistics could not be read in time.")
     return found
 
 
@@ -101,7 +100,7 @@ async def _hurt(context: Context, request: Request, seen: TopicOverview, explain
     error = cluster = ""
     policy, dead = seen.policy, seen.policy.config.dead_letter
     if explain and any(one.code in _FAILS for one in seen.troubles) and (dead is None or allows(request, SEE, dead)):
-        # The page neither waits for it nor fails without it.
+        # Optional: the page works without it.
         with contextlib.suppress(HoldfastError, *UNREACHABLE):
             found = await context.core(FailureReader).largest(policy, PATIENCE_SECONDS, lately=True)
             for one in found.clusters[:1] if found is not None else ():
@@ -115,9 +114,9 @@ async def _facts(context: Context, *, whole: bool) -> list[Fact]:
     def level(family: catalogue.Family, missing: float | None = None) -> float | None:
         return next(iter(merged.levels.get(family.name, {}).values()), missing)
 
-    facts = [Fact("PostgreSQL", "answers") if context.core(Levels).up else Fact("PostgreSQL", "is away", "bad")]
+    facts = [Fact("PostgreSQL", "connected") if context.core(Levels).up else Fact("PostgreSQL", "unreachable", "bad")]
     redis = level(catalogue.REDIS)
-    facts.append(Fact("Redis", "is not used") if redis is None else _redis(bool(redis)))
+    facts.append(Fact("Redis", "not used") if redis is None else _redis(bool(redis)))
     if whole:
         facts.append(await _horizon(context))
     versions = sorted({version for version, _ in merged.levels.get(catalogue.BUILD.name, {})})
@@ -128,7 +127,7 @@ async def _facts(context: Context, *, whole: bool) -> list[Fact]:
 
 
 def _redis(connected: bool) -> Fact:
-    return Fact("Redis", "is connected") if connected else Fact("Redis", "is away: changes spread slower", "watch")
+    return Fact("Redis", "connected") if connected else Fact("Redis", "unreachable: changes spread slower", "watch")
 
 
 async def _horizon(context: Context) -> Fact:
@@ -136,7 +135,7 @@ async def _horizon(context: Context) -> Fact:
     try:
         found = await health.read_horizon(context.pools.rest)
     except UNREACHABLE:
-        return Fact("Horizon", "not known", "watch", href)
+        return Fact("Vacuum horizon", "unknown", "watch", href)
     if found.level is health.HorizonLevel.OK:
-        return Fact("Horizon", "nothing holds it back", "", href)
-    return Fact("Horizon", found.verdict, found.level.value, href)
+        return Fact("Vacuum horizon", "not held back", "", href)
+    return Fact("Vacuum horizon", found.verdict, found.level.value, href)

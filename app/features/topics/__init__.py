@@ -1,4 +1,4 @@
-"""Topics: create, configure, list, pause, drain and delete them, and their pages."""
+"""Topics: create, configure, list, pause, drain and delete. With their admin pages."""
 
 from __future__ import annotations
 

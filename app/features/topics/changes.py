@@ -1,5 +1,6 @@
-"""Changing a topic, for both dialects and the pages: its configuration, and how it is held up. docs/jobs.md;
-docs/semantics.md, section 24.
+"""Change a topic: its configuration, pause, resume and drain. For both dialects and the pages.
+
+docs/jobs.md; docs/semantics.md, section 24.
 """
 
 from __future__ import annotations
@@ -28,15 +29,13 @@ from app.kernel.topics.webhooks import Webhook
 
 
 def check_hook(request: Request, topic: str, hook: Webhook | None) -> tuple[Webhook | None, str | None]:
-    """Check that a topic can have a webhook. Returns it with a mask in the place of its secret, and the secret: see
-    webhooks.conceal. Raises InvalidRequest.
-    """
+    """Check a topic's webhook. Returns it with its secret masked, and the secret. Raises InvalidRequest."""
     webhooks.check_setting(topic, hook, signs=context_of(request).settings.webhook_secret is not None)
     return webhooks.conceal(hook)
 
 
 def check_dead_letter(request: Request, dead_letter: str | None) -> None:
-    """Check that the caller may send dead letters to a topic. Raises InvalidRequest, Unauthorized, Forbidden."""
+    """Check that the caller may use a dead-letter topic. Raises InvalidRequest, Unauthorized, Forbidden."""
     webhooks.check_dead_letter(dead_letter)
     if dead_letter is not None:
         context_of(request).access.may_name(request, dead_letter)
@@ -45,7 +44,7 @@ def check_dead_letter(request: Request, dead_letter: str | None) -> None:
 async def amend(
     request: Request, topic: str, change: Callable[[Chosen | None], Chosen | None], *, secret: str | None = None
 ) -> Chosen | None:
-    """As store.amend, for a caller who may do it, and tell every process."""
+    """Change a stored configuration with `store.amend`, and announce it to all processes. The caller checks rights."""
     context = context_of(request)
     chosen = await store.amend(context.pools.rest, topic, change, context.access.actor(request), secret=secret)
     if chosen is not None:
@@ -56,11 +55,10 @@ async def amend(
 async def configure(
     request: Request, context: Context, name: str, asked: AskedInFull, *, replace: bool = True
 ) -> tuple[Config, SchemaText | None, bool]:
-    """Store a configuration. Returns it in full, the schema, and whether the topic was created. Without `replace`, a
-    topic that exists stays as it is.
+    """Store a configuration. Returns the full configuration, the schema, and whether the topic was created.
 
-    Raises InvalidRequest, InvalidSchema; Forbidden for a dead-letter topic that the key may not write to;
-    TopicExistsIncompatible.
+    Without `replace`, an existing topic is left as it is. Raises InvalidRequest, InvalidSchema, Forbidden if the key
+    may not write to the dead-letter topic, TopicExistsIncompatible.
     """
     webhook, secret = check_hook(request, name, asked.webhook)
     config = resolve(name, msgspec.structs.replace(asked, webhook=webhook))
@@ -74,7 +72,7 @@ async def configure(
     except TopicExistsIncompatible as error:
         if asked.type is not None:
             raise
-        hint = 'Send "type": "queue": without a type, a PUT is for a log.'
+        hint = 'Send "type": "queue". The default type is "log".'
         raise TopicExistsIncompatible(f"{error.message} {hint}", error.detail) from None
     context.policies.announce(name)
     return config, schema, created
@@ -86,14 +84,14 @@ def _schema_asked(asked: AskedInFull) -> SchemaText:
 
 
 LOOK_SECONDS: Final = 0.5
-# By then every process knows of the drain, and calls that it let in before have ended.
+# After this time every process knows of the drain, and the calls that it accepted before have ended.
 CLOSE_SECONDS: Final = TTL_SECONDS + COMMAND_SECONDS
 
 
 async def hold(request: Request, name: str, change: Callable[[Control], Control], action: Action) -> Control:
-    """Change how a topic is held up, for a caller who may do it, with an entry in the audit trail.
+    """Pause, resume or drain a topic, with an entry in the audit trail. The caller checks rights.
 
-    Raises InvalidRequest, TopicNotFound, NotAQueue, and what `change` raises.
+    Raises InvalidRequest, TopicNotFound, NotAQueue, and the errors of `change`.
     """
     context = context_of(request)
     by = context.access.actor(request)
@@ -105,8 +103,11 @@ async def hold(request: Request, name: str, change: Callable[[Control], Control]
 
 
 class Remainder(NamedTuple):
-    """Jobs that are ready, scheduled, blocked or in flight; in how many ms no process takes new ones, 0 for now; and
-    whether the queue is empty for good: it has no jobs, and none can come."""
+    """The rest of a drained queue.
+
+    jobs: ready, scheduled, blocked or in flight. closes_in_ms: when all processes refuse new jobs, 0 if they do now.
+    empty: it has no jobs, and can't get any.
+    """
 
     jobs: int
     closes_in_ms: int
@@ -114,14 +115,14 @@ class Remainder(NamedTuple):
 
 
 class Drains(Core):
-    """Waits for drained queues to be empty."""
+    """Waits until drained queues are empty."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self.close_seconds = CLOSE_SECONDS
 
     async def wait(self, name: str, seconds: float) -> Remainder:
-        """What is left of a queue, once it is empty for good or after so many seconds. Raises TopicNotFound."""
+        """Wait until a drained queue is empty, for `seconds` at most. Raises TopicNotFound."""
         until = time.monotonic() + seconds
         left = await self._look(await self._engine.policies.queue(name))
         while not left.empty and time.monotonic() + LOOK_SECONDS <= until:
@@ -132,11 +133,11 @@ class Drains(Core):
     async def _look(self, policy: Policy) -> Remainder:
         db = self._engine.pools.rest
         closing = await store.closing(db, policy.topic.name, self.close_seconds)
-        # SQL users who have enqueued and not committed yet. Read before the count, which may have their jobs by then.
+        # SQL users with uncommitted jobs. Read before the count: the count may include their jobs by then.
         writing = await inspector.drawers(db, policy.topic)
         counts = await self._engine.counters.read(policy)
         jobs = counts.ready + counts.scheduled + counts.blocked + counts.in_flight
-        if closing is None:  # resumed meanwhile
+        if closing is None:  # it was resumed
             return Remainder(jobs, 0, empty=False)
         jobs += closing.unchecked
         return Remainder(jobs, closing.in_ms, empty=not (jobs or closing.in_ms or writing))

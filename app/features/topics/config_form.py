@@ -1,6 +1,6 @@
-"""A topic's settings as the fields of a form, both ways, and the differences between two configurations.
+"""Convert a topic's settings to form fields and back, and compare configurations.
 
-Settings, their meaning and their bounds come from their declarations: app/kernel/topics/settings.py.
+Settings, descriptions and bounds are declared in app/kernel/topics/settings.py.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from app.kernel.topics.settings import DECLARED, FIELDS, Chosen, Config, Exhaust
 
 PARTS: Final = {part.value: tuple(name for name, one in DECLARED.items() if one.setting.part is part) for part in Card}
 SETTINGS: Final = tuple(name for names in PARTS.values() for name in names)
-_CHANGED: Final = (*SETTINGS, "priority", "auto_priority")  # these two only change elsewhere
-_OF_SERVICE: Final = set(Defaults.__struct_fields__)  # settings that a queue may leave to the service
+_CHANGED: Final = (*SETTINGS, "priority", "auto_priority")  # the last two are set by the API only
+_OF_SERVICE: Final = set(Defaults.__struct_fields__)  # a queue takes these from the service if they are unset
 _BY_RETRIES: Final = {"max_retries", "dlq_threshold"}
 _BY_DELIVERIES: Final = {"max_deliveries", "on_exhausted"}
 _WHOLE: Final = re.compile(r"-?[0-9]{1,30}\Z")
@@ -39,7 +39,7 @@ class Source(Enum):
 
 
 class FieldKind(Enum):
-    """How a setting is typed."""
+    """The kind of a setting's form field."""
 
     NUMBER = "number"
     LENGTH = "length of time"
@@ -49,8 +49,11 @@ class FieldKind(Enum):
 
 
 class FormSetting(msgspec.Struct, frozen=True):
-    """A setting as the page shows it. `typed` is the text of its field, "" for the `default`. `value` is in effect,
-    `error` says what is wrong with the text. A `fixed` one can't be set here."""
+    """A setting on the page.
+
+    typed: the text of its field, "" for the default. value: the value in effect. error: the error of the text, if any.
+    fixed: the setting can't be changed on this page.
+    """
 
     name: str
     about: str
@@ -65,7 +68,7 @@ class FormSetting(msgspec.Struct, frozen=True):
 
 
 class SettingChange(msgspec.Struct, frozen=True):
-    """A setting whose value changes, or changed."""
+    """A changed setting."""
 
     name: str
     before: str
@@ -73,7 +76,7 @@ class SettingChange(msgspec.Struct, frozen=True):
 
 
 class Edit(msgspec.Struct, frozen=True):
-    """The configuration that somebody wants, and errors by setting. If there are errors, `now` does not count."""
+    """An edited configuration, and errors by setting. `now` is only valid without errors."""
 
     now: Chosen
     errors: dict[str, str]
@@ -82,7 +85,7 @@ class Edit(msgspec.Struct, frozen=True):
 def parts(
     policy: Policy, defaults: Defaults, typed: Mapping[str, str], errors: Mapping[str, str]
 ) -> dict[str, list[FormSetting]]:
-    """All settings, part by part, with the texts in `typed` in place of stored values."""
+    """Return all settings by part. The texts in `typed` replace stored values."""
     default = _default(policy, defaults)
     return {
         title: [_setting(name, policy, default, typed.get(name), errors.get(name, "")) for name in names]
@@ -91,7 +94,7 @@ def parts(
 
 
 def edit_of(name: str, was: Chosen, typed: Mapping[str, str]) -> Edit:
-    """The configuration with what was typed into the fields of some settings, without blanks around it."""
+    """Apply texts of fields, already stripped, to a configuration."""
     values, errors = dict[str, Any](), dict[str, str]()
     for setting in SETTINGS:
         if setting in typed and _why_fixed(setting, was) is None:
@@ -100,11 +103,11 @@ def edit_of(name: str, was: Chosen, typed: Mapping[str, str]) -> Edit:
             except ValueError as error:
                 errors[setting] = f"{error}."
     if "dead_letter" in values and _why_fixed("on_exhausted", was) is None and was.on_exhausted is _usual_exit(was):
-        values.setdefault("on_exhausted", None)  # it follows from dead_letter
+        values.setdefault("on_exhausted", None)  # its default depends on dead_letter
     asked = {one: _plain(getattr(was, one)) for one in AskedSettings.__struct_fields__ if one in FIELDS}
     try:
         full = resolve(name, AskedSettings(**asked | {one: values[one] for one in values.keys() - _BY_RETRIES}))
-    except InvalidRequest as error:  # it refuses nothing else
+    except InvalidRequest as error:  # only dead_letter can be refused here
         errors.setdefault("dead_letter", error.message)
     if errors:
         return Edit(was, errors)
@@ -113,8 +116,7 @@ def edit_of(name: str, was: Chosen, typed: Mapping[str, str]) -> Edit:
 
 
 def undo(was: Chosen, detail: str) -> Chosen | None:
-    """The configuration with the values from before a change, given the detail of its entry in the audit trail. None if
-    there are none."""
+    """Undo a change, given the detail of its audit entry. Returns None if the entry has no earlier values."""
     changed = msgspec.json.decode(detail, type=dict[str, Any])
     before = {name: changed[name]["from"] for name in _CHANGED if name != "type" and "from" in changed.get(name, ())}
     if not before:
@@ -126,7 +128,7 @@ def undo(was: Chosen, detail: str) -> Chosen | None:
 
 
 def differences(was: Chosen, now: Chosen, defaults: Defaults) -> list[SettingChange]:
-    """The settings that `now` changes."""
+    """Return the settings that differ."""
     return [
         SettingChange(name, _text_in_effect(name, was, defaults), _text_in_effect(name, now, defaults))
         for name in _CHANGED
@@ -135,7 +137,7 @@ def differences(was: Chosen, now: Chosen, defaults: Defaults) -> list[SettingCha
 
 
 def changes_in(detail: str) -> list[SettingChange]:
-    """The changes in an entry of the audit trail."""
+    """Return the changed settings of an audit entry."""
     changed = msgspec.json.decode(detail, type=dict[str, Any])
     return [
         SettingChange(name, _text(name, one["from"]) or "–", _text(name, one["to"]) or "–")
@@ -145,7 +147,7 @@ def changes_in(detail: str) -> list[SettingChange]:
 
 
 def typed_of(was: Chosen, fields: Mapping[str, str]) -> dict[str, str]:
-    """The texts of fields of settings that somebody has changed."""
+    """Return the texts of the fields that were edited."""
     typed = {name: fields[name].replace("\r\n", "\n").strip() for name in SETTINGS if name in fields}
     return {name: text for name, text in typed.items() if text != _text(name, getattr(was, name))}
 
@@ -174,7 +176,7 @@ def _setting(name: str, policy: Policy, default: Config, typed: str | None = Non
 
 
 def _default(policy: Policy, defaults: Defaults) -> Config:
-    """The configuration in effect when every field is empty."""
+    """The configuration in effect if every field is empty."""
     name, chosen = policy.topic.name, policy.chosen
     if chosen.type is TopicType.LOG:
         return resolve(name, AskedSettings())
@@ -188,7 +190,7 @@ def _of_service(chosen: Chosen) -> set[str]:
 
 
 def _why_fixed(name: str, chosen: Chosen) -> Source | None:
-    """Why a setting can't be set here; None: it can."""
+    """Why a setting can't be changed on this page, or None if it can."""
     if name == "type" or (chosen.type is TopicType.LOG and not DECLARED[name].setting.logs):
         return Source.TYPE
     return Source.FOLLOWS if name in (_BY_DELIVERIES if chosen.max_deliveries is None else _BY_RETRIES) else None
@@ -207,30 +209,30 @@ def _choices(one: Declaration) -> tuple[str, ...]:
 
 
 def _parse(name: str, text: str) -> Any:
-    """The value of a text, as the API takes it; None for "". Raises ValueError, which says what is wrong."""
+    """Parse a text to the API's value, None for "". Raises ValueError with the message to show."""
     value: Any
     one = DECLARED[name]
     kind = _kind(one)
     if not text:
         return None
     if "\0" in text:
-        raise ValueError("It has a NUL character")
+        raise ValueError("Must not contain a NUL character")
     if kind is FieldKind.LENGTH:
         value = typed_length(text)
         if value is None:
-            raise ValueError('This is a length of time, such as "30 s", "5 min" or "1500 ms"')
+            raise ValueError('Must be a length of time, such as "30 s", "5 min" or "1500 ms"')
     elif kind is FieldKind.NUMBER:
         if _WHOLE.match(text) is None:
-            raise ValueError("This is a whole number")
+            raise ValueError("Must be a whole number")
         value = int(text)
     elif kind is FieldKind.JSON:
         try:
             value = msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise ValueError(f"This is JSON: {error}") from None
+            raise ValueError(f"Must be JSON: {error}") from None
     else:
         value = text == "true" if one.type is bool and text in _choices(one) else text
-    return msgspec.convert(value, one.takes)  # what it raises is a ValueError
+    return msgspec.convert(value, one.takes)  # a ValidationError is a ValueError
 
 
 def _usual_exit(chosen: Chosen) -> Exhaustion:
@@ -242,12 +244,11 @@ def _plain(value: Any) -> Any:
 
 
 def _read(name: str, value: Any) -> str:
-    """A value as it is displayed."""
     return _text(name, value) or "none"
 
 
 def _text(name: str, value: Any) -> str:
-    """A value as it is typed; a length of time with its unit."""
+    """Format a value as a user types it; lengths of time have units."""
     value = _plain(value)
     if isinstance(value, int) and name in DECLARED and DECLARED[name].is_length:
         return exact_length(value)

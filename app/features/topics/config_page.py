@@ -1,4 +1,4 @@
-"""/admin/topics/{topic}/config: a topic's settings, a review of changes before they are saved, and past changes."""
+"""/admin/topics/{topic}/config: edit settings, review changes before saving, and undo past changes."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from app.pages.permissions import CONFIGURE, allows
 from app.pages.render import page
 from app.pages.session import fields_of
 
-PAST: Final = 20  # changes on a page
-SECONDS: Final = 3  # that reading them may take
-_MEANWHILE: Final = "Somebody else has changed this meanwhile."
-_KEPT: Final = "What you have typed is kept, the rest is as it is now."
+PAST: Final = 20  # past changes per page
+SECONDS: Final = 3  # timeout of reading them
+_MEANWHILE: Final = "This topic has changed since you opened the form."
+_KEPT: Final = "Your edits are kept; other fields show the current values."
 _UNSAVED: Final = "Nothing is saved yet."
 _ID: Final = re.compile(r"[0-9]{1,18}\Z")
 _chosen: Final = msgspec.json.Decoder(Chosen)
 
 
 class PastChange(msgspec.Struct, frozen=True):
-    """A change of a topic in the audit trail. `undo`: its old values can be put back; `own`: the visitor made it."""
+    """A change in the audit trail. `undo`: it can be undone; `own`: the visitor made it."""
 
     id: int
     at_ms: int
@@ -49,16 +49,16 @@ class PastChange(msgspec.Struct, frozen=True):
 
 
 class _StaleFormError(Exception):
-    """The topic has changed since the form was made."""
+    """The topic has changed since the form was rendered."""
 
 
 async def show(request: Request) -> Response:
-    """The settings and their history. Raises InvalidRequest, TopicNotFound, Unavailable."""
+    """Show the settings and past changes. Raises InvalidRequest, TopicNotFound, Unavailable."""
     return await _form(request, await _policy(request))
 
 
 async def review(request: Request) -> Response:
-    """Show what would change, to confirm it; or the form again, with errors, or because somebody goes back to it."""
+    """Show the changes for confirmation, or the form again if it has errors or the visitor goes back to it."""
     policy, fields = await _policy(request), await fields_of(request)
     was = _was(fields)
     typed = settings.typed_of(was, fields)
@@ -70,17 +70,17 @@ async def review(request: Request) -> Response:
     if "again" in fields:
         return await _form(request, policy, typed=typed)
     if edit.now == was:
-        return await _form(request, policy, message="Nothing differs from what is stored.")
+        return await _form(request, policy, message="No changes: all values are as stored.")
     return _difference(request, policy, edit.now, typed)
 
 
 async def undo(request: Request) -> Response:
-    """What would change if the values from before an entry of the trail were put back, to be confirmed."""
+    """Show the changes of undoing an audit entry, for confirmation."""
     return await _undoing(request, await _policy(request), request.path_params["entry"])
 
 
 async def save(request: Request) -> Response:
-    """Store what was confirmed, unless somebody has changed the topic since."""
+    """Store the confirmed changes, unless the topic has changed since."""
     policy, fields = await _policy(request), await fields_of(request)
     name, was, entry = policy.topic.name, _was(fields), fields.get("undo", "")
     typed = settings.typed_of(was, fields)
@@ -93,13 +93,13 @@ async def save(request: Request) -> Response:
     except _StaleFormError:
         policy = await _policy(request)
         if entry:
-            return await _undoing(request, policy, entry, 409, f"{_MEANWHILE} This is what undoing would do now.")
+            return await _undoing(request, policy, entry, 409, f"{_MEANWHILE} Review the undo again.")
         return await _form(request, policy, 409, typed=typed, message=f"{_MEANWHILE} {_UNSAVED} {_KEPT}")
     return RedirectResponse(f"/admin/topics/{name}/config?saved=1", 303)
 
 
 async def _store(request: Request, name: str, was: Chosen, now: Chosen) -> None:
-    hook, secret = webhooks.conceal(now.webhook)  # which was checked
+    hook, secret = webhooks.conceal(now.webhook)
 
     def change(stored: Chosen | None) -> Chosen:
         if stored is None:
@@ -112,7 +112,7 @@ async def _store(request: Request, name: str, was: Chosen, now: Chosen) -> None:
 
 
 def _check(request: Request, policy: Policy, was: Chosen, edit: Edit) -> Edit:
-    """Add errors to an edit for what the service, or the visitor's key, does not allow."""
+    """Add errors for values that the service or the visitor's key does not allow."""
     errors, now = dict(edit.errors), edit.now
     try:
         if now.dead_letter != was.dead_letter:
@@ -138,7 +138,7 @@ async def _form(
     errors: Mapping[str, str] | None = None,
     message: str = "",
 ) -> Response:
-    """The settings, with what was typed in place of what is stored."""
+    """The page with the form. Edited texts replace stored values."""
     name, given = policy.topic.name, request.query_params
     may_change = allows(request, CONFIGURE, name)
     past = await _past(request, name, given.get("before", "")) if may_change else []
@@ -164,7 +164,7 @@ async def _form(
 async def _undoing(request: Request, policy: Policy, entry: str, status: int = 200, message: str = "") -> Response:
     now = await _undone(request, policy.topic.name, entry, policy.chosen)
     if now == policy.chosen:
-        return await _form(request, policy, message="Nothing is left of that change.")
+        return await _form(request, policy, message="This change has no effect any more, so there is nothing to undo.")
     return _difference(request, policy, now, {"undo": entry}, status=status, message=message)
 
 
@@ -177,9 +177,9 @@ def _difference(
     status: int = 200,
     message: str = "",
 ) -> Response:
-    """The page that shows what would change. `fields` are sent to save it."""
+    """The review page. Saving sends `fields`."""
     name = policy.topic.name
-    shown = replace(now, webhook=webhooks.conceal(now.webhook)[0])
+    masked = replace(now, webhook=webhooks.conceal(now.webhook)[0])
     return page(
         request,
         "config_diff.html",
@@ -187,7 +187,7 @@ def _difference(
         title=f"Config of {name}",
         topic=name,
         tabs=tabs(request, name, is_log=policy.config.type is TopicType.LOG),
-        changes=settings.differences(policy.chosen, shown, context_of(request).policies.defaults),
+        changes=settings.differences(policy.chosen, masked, context_of(request).policies.defaults),
         fields={**fields, "was": _encode(policy)},
         undoes="undo" in fields,
         message=message,
@@ -204,19 +204,19 @@ async def _policy(request: Request) -> Policy:
 
 
 async def _past(request: Request, name: str, before: str) -> list[PastChange] | None:
-    """Changes of a topic, the newest first, and one more than the page has; None if reading takes too long."""
+    """Past changes, newest first, up to one more than a page. None if reading took too long."""
     if before and _ID.match(before) is None:
-        raise InvalidRequest("before is the id of an entry.")
+        raise InvalidRequest("before must be the id of an audit entry.")
     context = context_of(request)
     own = context.access.actor(request).id
     try:
         found = await _read(context, name, int(before or BIGINT_MAX), PAST + 1)
     except TOO_SLOW:
         return None
-    return [_shown_past(one, own) for one in found]
+    return [_past_change(one, own) for one in found]
 
 
-def _shown_past(one: Entry, own: str) -> PastChange:
+def _past_change(one: Entry, own: str) -> PastChange:
     undo = one.action == "topic.changed" and settings.undo(Chosen(), one.detail) is not None
     return PastChange(
         one.id,
@@ -230,23 +230,23 @@ def _shown_past(one: Entry, own: str) -> PastChange:
 
 
 async def _undone(request: Request, name: str, entry: str, was: Chosen) -> Chosen:
-    """The configuration with the values from before an entry of the trail. Raises NotFound."""
+    """The configuration with an audit entry undone. Raises NotFound."""
     found = await _read(context_of(request), name, int(entry) + 1, 1) if _ID.match(entry) else []
     now = settings.undo(was, found[0].detail) if found and found[0].id == int(entry) else None
     if now is None:
-        raise NotFound("There is no such change of this topic that could be undone.")
+        raise NotFound("Change not found, or it can't be undone.")
     return now
 
 
 async def _read(context: Context, name: str, before: int, limit: int) -> list[Entry]:
     async with context.pools.rest.acquire() as db, db.transaction(readonly=True):
         await db.execute(f"SET LOCAL statement_timeout = '{SECONDS}s'")
-        # A name has no "$", which ends one here: of topics, this one's alone.
+        # "$" matches the whole name instead of a prefix. Names can't contain it.
         return await trail.page(db, before, limit, subject=name, prefixes=[f"{name}$"])
 
 
 def _encode(policy: Policy) -> str:
-    """The configuration that a form was made from, for a field of it."""
+    """Encode the configuration that a form shows, for a hidden field."""
     return msgspec.json.encode(policy.chosen).decode()
 
 
@@ -254,4 +254,4 @@ def _was(fields: Mapping[str, str]) -> Chosen:
     try:
         return _chosen.decode(fields.get("was", ""))
     except msgspec.DecodeError:
-        raise InvalidRequest("This form is of another version: load the page again.") from None
+        raise InvalidRequest("This form is outdated. Load the page again.") from None

@@ -1,4 +1,4 @@
-"""/admin/topics: the list of topics with their jobs and rates; and what the palette finds."""
+"""/admin/topics: the list of topics with counts and rates, and the search of the palette."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from app.pages.render import page
 
 MOST: Final = 50
 FOUND: Final = 12
-RATE_MINUTES: Final = 5  # that a rate is taken from
-_UNTOLD: Final = 2  # the last minutes, of which not everything is known yet
+RATE_MINUTES: Final = 5  # a rate is the average of these
+_UNCOUNTED: Final = 2  # the last minutes may not be counted yet
 
 
 class TopicRow(msgspec.Struct, frozen=True):
-    """A topic as the list shows it. Rates are jobs a minute, None if they are unknown."""
+    """A row of the list. Rates are jobs per minute, None if unknown."""
 
     seen: TopicOverview
     came: float | None
@@ -36,13 +36,13 @@ class TopicRow(msgspec.Struct, frozen=True):
 
 
 async def show(request: Request) -> Response:
-    """A page of topics; the query is in the address. Raises InvalidRequest, Unavailable."""
+    """Show a page of topics. Raises InvalidRequest, Unavailable."""
     given = request.query_params
     wanted, after = given.get("q", "").strip(), given.get("after", "")
     try:
         sort = Sort(given.get("sort", Sort.NAME.value))
     except ValueError:
-        raise InvalidRequest(f"sort is one of {', '.join(Sort)}.") from None
+        raise InvalidRequest(f"sort must be one of {', '.join(Sort)}.") from None
     view = await context_of(request).engine.core(Overview).read()
     may_see = covers(check_permission(request, SEE))
     mine = [one for one in view.topics if may_see(one.name)]
@@ -71,12 +71,11 @@ async def show(request: Request) -> Response:
 
 
 async def find(request: Request) -> Response:
-    """Pages and topics whose names contain the text; of topics that the overview doesn't have, those that begin with
-    it."""
+    """Find views, pages and topics whose names contain the text. Topics that the overview lacks are found by prefix."""
     context = context_of(request)
     wanted = request.query_params.get("q", "").strip()
     if "\0" in wanted:
-        raise InvalidRequest("What is looked for has no NUL character.")
+        raise InvalidRequest("q must not contain a NUL character.")
     key = check_permission(request, SEE)
     allowed = () if key is None else key.prefixes
     first = await store.page(context.pools.rest, wanted, "", FOUND, defaults=context.policies.defaults, allowed=allowed)
@@ -87,7 +86,7 @@ async def find(request: Request) -> Response:
     return page(
         request,
         "found.html",
-        title="Found",
+        title="Results",
         views=[one for one in await saved.every(request) if wanted.lower() in one.name.lower()][:FOUND],
         pages=[(one.word, one.href) for one in side(request) if wanted.lower() in one.word.lower()],
         topics=list(dict.fromkeys(names))[:FOUND],
@@ -97,8 +96,8 @@ async def find(request: Request) -> Response:
 def _row(seen: TopicOverview) -> TopicRow:
     if seen.minutes is None:
         return TopicRow(seen, None, None)
-    told = slice(-RATE_MINUTES - _UNTOLD, -_UNTOLD)
-    came, went = sum(seen.minutes.enqueued[told]), sum(seen.minutes.completed[told])
+    counted = slice(-RATE_MINUTES - _UNCOUNTED, -_UNCOUNTED)
+    came, went = sum(seen.minutes.enqueued[counted]), sum(seen.minutes.completed[counted])
     return TopicRow(seen, came / RATE_MINUTES, went / RATE_MINUTES)
 
 

@@ -1,6 +1,4 @@
-"""/admin/topics/{topic}: what a topic holds, how it went, why jobs wait and who works on it. Pauses and resumes it, and
-takes leases back.
-"""
+"""/admin/topics/{topic}: counts, charts, failures, workers and groups of a topic. Pause, resume, and release leases."""
 
 from __future__ import annotations
 
@@ -41,17 +39,20 @@ from app.pages.permissions import CHANGE_JOBS, CONTROL, SEE, SEE_SCHEDULES, allo
 from app.pages.render import page
 from app.pages.session import fields_of
 
-MOST: Final = 8  # entries of a list
-MOST_IDLE: Final = 20  # workers that wait for a job
-PATIENCE_MS: Final = 200  # that reading workers and groups may take, and that the page waits for tenants' counts
-CLUSTERS: Final = 5  # of failures on the page
-BOUND: Final = 10_001  # due jobs that are counted one by one
-SECONDS: Final = 3  # that reading minutes or counting tenants' jobs may take, and that a page waits for either
+MOST: Final = 8  # entries per list
+MOST_IDLE: Final = 20  # waiting workers that are listed
+PATIENCE_MS: Final = 200  # for reading workers and groups; also how long the page waits for tenants' counts
+CLUSTERS: Final = 5  # clusters of failures that are listed
+BOUND: Final = 10_001  # due jobs are counted exactly below this
+SECONDS: Final = 3  # for reading statistics, and for counting tenants' jobs
 
 
 class Around(msgspec.Struct, frozen=True):
-    """Workers, groups, tenants and schedules of a queue; None if reading them takes too long. `waiting`: calls of this
-    process that wait for a job; `idle`: their workers by name, and `idle_more` the number of others."""
+    """Workers, groups, tenants and schedules of a queue. A list is None if reading it took too long.
+
+    waiting: the number of calls to this process that wait for a job. idle: their workers' names, up to MOST_IDLE.
+    idle_more: the number of other workers.
+    """
 
     workers: list[WorkerLeases] | None
     waiting: int
@@ -60,16 +61,16 @@ class Around(msgspec.Struct, frozen=True):
     groups: list[WaitingGroup] | None
     tenants: list[Stats] | None
     schedules: list[ScheduleRow]
-    more: frozenset[str]  # names of the lists that are cut off
+    more: frozenset[str]  # names of the lists that are truncated
 
     @property
     def exact(self) -> bool:
-        """Whether `workers` hold all leases of the queue."""
+        """Whether `workers` covers all leases of the queue."""
         return "workers" not in self.more and sum(one.held for one in self.workers or ()) < LOOKED_AT
 
 
 async def read_around(request: Request, policy: Policy) -> Around:
-    """Read what is around a queue. Raises asyncpg's errors."""
+    """Read the lists of a topic's page. Raises asyncpg's errors."""
     context, topic = context_of(request), policy.topic
     workers = groups = None
     try:
@@ -82,7 +83,7 @@ async def read_around(request: Request, policy: Policy) -> Around:
     tenants = await _tenants(context, policy)
     clocks = []
     if allows(request, SEE_SCHEDULES, topic.name):
-        # A name has no "$", which ends one here.
+        # "$" matches the whole name instead of a prefix. Names can't contain it.
         clocks = await context.core(Schedules).page("", "", MOST + 1, [f"{topic.name}$"])
     waiting = context.engine.waiters.nodes(topic.name)
     idle = sorted(set(waiting))
@@ -100,7 +101,7 @@ async def read_around(request: Request, policy: Policy) -> Around:
 
 
 async def _tenants(context: Context, policy: Policy) -> list[Stats] | None:
-    """What tenants have, at most half a minute old; empty if there is only the default tenant."""
+    """Tenants' counts, at most 30 s old. Empty if there is only the default tenant."""
     lanes = await context.engine.lanes.of(context.pools.rest, policy.topic)
     if not any(lane.tenant for lane in lanes):
         return []
@@ -116,7 +117,7 @@ async def _tenants(context: Context, policy: Policy) -> list[Stats] | None:
 
 
 class Span(msgspec.Struct, frozen=True):
-    """The time that curves cover, and the length of their steps."""
+    """The time range of the charts, and the length of a step."""
 
     title: str
     steps: int
@@ -132,7 +133,7 @@ SPANS: Final = {
 
 
 class Chart(msgspec.Struct, frozen=True):
-    """Curves, as static/charts.js takes them. `nothing` is the text to show if there are none."""
+    """A chart for static/charts.js. `nothing` is the text to show instead if there is no data."""
 
     title: str
     data: dict[str, object]
@@ -140,12 +141,12 @@ class Chart(msgspec.Struct, frozen=True):
 
 
 async def show(request: Request) -> Response:
-    """The page. Raises InvalidRequest, TopicNotFound, Unavailable."""
+    """Show the topic's page. Raises InvalidRequest, TopicNotFound, Unavailable."""
     context, name = context_of(request), check_name(request.path_params["topic"])
     over = request.query_params.get("over", "1h")
     if over not in SPANS:
-        raise InvalidRequest(f"over is one of {', '.join(SPANS)}.")
-    # Not from the cache: an operator who has just paused the topic should see that.
+        raise InvalidRequest(f"over must be one of {', '.join(SPANS)}.")
+    # Not from the cache: an operator who has just paused the topic must see it.
     policy = await store.get(context.pools.rest, name, context.policies.defaults)
     if policy is None:
         raise TopicNotFound(name)
@@ -154,7 +155,7 @@ async def show(request: Request) -> Response:
         return page(
             request, "log.html", title=name, topic=name, tabs=tabs(request, name, is_log=True), log=states.get(name)
         )
-    # One after the other, so that many open pages don't take the whole pool.
+    # In sequence, so that many open pages don't use up the pool.
     holding = await context.core(Levels).look_at(policy)
     charts = await _charts(context, policy, over)
     beside = await read_around(request, policy)
@@ -184,27 +185,31 @@ async def show(request: Request) -> Response:
 
 
 async def pause(request: Request) -> Response:
-    """Hand out no more jobs. Raises TopicNotFound, NotAQueue."""
+    """Pause the topic. Raises TopicNotFound, NotAQueue."""
     return await _hold(request, to_paused(None), Action.TOPIC_PAUSED)
 
 
 async def resume(request: Request) -> Response:
-    """Hand out jobs again. Raises TopicNotFound, NotAQueue."""
+    """Resume the topic. Raises TopicNotFound, NotAQueue."""
     return await _hold(request, to_resumed(None), Action.TOPIC_RESUMED)
 
 
 async def take_back(request: Request) -> Response:
-    """Take leases back: of a group's job, or all that a worker holds. Raises TopicNotFound, NotAQueue,
-    InvalidRequest, and NotFound where there are none."""
+    """Release the lease of a group's job, or all leases of a worker.
+
+    Raises TopicNotFound, NotAQueue, InvalidRequest, and NotFound if there is no such lease.
+    """
     fields, name = await fields_of(request), check_name(request.path_params["topic"])
     group, node = fields.get("group") or None, fields.get("node") or None
     if node is None:
-        raise InvalidRequest("The form names no worker.")
+        raise InvalidRequest("The form's field node is missing.")
     policy = await context_of(request).policies.queue(name)
     taken = await release(request, policy, Leases(group=group, tenant=fields.get("tenant", ""), node=node))
     if not taken.released:
-        held = "job" if group is None else f"job of group {group}"
-        raise NotFound(f"There was no lease to take back: {node} holds no {held} in {name}. It may have just ended.")
+        of_group = "" if group is None else f" of group {group}"
+        raise NotFound(
+            f"No lease was released: {node} holds no job{of_group} in {name}. The lease may have just ended."
+        )
     return RedirectResponse(f"/admin/topics/{name}", 303)
 
 
@@ -215,7 +220,7 @@ async def _hold(request: Request, change: Callable[[Control], Control], action: 
 
 
 async def _late(context: Context, policy: Policy, oldest_ms: int | None) -> str:
-    """The level of trouble that the wait of the oldest job is; "" if it is none."""
+    """The trouble level of the oldest job's wait, "" for none. Topics for dead letters are never late."""
     level = triage.lateness(oldest_ms, policy.config.wait_goal_ms)
     if level is None:
         return ""
@@ -224,7 +229,7 @@ async def _late(context: Context, policy: Policy, oldest_ms: int | None) -> str:
 
 
 async def _failures(context: Context, request: Request, policy: Policy) -> Failures | None:
-    """The largest clusters of failures; None if the visitor may not see the dead letters, or reading takes too long."""
+    """The largest clusters of failures. None if the visitor may not see the dead letters, or reading took too long."""
     dead = policy.config.dead_letter
     if dead is not None and not allows(request, SEE, dead):
         return None
@@ -232,7 +237,7 @@ async def _failures(context: Context, request: Request, policy: Policy) -> Failu
 
 
 async def _charts(context: Context, policy: Policy, over: str) -> list[Chart] | None:
-    """The curves of a span, at most half a minute old; None if reading takes too long."""
+    """The charts of a time range, at most 30 s old. None if reading took too long."""
 
     async def read() -> list[Chart] | None:
         try:
@@ -246,21 +251,21 @@ async def _charts(context: Context, policy: Policy, over: str) -> list[Chart] | 
 
 
 async def _read_charts(db: Connection, policy: Policy, span: Span) -> list[Chart]:
-    told_to, now = await stats.read_progress(db)
+    counted_to, now = await stats.read_progress(db)
     before = now + (EPOCH - now) % span.step
     since = before - span.steps * span.step
     found = await stats.read_steps(db, policy.topic, (since, before), span.step)
     held = await stats.read_depths(db, policy.topic, (since, before), span.step)
     seconds = int(span.step.total_seconds())
     times = range(int(since.timestamp()), int(before.timestamp()), seconds)
-    # A step with minutes that are not known yet would look like a fall.
-    told = [at for at in times if (at + seconds) * 1000 <= told_to]
-    charts = curves(told, {step.at // 1000: step for step in found}, seconds)
+    # Leave out steps with minutes that are not counted yet: they would look like a drop.
+    counted = [at for at in times if (at + seconds) * 1000 <= counted_to]
+    charts = curves(counted, {step.at // 1000: step for step in found}, seconds)
     return [*charts, depth(times, {one.at // 1000: one for one in held})]
 
 
 def curves(times: Sequence[int], steps: dict[int, StatsStep], seconds: int) -> list[Chart]:
-    """The curves of what happened to jobs, by the beginnings of their steps."""
+    """Charts of flow, waits and processing times. `times` and the keys of `steps` are the starts of steps, in s."""
 
     def rate(value: Callable[[StatsStep], int]) -> list[float]:
         return [round(value(steps[at]) * 60 / seconds, 2) if at in steps else 0 for at in times]
@@ -288,14 +293,16 @@ def curves(times: Sequence[int], steps: dict[int, StatsStep], seconds: int) -> l
     claims = any(step.wait.count for step in steps.values())
     acks = any(step.processing.count for step in steps.values())
     return [
-        Chart("Jobs a minute", _data(times, "jobs", flow)),
-        Chart("Wait until a claim", _data(times, "ms", waits), "" if claims else "No job was claimed in this range."),
-        Chart("Processing", _data(times, "ms", works), "" if acks else "No job was completed in this range."),
+        Chart("Jobs per minute", _data(times, "jobs", flow)),
+        Chart(
+            "Wait before a claim", _data(times, "ms", waits), "" if claims else "No jobs were claimed in this range."
+        ),
+        Chart("Processing time", _data(times, "ms", works), "" if acks else "No jobs were completed in this range."),
     ]
 
 
 def depth(times: Sequence[int], held: dict[int, DepthStep]) -> Chart:
-    """The curves of the queue's depth at the ends of steps, by their beginnings."""
+    """A chart of the queue's depth at the ends of steps. `times` and the keys of `held` are starts of steps, in s."""
 
     def count(value: Callable[[DepthStep], int]) -> list[int | None]:
         return [value(held[at]) if at in held else None for at in times]
@@ -306,7 +313,7 @@ def depth(times: Sequence[int], held: dict[int, DepthStep]) -> Chart:
         _line("scheduled", "scheduled", count(lambda one: one.scheduled)),
         _line("blocked", "blocked", count(lambda one: one.blocked)),
     ]
-    nothing = "No depth samples in this range. They are taken once a minute."
+    nothing = "No depth samples in this range. Samples are taken once a minute."
     return Chart("Depth", _data(times, "jobs", lines), "" if held else nothing)
 
 
