@@ -24,7 +24,7 @@ async def stored(http: httpx.AsyncClient, name: str) -> Body:
 async def test_an_empty_service_has_none_and_makes_none(empty: Running) -> None:
     async with httpx.AsyncClient(base_url=empty.url) as http:
         page = await Operator(http).open("schedules")
-        assert "There are no schedules yet." in page.text
+        assert "No schedules yet." in page.text
         assert page.link("New schedule") is None
 
 
@@ -59,7 +59,7 @@ async def test_one_is_made_and_changed_with_errors_beside_the_fields(boss: Opera
     assert len(page.all(".//ol/li")) == 5, "when it is due"
     assert '{"a": 1.00, "b": "<script>' in page.text
     again = await boss.press(await boss.open("schedules-new"), "Save", status=422, **right, topic=queue.name)
-    assert again.fault("name") == "There is a schedule of this name."
+    assert again.fault("name") == "A schedule with this name exists."
     # What is left alone stays as it is, to the byte.
     page = await boss.open(f"schedules/{right['name']}/edit")
     await boss.press(page, "Save", cron="0 12 1 1 *", missed="all")
@@ -77,8 +77,8 @@ async def test_of_two_who_change_one_at_once_the_second_is_asked_again(boss: Ope
     page = await boss.open(f"schedules/{name}/edit")
     await put(queue.http, name, queue.name, cron="30 1 1 1 *")
     page = await boss.press(page, "Save", status=409, time_zone="Asia/Tokyo")
-    assert "Somebody else has changed this meanwhile." in page.text
-    assert "It is now: 30 1 1 1 *" in page.text
+    assert "This schedule has changed since you opened the form." in page.text
+    assert "Current value: 30 1 1 1 *" in page.text
     assert page.value("time_zone") == "Asia/Tokyo"
     assert (await stored(queue.http, name))["time_zone"] == "UTC"
     await boss.press(page, "Save", cron="30 1 1 1 *")

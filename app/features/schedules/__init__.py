@@ -1,7 +1,6 @@
-"""Jobs that are made when a cron expression is due. docs/schedules.md.
+"""Schedules: jobs enqueued by cron expressions. docs/schedules.md.
 
-changes.py has what callers change, fires.py what makes the jobs, store.py the rows, requests.py what the routes and
-the pages share.
+changes.py changes schedules, fires.py fires them, store.py reads and writes rows, requests.py serves routes and pages.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from app.pages.frame import Menu, Page
 from app.pages.permissions import SCHEDULE, SEE_SCHEDULES
 
 _v0 = partial(Route, dialect=V0, scope=Scope.ADMIN, parameters=[v0.NAME])
-_MADE: Final = frozenset({409, 422})  # what making a schedule, or a job, may be refused with
+_MADE: Final = frozenset({409, 422})  # errors of creating a schedule or a job
 _PATH: Final = "/v0/schedules/{name}"
 
 FEATURE: Final = Feature(
@@ -31,7 +30,7 @@ FEATURE: Final = Feature(
         _v0("GET", "/v0/schedules", v0.page, {200: v0.TopicSchedules}, parameters=[v0.PREFIX, PAGE_SIZE, CURSOR]),
         _v0("PUT", _PATH, v0.put, dict.fromkeys((200, 201), v0.TopicSchedule), takes=v0.PutScheduleBody, refuses=_MADE),
         _v0("GET", _PATH, v0.get, {200: v0.TopicSchedule}),
-        _v0("DELETE", _PATH, v0.delete, {200: v0.ScheduleDeleted}),
+        _v0("DELETE", _PATH, v0.delete, {200: v0.ScheduleDeletion}),
         _v0("POST", f"{_PATH}/pause", v0.pause, {200: v0.TopicSchedule}),
         _v0("POST", f"{_PATH}/resume", v0.resume, {200: v0.TopicSchedule}),
         _v0("POST", f"{_PATH}/run", v0.run, {200: v0.ScheduleRun}, refuses=_MADE),

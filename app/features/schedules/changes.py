@@ -1,4 +1,4 @@
-"""Schedules as callers change them: kept, paused, resumed, run now, deleted. fires.py has what fires them."""
+"""Change schedules: create, replace, pause, resume, run now, delete. fires.py fires them."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from app.kernel.topics.policy import Policy
 
 MOST: Final = 10_000
-RETRY_SECONDS: Final = 2.0  # where the database could not be asked
+RETRY_SECONDS: Final = 2.0  # after a failed query
 
-Covers = Callable[[str], bool]  # whether the caller may change what is of this topic
+Covers = Callable[[str], bool]  # whether the caller may change schedules of this topic
 
 
 def everything(_topic: str) -> bool:
-    """The `covers` of callers who may change schedules of every topic."""
+    """A `covers` for callers that may change schedules of every topic."""
     return True
 
 
 class Run(msgspec.Struct, frozen=True):
-    """What a schedule made when it was told to: a job, for this time."""
+    """The job of a run by hand. `time` is in its metadata, as $fire_at."""
 
     topic: Topic
     seq: Seq
@@ -50,8 +50,7 @@ class Run(msgspec.Struct, frozen=True):
 class Schedules(Core):
     """Changes schedules, and records each change in the audit trail.
 
-    Schedules of topics that the caller may not change look as if they did not exist. `loop` fires due schedules in
-    every process, and sleeps while none is due.
+    For a caller that may not change a topic, its schedules don't exist. `loop` fires due schedules in every process.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -68,22 +67,23 @@ class Schedules(Core):
         covers: Covers = everything,
         check: Callable[[Schedule | None], None] | None = None,
     ) -> tuple[Schedule, bool]:
-        """Make a schedule, or replace one: as it is then, and whether it was made. It counts from now on; one whose
-        times stay as they were keeps those that are due. `check` sees what it replaces, and nobody changes that
-        between; what it raises goes through.
+        """Create or replace a schedule. Returns the schedule, and whether it was created.
 
-        Raises TopicNotFound, NotAQueue; AlreadyExists for one that the caller may not change; Throttled above MOST.
+        Its times count from now on. If the cron expression and the time zone stay the same, due times are kept.
+        `check` gets the schedule that is replaced, which is locked until the end; its errors are raised.
+
+        Raises TopicNotFound, NotAQueue, AlreadyExists if the caller may not change it, Throttled above MOST.
         """
         await self._engine.policies.queue(wanted.topic)
         async with self._engine.pools.rest.acquire() as db, db.transaction():
             before = await store.lock(db, name)
             if before is None:
                 held = await store.count(db)
-                before = await store.lock(db, name)  # somebody else may have made it meanwhile
+                before = await store.lock(db, name)  # it may have been created since
                 if before is None and held >= MOST:
-                    raise Throttled(f"There can be {MOST} schedules.", {"limit": "schedules", "max": MOST})
+                    raise Throttled(f"The limit is {MOST} schedules.", {"limit": "schedules", "max": MOST})
             if before is not None and not covers(before.topic):
-                raise AlreadyExists("There is a schedule of this name, which is not yours to change.")
+                raise AlreadyExists("A schedule with this name exists, and you may not change it.")
             if check is not None:
                 check(before)
             kept = await _write(db, name, before, wanted)
@@ -95,18 +95,18 @@ class Schedules(Core):
         return kept, before is None
 
     async def get(self, name: str, covers: Covers = everything) -> Schedule:
-        """A schedule. Raises NotFound."""
+        """Read a schedule. Raises NotFound."""
         return _must_be(name, await store.read(self._engine.pools.rest, name), covers)
 
     async def page(self, prefix: str, after: str, limit: int, allowed: Sequence[str] = ()) -> list[Schedule]:
-        """As store.page."""
+        """Read a page with `store.page`."""
         return await store.page(self._engine.pools.rest, prefix, after, limit, allowed)
 
     async def pause(
         self, name: str, by: Actor = trail.SERVICE, covers: Covers = everything, *, paused: bool
     ) -> Schedule:
-        """Pause it, or let it go on from now on: as it is then. Times that go by while it is paused are not missed.
-        Raises NotFound."""
+        """Pause a schedule, or resume it from now on. Returns the changed schedule. Times during a pause don't count as
+        missed. Raises NotFound."""
         async with self._engine.pools.rest.acquire() as db, db.transaction():
             before = _must_be(name, await store.lock(db, name), covers)
             if before.paused == paused:
@@ -117,15 +117,17 @@ class Schedules(Core):
         return kept
 
     async def delete(self, name: str, by: Actor = trail.SERVICE, covers: Covers = everything) -> None:
-        """Delete it. What it has put in stays. Raises NotFound."""
+        """Delete a schedule. Jobs that it has enqueued stay. Raises NotFound."""
         async with self._engine.pools.rest.acquire() as db, db.transaction():
             before = _must_be(name, await store.lock(db, name), covers)
             await store.delete(db, name)
             await trail.record(db, by, Action.CRON_DELETED, name, _detail(before))
 
     async def run(self, name: str, by: Actor = trail.SERVICE, covers: Covers = everything) -> Run:
-        """Make its job now, paused or not; its times stay as they are. Raises NotFound and what an enqueue raises; then
-        nothing has changed."""
+        """Enqueue a schedule's job now, even if it is paused. Its times don't change.
+
+        Raises NotFound, and the errors of an enqueue; nothing has changed then.
+        """
         policies = self._engine.policies
         made = None
         while made is None:
@@ -139,7 +141,7 @@ class Schedules(Core):
         return (await self.fires.run_once()).wait
 
     async def _run(self, policy: Policy, name: str, by: Actor, covers: Covers) -> Run | None:
-        """None if the schedule belongs to another topic now."""
+        """Returns None if the schedule belongs to another topic now."""
         async with self._engine.verbs(policy).acquire() as db, db.transaction():
             one = _must_be(name, await store.lock(db, name), covers)
             if one.topic != policy.topic.name:
@@ -163,8 +165,7 @@ class Schedules(Core):
 
 
 async def _write(db: Connection, name: str, before: Schedule | None, wanted: ScheduleSpec) -> Schedule:
-    """Write a schedule with its next time, which is always later than that of its last job, even if the clock went
-    back."""
+    """Write a schedule with its next time. That is always later than the last job's, even if the clock went back."""
     paused = wanted.paused if wanted.paused is not None else before is not None and before.paused
     if paused:
         following = None
@@ -182,7 +183,7 @@ async def _write(db: Connection, name: str, before: Schedule | None, wanted: Sch
 
 def _must_be(name: str, found: Schedule | None, covers: Covers) -> Schedule:
     if found is None or not covers(found.topic):
-        raise NotFound(f"There is no schedule {name!r}.", {"schedule": name})
+        raise NotFound(f"Schedule {name!r} does not exist.", {"schedule": name})
     return found
 
 
@@ -195,7 +196,7 @@ def _spec_of(one: Schedule) -> ScheduleSpec:
 
 
 def _detail(one: Schedule) -> dict[str, object]:
-    """The schedule as the audit trail records it: without the job, which may be large."""
+    """The schedule for the audit trail, without the job, which may be large."""
     return {
         "topic": one.topic,
         "cron": one.cron,

@@ -1,7 +1,6 @@
-"""Fires schedules that are due, each time of each once, whatever the number of processes that do. docs/adr/0024.
+"""Fire due schedules: each time of a schedule once, over all processes. docs/adr/0024.
 
-A transaction locks schedules that nobody else is at, puts their jobs in as every producer does, and moves them on to
-their next times: all of it is there, or none.
+One transaction locks due schedules, enqueues their jobs, and sets their next times.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from app.base.metrics import catalogue
 from app.base.outages import TOO_SLOW, UNREACHABLE, as_unavailable
 from app.errors import HoldfastError, InvalidSchedule, NotAQueue, TopicNotFound
 from app.features.schedules import store
-from app.features.schedules.store import DueSchedule, FireOutcome, Missed, Schedule
+from app.features.schedules.store import DueSchedule, FireOutcome, OnMissed, Schedule
 from app.kernel.batching import tried_again
 from app.kernel.enqueue.enqueues import NOTHING, Gone
 from app.kernel.model import Batch, Seq, merge
@@ -31,30 +30,30 @@ if TYPE_CHECKING:
     from app.kernel.state import EngineState
     from app.kernel.topics.policy import Policy
 
-LISTED: Final = 200  # schedules of one look
-MOST_JOBS: Final = 200  # of one transaction
-MOST_BYTES: Final = 8 * 1024 * 1024  # of their payloads; one job may be as large as it is
-MOST_MISSED: Final = 1_000  # times that `all` makes up for
-GRACE: Final = timedelta(seconds=60)  # later than that, a time was missed
-TRY_AGAIN: Final = timedelta(seconds=30)  # after a refusal
-LONGEST_WAIT: Final = 30.0  # within so long, what another process has changed is known here
-BUSY_WAIT: Final = 0.5  # while other processes are at all that is due, or something went wrong
+LISTED: Final = 200  # schedules per round
+MOST_JOBS: Final = 200  # jobs per transaction
+MOST_BYTES: Final = 8 * 1024 * 1024  # payloads per transaction; a single job may be larger
+MOST_MISSED: Final = 1_000  # missed times that `all` enqueues jobs for
+GRACE: Final = timedelta(seconds=60)  # a time counts as missed after this
+TRY_AGAIN: Final = timedelta(seconds=30)  # pause after a refusal
+LONGEST_WAIT: Final = 30.0  # changes by other processes are noticed within this time
+BUSY_WAIT: Final = 0.5  # pause while other processes fire all due schedules, or after an error
 
 log = logging.getLogger(__name__)
 
 
 class FireRound(msgspec.Struct, frozen=True):
-    """How many jobs a round made, and after how many seconds the next round is."""
+    """The number of jobs that a round enqueued, and the seconds until the next round."""
 
     fired: int
     wait: float
 
 
-class _Owed(msgspec.Struct):
-    """A schedule of a transaction, and the times that it is due for.
+class _Firing(msgspec.Struct):
+    """A schedule in a transaction.
 
-    `jobs` of the transaction's batches belong to it, beginning with the `start`-th. `error`: why it can't be fired.
-    `made`: the times for which a job was made.
+    times: the times it is due for. start, jobs: its part of the transaction's batches. error: why it can't be fired.
+    made: the times with a new job.
     """
 
     schedule: Schedule
@@ -66,7 +65,7 @@ class _Owed(msgspec.Struct):
 
 
 class Fires:
-    """Fires due schedules, for one process."""
+    """Fires due schedules in one process."""
 
     def __init__(self, state: EngineState, enqueues: Enqueues) -> None:
         self._state = state
@@ -78,8 +77,8 @@ class Fires:
         self._late = numbers.histogram(catalogue.SCHEDULE_LATE)
 
     async def run_once(self, at: datetime | None = None) -> FireRound:
-        """Fire what is due, up to LISTED schedules. `at`: what time it is, for tests; the database's clock says it
-        otherwise. Raises asyncpg's errors of a database that is away."""
+        """Fire up to LISTED due schedules. `at` replaces the database's clock in tests. Raises asyncpg's errors of an
+        unreachable database."""
         listed = await store.due(self._state.pools.rest, at, LISTED)
         late = [one for one in listed if one.seconds <= 0]
         if not late:
@@ -92,17 +91,17 @@ class Fires:
         return FireRound(fired, 0.0 if moved else BUSY_WAIT)
 
     async def _fire_or_refuse(self, topic: str, names: Sequence[str], at: datetime | None) -> tuple[int, int]:
-        """How many jobs were made, and how many schedules were moved on."""
+        """Returns how many jobs were enqueued, and how many schedules were moved on."""
         try:
             return await tried_again(partial(self._fire_topic, topic, names, at))
-        except TOO_SLOW as error:  # somebody has locked this topic's jobs: other topics do not wait for it
+        except TOO_SLOW as error:  # the topic's jobs are locked; other topics must not wait for it
             return await self._fire(topic, None, as_unavailable(error), names, at)
         except UNREACHABLE:
             raise
         except Exception:
-            if len(names) > 1:  # find out whose fault it is
+            if len(names) > 1:  # find out which schedule fails
                 return await self._fire_each(topic, names, at)
-            log.exception("schedule %s can't be fired", names[0])
+            log.exception("firing schedule %s failed", names[0])
             refusal = HoldfastError("Internal error. The service's log has the details.")
             return await self._fire(topic, None, refusal, names, at)
 
@@ -112,7 +111,7 @@ class Fires:
 
     async def _fire_topic(self, topic: str, names: Sequence[str], at: datetime | None) -> tuple[int, int]:
         async def fire(policy: Policy) -> tuple[int, int]:
-            if policy.bounds is not None and len(names) > 1:  # where it is full, each is tried by itself
+            if policy.bounds is not None and len(names) > 1:  # the queue may be full: try each schedule by itself
                 return await self._fire_each(topic, names, at)
             return await self._fire(topic, policy, None, names, at)
 
@@ -125,48 +124,48 @@ class Fires:
     async def _fire(
         self, topic: str, policy: Policy | None, error: HoldfastError | None, names: Sequence[str], at: datetime | None
     ) -> tuple[int, int]:
-        """Fire these schedules in one transaction. With an `error`, record it with them instead."""
+        """Fire schedules in one transaction, or record `error` with them."""
         pool = self._state.pools.rest if policy is None else self._state.verbs(policy)
         async with pool.acquire() as db, db.transaction():
             taken, now = await store.take(db, topic, names, at)
             if now is None:
                 return 0, 0
-            owed, batches = await self._admit(policy, error, taken, now)
+            firings, batches = await self._admit(policy, error, taken, now)
             done = NOTHING
             if batches and policy is not None:
                 await self._state.lanes.ensure(self._state.pools.rest, policy.topic, merge(batches))
                 done = await self._enqueues.put(db, policy, batches)
-            outcomes = [_outcome_of(one, done, now) for one in owed]
+            outcomes = [_outcome_of(one, done, now) for one in firings]
             await store.settle(db, outcomes)
         done.announce()
         fired = sum(one.fired for one in outcomes)
         self._fired.add(fired)
         self._refused.add(sum(1 for one in outcomes if one.error is not None))
-        for one in owed:
+        for one in firings:
             for time in one.made:
                 self._late.observe((now - time) / timedelta(milliseconds=1))
         return fired, len(outcomes)
 
     async def _admit(
         self, policy: Policy | None, error: HoldfastError | None, taken: Sequence[Schedule], now: datetime
-    ) -> tuple[list[_Owed], list[Batch]]:
-        """The schedules that fit into this transaction, and their jobs. The others stay due."""
-        owed: list[_Owed] = []
+    ) -> tuple[list[_Firing], list[Batch]]:
+        """Returns the schedules that fit into the transaction, and their jobs. Other schedules stay due."""
+        firings: list[_Firing] = []
         batches: list[Batch] = []
         room = MOST_BYTES
         for schedule in taken:
-            one = _Owed(schedule, [], len(batches), error=error)
-            owed.append(one)
+            one = _Firing(schedule, [], len(batches), error=error)
+            firings.append(one)
             try:
                 one.times = due_times(schedule, now)
-            except ValueError as fault:  # a time zone that this machine does not have
-                one.error = InvalidSchedule(f"The schedule makes no sense here: {fault}.")
+            except ValueError as fault:  # this machine lacks the time zone
+                one.error = InvalidSchedule(f"The schedule can't be evaluated on this machine: {fault}.")
             if policy is None or one.error is not None or not one.times:
                 continue
             size = len(schedule.payload)
             most = min(MOST_JOBS - len(batches), room // max(size, 1))
             if most < 1 and batches:
-                owed.pop()
+                firings.pop()
                 break
             has_id = schedule.topic.endswith(FIFO)
             jobs = [store.job(schedule, time, has_id=has_id) for time in one.times[: max(most, 1)]]
@@ -178,25 +177,25 @@ class Fires:
             one.jobs = len(jobs)
             batches += jobs
             room -= size * len(jobs)
-        return owed, batches
+        return firings, batches
 
 
 def due_times(schedule: Schedule, now: datetime) -> list[datetime]:
-    """The times for which a schedule is due now, oldest first. Raises ValueError for an unknown time zone."""
+    """Return the times for which a schedule is due, oldest first. Raises ValueError for an unknown time zone."""
     first = schedule.next_fire
     if first is None or first > now:
         return []
     match schedule.missed:
-        case Missed.ALL:
+        case OnMissed.ALL:
             most = MOST_MISSED
-        case Missed.ONCE | Missed.SKIP:
+        case OnMissed.ONCE | OnMissed.SKIP:
             most = 1
     times = cron.last_times(schedule.cron, first, now, most, cron.time_zone(schedule.time_zone))
-    return [time for time in times if schedule.missed is not Missed.SKIP or time >= now - GRACE]
+    return [time for time in times if schedule.missed is not OnMissed.SKIP or time >= now - GRACE]
 
 
-def _outcome_of(one: _Owed, done: Put, now: datetime) -> FireOutcome:
-    """What to write into a schedule's row once its jobs are enqueued. A duplicate counts as done, but not as made."""
+def _outcome_of(one: _Firing, done: Put, now: datetime) -> FireOutcome:
+    """The values to write to a schedule's row. The time of a duplicate is done, but not counted as a new job."""
     schedule, times, error = one.schedule, one.times, one.error
     last = -1
     seq: Seq | None = None
@@ -231,11 +230,11 @@ def _outcome_of(one: _Owed, done: Put, now: datetime) -> FireOutcome:
 
 
 def _together(due: Sequence[DueSchedule]) -> list[tuple[str, list[str]]]:
-    """Topics, each with the names of the schedules that one transaction fires."""
+    """Group due schedules by topic into transactions."""
     parts: list[tuple[str, list[str]]] = []
-    for topic, those in groupby(sorted(due, key=lambda one: one.topic), key=lambda one: one.topic):
+    for topic, schedules in groupby(sorted(due, key=lambda one: one.topic), key=lambda one: one.topic):
         room = 0
-        for one in those:
+        for one in schedules:
             if one.size > room:
                 parts.append((topic, []))
                 room = MOST_BYTES

@@ -1,4 +1,4 @@
-"""/admin/schedules: jobs that come by the clock: which there are, what each makes and when, and the form of one."""
+"""/admin/schedules: the list of schedules, the page of one, and its form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.errors import AlreadyExists, Forbidden, HoldfastError, InvalidRequest, 
 from app.features.saved_views import page as saved
 from app.features.schedules import requests
 from app.features.schedules.changes import Schedules
-from app.features.schedules.store import Missed, Schedule, ScheduleSpec
+from app.features.schedules.store import OnMissed, Schedule, ScheduleSpec
 from app.http.access import must_cover
 from app.http.context import context_of
 from app.http.sight import WHY
@@ -28,14 +28,14 @@ from app.pages.session import MOST_BYTES, fields_of
 T = TypeVar("T")
 
 MOST: Final = 50
-MOST_TEXT: Final = 20_000  # characters of a payload that are shown
-MOST_RECORD: Final = MOST_BYTES // 4  # characters that stand in a form's field: it is sent with escapes
+MOST_TEXT: Final = 20_000  # characters of a payload on the page
+MOST_RECORD: Final = MOST_BYTES // 4  # characters in a form's field, which grow by URL encoding
 MISSED: Final = {
-    Missed.SKIP: "nothing",
-    Missed.ONCE: "one job for all of them",
-    Missed.ALL: "one job each",
+    OnMissed.SKIP: "no jobs",
+    OnMissed.ONCE: "one job for all missed times",
+    OnMissed.ALL: "one job for each missed time",
 }
-_NEW: Final = {"time_zone": "UTC", "missed": Missed.ONCE.value, "record": '{"data": {}}'}
+_NEW: Final = {"time_zone": "UTC", "missed": OnMissed.ONCE.value, "record": '{"data": {}}'}
 
 
 class ScheduleRow(msgspec.Struct, frozen=True):
@@ -47,22 +47,22 @@ class ScheduleRow(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> tuple[str, str]:
-        """A word for how it is, and its tone."""
+        """A word for the state, and its tone."""
         if self.one.paused:
             return "paused", "watch"
-        return ("fails", "bad") if self.one.error_code else ("on", "")
+        return ("failing", "bad") if self.one.error_code else ("on", "")
 
 
 class _ScheduleChangedError(Exception):
-    """The schedule was changed after the form was made."""
+    """The schedule has changed since the form was rendered."""
 
 
 async def show(request: Request) -> Response:
-    """A page of schedules by name. What is asked for stands in the address. Raises InvalidRequest."""
+    """Show a page of schedules by name. Raises InvalidRequest."""
     given = request.query_params
     prefix, after = given.get("q", "").strip(), given.get("after", "")
     if "\0" in prefix + after:
-        raise InvalidRequest("A name has no NUL character.")
+        raise InvalidRequest("A name must not contain a NUL character.")
     key = check_permission(request, SEE_SCHEDULES)
     allowed = () if key is None else key.prefixes
     found = await context_of(request).core(Schedules).page(prefix, after, MOST + 1, allowed)
@@ -81,7 +81,7 @@ async def show(request: Request) -> Response:
 
 
 async def one(request: Request) -> Response:
-    """A schedule: what it makes, when it did last, and when it will. Raises InvalidRequest, NotFound."""
+    """Show a schedule: its job, its last run and its next times. Raises InvalidRequest, NotFound."""
     found = await requests.get(requests.let_in(request))
     text = "" if found.hidden else as_json(*requests.payload_of(found)).decode()
     return page(
@@ -101,41 +101,41 @@ async def one(request: Request) -> Response:
 
 
 async def pause(request: Request) -> Response:
-    """Let it rest. Raises NotFound."""
+    """Pause the schedule. Raises NotFound."""
     return _to((await requests.pause(requests.let_in(request), paused=True)).name)
 
 
 async def resume(request: Request) -> Response:
-    """Let it go on from now on. Raises NotFound."""
+    """Resume the schedule from now on. Raises NotFound."""
     return _to((await requests.pause(requests.let_in(request), paused=False)).name)
 
 
 async def run(request: Request) -> Response:
-    """Let it make its job now. Raises NotFound, and what an enqueue raises."""
+    """Enqueue the schedule's job now. Raises NotFound, and the errors of an enqueue."""
     name, made = await requests.run(requests.let_in(request))
     return _to(name, f"?made={made.seq}")
 
 
 async def delete(request: Request) -> Response:
-    """Delete it. Raises NotFound."""
+    """Delete the schedule. Raises NotFound."""
     await requests.delete(requests.let_in(request))
     return RedirectResponse("/admin/schedules", 303)
 
 
 async def ask_new(request: Request) -> Response:
-    """The form for a new one."""
+    """Show the form of a new schedule."""
     return _form(request, {**_NEW, "topic": request.query_params.get("topic", "")})
 
 
 async def make_new(request: Request) -> Response:
-    """Make it, unless there is one of its name."""
+    """Create a schedule, unless the name is taken."""
     fields, errors = await fields_of(request), dict[str, str]()
     name = fields.get("name", "").strip()
     _or_note(errors, "name", lambda: requests.check_schedule(name))
 
     def check(before: Schedule | None) -> None:
         if before is not None:
-            raise AlreadyExists("There is a schedule of this name.")
+            raise AlreadyExists("A schedule with this name exists.")
 
     wanted = _spec_in(request, fields, errors)
     if wanted is None or not await _save(request, (name, wanted), check, errors):
@@ -144,13 +144,13 @@ async def make_new(request: Request) -> Response:
 
 
 async def edit(request: Request) -> Response:
-    """The form with what it is. Raises NotFound; Forbidden where its record is hidden."""
+    """Show the form of an existing schedule. Raises NotFound, and Forbidden if its record is hidden."""
     one = await _visible_schedule(request)
     return _form(request, _field_values(one), one)
 
 
 async def change(request: Request) -> Response:
-    """Replace it, unless it was changed since the form was made. Raises as edit."""
+    """Replace the schedule, unless it has changed since the form was rendered. Raises NotFound, Forbidden."""
     one, fields, errors = await _visible_schedule(request), await fields_of(request), dict[str, str]()
 
     def check(before: Schedule | None) -> None:
@@ -179,7 +179,7 @@ async def _save(
     check: Callable[[Schedule | None], None],
     errors: dict[str, str],
 ) -> bool:
-    """Whether the schedule was saved. A fault is put into `errors`, by the field that it belongs to."""
+    """Save the schedule. Returns whether it was saved; if not, `errors` has the message by field."""
     try:
         await requests.put(requests.let_in(request), *named, check)
     except (TopicNotFound, NotAQueue) as error:
@@ -192,7 +192,7 @@ async def _save(
 def _spec_in(
     request: Request, fields: Mapping[str, str], errors: dict[str, str], before: Schedule | None = None
 ) -> ScheduleSpec | None:
-    """The schedule that was typed, None if a field is wrong. A record too large for a field stays as it is."""
+    """Parse the form, None if a field is wrong. A record too large for a field stays as it is."""
     call = requests.let_in(request)
     topic = fields.get("topic", "").strip()
     _or_note(errors, "topic", lambda: must_cover(call.key, check_name(topic)))
@@ -203,7 +203,7 @@ def _spec_in(
     else:
         text = fields.get("record", "").strip().encode()
         job = _or_note(errors, "record", lambda: requests.job_of(call.context.record_of(text)))
-    missed = {one.value: one for one in Missed}.get(fields.get("missed", ""), Missed.ONCE)
+    missed = {one.value: one for one in OnMissed}.get(fields.get("missed", ""), OnMissed.ONCE)
     return ScheduleSpec(topic, cron, zone, missed, *job) if cron and zone and job and not errors else None
 
 
@@ -223,7 +223,7 @@ def _form(
     errors: Mapping[str, str] | None = None,
     meanwhile: bool = False,
 ) -> Response:
-    """The form of a schedule, or of a new one. `meanwhile`: with its present values beside what was typed."""
+    """Render the form of a schedule, or of a new one. `meanwhile`: show the current values beside the typed ones."""
     stored = {} if one is None else _field_values(one)
     return page(
         request,
@@ -241,11 +241,11 @@ def _form(
 
 
 def _field_values(one: Schedule) -> dict[str, str]:
-    """What stands in the fields for a schedule."""
-    shown = {"topic": one.topic, "cron": one.cron, "time_zone": one.time_zone, "missed": one.missed.value}
+    """The texts of the form's fields."""
+    values = {"topic": one.topic, "cron": one.cron, "time_zone": one.time_zone, "missed": one.missed.value}
     fields = "".join(f', "{name}": {bytes(value).decode()}' for name, value in requests.fields_of(one).items())
     record = f'{{"data": {as_json(*requests.payload_of(one)).decode()}{fields}}}'
-    return shown | ({"record": record} if len(record) <= MOST_RECORD else {})
+    return values | ({"record": record} if len(record) <= MOST_RECORD else {})
 
 
 def _stamp(one: Schedule) -> str:
@@ -253,7 +253,7 @@ def _stamp(one: Schedule) -> str:
 
 
 def row_of(found: Schedule) -> ScheduleRow:
-    """A schedule as a list shows it."""
+    """Convert a schedule to a row of a list."""
     return ScheduleRow(found, ms_or_none(found.last_fire), ms_or_none(found.next_fire))
 
 

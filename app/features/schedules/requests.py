@@ -1,4 +1,4 @@
-"""What routes and pages share: permissions, checks of what was typed, and the calls of the core."""
+"""Shared by routes and pages: permissions, checks of input, and the calls of the core."""
 
 from __future__ import annotations
 
@@ -27,56 +27,57 @@ NEXT: Final = 5
 
 
 def let_in(request: Request) -> Call:
-    """The call of a page's visitor, who must have the scope admin. Raises Unauthorized, Forbidden."""
+    """Check that a page's visitor has the scope admin, and return their call. Raises Unauthorized, Forbidden."""
     context = context_of(request)
     return Call(request, context, context.access.check(request, Scope.ADMIN))
 
 
 def check_cron(text: str) -> str:
-    """The expression, parsed. Raises InvalidSchedule."""
+    """Parse and normalize a cron expression. Raises InvalidSchedule."""
     try:
         expression = cron.parse(text)
         if not expression:
-            raise ValueError("a schedule has five fields, and this has none")
+            raise ValueError("a cron expression must have five fields, and this one is empty")
     except ValueError as error:
-        raise _senseless(error, {"cron": text}) from None
+        raise _invalid(error, {"cron": text}) from None
     return expression
 
 
 def check_zone(name: str) -> str:
-    """The time zone's name, if there is such a zone. Raises InvalidSchedule."""
+    """Check that a time zone exists, and return its name. Raises InvalidSchedule."""
     try:
         cron.time_zone(name)
     except ValueError as error:
-        raise _senseless(error, {"time_zone": name}) from None
+        raise _invalid(error, {"time_zone": name}) from None
     return name
 
 
 def check_schedule(name: str) -> str:
-    """The name, if a schedule can have it. Raises InvalidRequest."""
+    """Check a schedule's name, and return it. Raises InvalidRequest."""
     if NAME.match(name) is None:
         raise InvalidRequest(
-            "A schedule's name starts with a letter or digit and has up to 255 letters, digits, '.', '_', ':' and '-'."
+            "A schedule's name must start with a letter or digit, "
+            "and have up to 255 letters, digits, '.', '_', ':' and '-'."
         )
     return name
 
 
 def name_in(call: Call) -> str:
-    """The schedule that a request's path names. Raises InvalidRequest."""
+    """Return the schedule's name in the path. Raises InvalidRequest."""
     return check_schedule(call.request.path_params["name"])
 
 
 def job_of(batch: Batch) -> tuple[bytes, str]:
-    """The payload and the other fields of a record, as a schedule stores them. Raises InvalidRequest."""
+    """Return a record's payload and other fields as a schedule stores them. Raises InvalidRequest."""
     if batch.run_ats:
-        raise InvalidRequest("run_at has no place in a schedule, which says when. A delay counts from then.")
+        raise InvalidRequest("A schedule's record can't have run_at. Use delay_ms, which counts from the due time.")
     return of_record(batch)
 
 
 async def put(
     call: Call, name: str, wanted: ScheduleSpec, check: Callable[[Schedule | None], None] | None = None
 ) -> tuple[Schedule, bool]:
-    """Make or replace a schedule: as it is then, and whether it was made; `check` as for Schedules.put.
+    """Create or replace a schedule with `Schedules.put`. Returns the schedule, and whether it was created.
 
     Raises Forbidden, InvalidRequest, TopicNotFound, NotAQueue, AlreadyExists, Throttled.
     """
@@ -86,53 +87,56 @@ async def put(
 
 
 async def get(call: Call) -> Schedule:
-    """The schedule in the path. Raises NotFound."""
+    """Read the schedule in the path. Raises InvalidRequest, NotFound."""
     kept = await _core(call).get(name_in(call), covers(call.key))
     return as_seen(call.key, kept.topic, kept)
 
 
 async def delete(call: Call) -> str:
-    """Delete the schedule in the path: its name. Raises as get."""
+    """Delete the schedule in the path. Returns its name. Raises InvalidRequest, NotFound."""
     name = name_in(call)
     await _core(call).delete(name, _actor(call), covers(call.key))
     return name
 
 
 async def pause(call: Call, *, paused: bool) -> Schedule:
-    """Pause the schedule in the path, or let it go on: as it is then. Raises as get."""
+    """Pause or resume the schedule in the path. Returns the changed schedule. Raises InvalidRequest, NotFound."""
     kept = await _core(call).pause(name_in(call), _actor(call), covers(call.key), paused=paused)
     return as_seen(call.key, kept.topic, kept)
 
 
 async def run(call: Call) -> tuple[str, Run]:
-    """Let it make its job now: its name, and the job. Raises as get, and what an enqueue raises."""
+    """Enqueue the schedule's job now. Returns its name and the job.
+
+    Raises InvalidRequest, NotFound, and the errors of an enqueue.
+    """
     name = name_in(call)
     return name, await _core(call).run(name, _actor(call), covers(call.key))
 
 
 def fields_of(one: Schedule) -> dict[str, Any]:
-    """The fields of its record, but for the payload, as JSON each."""
+    """Return the fields of the schedule's record except the payload, each as JSON."""
     return msgspec.json.decode(one.fields, type=dict[str, msgspec.Raw])
 
 
 def payload_of(one: Schedule) -> tuple[bytes, str | None]:
-    """The payload of its record, and its type, as a job has it."""
+    """Return the payload of the schedule's record, and its content type."""
     kind = fields_of(one).get("content_type")
     return one.payload, None if kind is None else msgspec.json.decode(kind, type=str)
 
 
 def next_fires(one: Schedule) -> list[datetime]:
-    """Its next NEXT times; none while it is paused."""
+    """Return the next NEXT times, or none for a paused schedule."""
     if one.next_fire is None:
         return []
     try:
         zone = cron.time_zone(one.time_zone)
-    except ValueError:  # this machine does not know it
+    except ValueError:  # this machine lacks the time zone
         return [one.next_fire]
     return [one.next_fire, *cron.next_times(one.cron, one.next_fire, NEXT - 1, zone)]
 
 
-def _senseless(error: ValueError, detail: dict[str, object]) -> InvalidSchedule:
+def _invalid(error: ValueError, detail: dict[str, object]) -> InvalidSchedule:
     text = str(error)
     return InvalidSchedule(f"{text[0].upper()}{text[1:]}.", detail)
 

@@ -1,4 +1,4 @@
-"""Schedules: rows that say when to put a job into a queue, and what became of it so far. docs/schedules.md."""
+"""Read and write the rows of schedules. docs/schedules.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SQL: Final = sql.load_all(__package__)
 
 MOST_TEXT: Final = 500  # characters of an error
 
-# What a record's fields are called, and which column of a batch has them. run_at is none: a schedule says when.
+# A record's fields, and the column of a batch for each. Without run_at, as the schedule sets the time.
 FIELDS: Final = {
     "tag": "tags",
     "node": "producers",
@@ -38,8 +38,8 @@ FIELDS: Final = {
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-class Missed(Enum):
-    """What becomes of times that went by while nothing could be fired: nothing; one job for all of them; one each."""
+class OnMissed(Enum):
+    """The jobs for times that passed while nothing could be fired: none, one for all times, or one each."""
 
     SKIP = "skip"
     ONCE = "once"
@@ -47,26 +47,26 @@ class Missed(Enum):
 
 
 class ScheduleSpec(msgspec.Struct, frozen=True):
-    """What a caller wants a schedule to be.
+    """A schedule as a caller defines it.
 
-    `cron` is parsed. `payload` and `fields` are the job: `fields` has the record's other fields as a JSON object.
-    `paused` None leaves it as it is.
+    cron: normalized. payload, fields: the job; `fields` has the record's other fields as a JSON object. paused: None
+    leaves it unchanged.
     """
 
     topic: str
     cron: str
     time_zone: str
-    missed: Missed
+    missed: OnMissed
     payload: bytes
     fields: str
     paused: bool | None = None
 
 
 class Schedule(Hideable, frozen=True):
-    """A schedule.
+    """A stored schedule.
 
-    `next_fire` is None while it is paused. `last_fire` and `last_seq` are of the last job. `error_*` say why the last
-    try made none. `payload` is empty in a list. `hidden`: the reader may not see the job.
+    next_fire: None while paused. last_fire, last_seq: the last job's. error_*: the error of the last try, if it failed.
+    payload: empty in a list. hidden: the reader may not see the job.
     """
 
     SECRET: ClassVar = {"payload": b"", "fields": "{}"}
@@ -75,7 +75,7 @@ class Schedule(Hideable, frozen=True):
     topic: str
     cron: str
     time_zone: str
-    missed: Missed
+    missed: OnMissed
     paused: bool
     next_fire: datetime | None
     last_fire: datetime | None
@@ -92,7 +92,7 @@ class Schedule(Hideable, frozen=True):
 
 
 class DueSchedule(msgspec.Struct, frozen=True):
-    """A schedule, the size of its payload in bytes, and in how many seconds it is due: 0 or less if it is due now."""
+    """A schedule, its payload's size in bytes, and the seconds until it is due: 0 or less if it is due now."""
 
     name: str
     topic: str
@@ -101,9 +101,9 @@ class DueSchedule(msgspec.Struct, frozen=True):
 
 
 class FireOutcome(msgspec.Struct, frozen=True):
-    """What a try to fire a schedule led to.
+    """The outcome of firing a schedule.
 
-    `fired` jobs were made; `last_fire` and `last_seq` are the last one's. `due_at`: when to try again. `error`: code
+    fired: how many jobs were enqueued. last_fire, last_seq: the last one's. due_at: when to try next. error: the code
     and text of the refusal.
     """
 
@@ -117,32 +117,35 @@ class FireOutcome(msgspec.Struct, frozen=True):
 
 
 async def read(db: Connection, name: str) -> Schedule | None:
-    """A schedule; None if there is none of this name."""
+    """Read a schedule; None if it does not exist."""
     row = await db.fetchrow(_SQL["read"], name)
     return None if row is None else _schedule(row)
 
 
 async def lock(db: Connection, name: str) -> Schedule | None:
-    """The same, locked to the end of the transaction."""
+    """Read a schedule and lock it until the end of the transaction; None if it does not exist."""
     row = await db.fetchrow(_SQL["lock"], name)
     return None if row is None else _schedule(row)
 
 
 async def page(db: Connection, prefix: str, after: str, limit: int, allowed: Sequence[str] = ()) -> list[Schedule]:
-    """Up to `limit` schedules whose names start with `prefix` and come after `after`, by name in byte order, without
-    what they put in. With `allowed`, only of topics whose names start with one of these."""
+    """Read up to `limit` schedules by name in byte order, without their jobs.
+
+    prefix: the start of their names. after: only names after this one. allowed: prefixes of their topics' names, empty
+    for all.
+    """
     return [_schedule(row) for row in await db.fetch(_SQL["page"], prefix, after, limit, list(allowed))]
 
 
 async def count(db: Connection) -> int:
-    """How many there are. Nobody makes another one until the transaction ends."""
+    """Count all schedules. Until the transaction ends, no other one can be created."""
     await db.execute(_SQL["make_lock"])
     schedules: int = await db.fetchval(_SQL["count"])
     return schedules
 
 
 async def write(db: Connection, name: str, wanted: ScheduleSpec, *, paused: bool, next_fire: datetime | None) -> None:
-    """Keep it as it is wanted. What it has done so far stays."""
+    """Create or replace a schedule. Its history (jobs so far, last job, last error) stays."""
     await db.execute(
         _SQL["write"],
         *(name, wanted.topic, wanted.cron, wanted.time_zone, wanted.missed.value),
@@ -156,28 +159,27 @@ async def delete(db: Connection, name: str) -> None:
 
 
 async def clock(db: Connection) -> datetime:
-    """What time it is, by the database's clock."""
+    """Return the database's time."""
     at: datetime = await db.fetchval(_SQL["clock"])
     return at
 
 
 async def due(db: Connection, at: datetime | None, limit: int) -> list[DueSchedule]:
-    """The `limit` schedules that are due first, in order, those that are not yet due included. `at`: what time it is,
-    where it is not the clock's."""
+    """Read the `limit` schedules with the earliest due times, also future ones, in order. `at` replaces the clock."""
     return [DueSchedule(*row) for row in await db.fetch(_SQL["due"], at, limit)]
 
 
 async def take(
     db: Connection, topic: str, names: Sequence[str], at: datetime | None
 ) -> tuple[list[Schedule], datetime | None]:
-    """Lock a topic's schedules that are due and not locked, to the end of the caller's transaction; and the time, None
-    if there are none."""
+    """Lock a topic's due schedules, except locked ones, until the transaction ends. Returns them and the time, which is
+    None if there are none."""
     rows = await db.fetch(_SQL["take"], topic, list(names), at, len(names))
     return [_schedule(row) for row in rows], rows[0]["at"] if rows else None
 
 
 async def settle(db: Connection, outcomes: Sequence[FireOutcome]) -> None:
-    """Write the outcomes of schedules that the caller's transaction has locked."""
+    """Write the outcomes of schedules that the transaction has locked."""
     await db.execute(
         _SQL["settle"],
         [one.name for one in outcomes],
@@ -192,7 +194,7 @@ async def settle(db: Connection, outcomes: Sequence[FireOutcome]) -> None:
 
 
 def of_record(batch: Batch) -> tuple[bytes, str]:
-    """The payload of a batch of one record, and its other fields as JSON."""
+    """Return the payload of a batch of one record, and its other fields as JSON."""
     fields: dict[str, object] = {}
     for field, column in FIELDS.items():
         values = getattr(batch, column)
@@ -202,8 +204,10 @@ def of_record(batch: Batch) -> tuple[bytes, str]:
 
 
 def job(schedule: Schedule, time: datetime, *, has_id: bool) -> Batch:
-    """The job that a schedule makes for a time, which its metadata says: `$schedule` and `$fire_at`. With `has_id`, it
-    has a dedupe id: a hash of these two, unless the record has its own."""
+    """Build a schedule's job for a time. Its metadata has `$schedule` and `$fire_at`.
+
+    has_id: give it a dedupe id, a hash of these two, unless the record has its own.
+    """
     fired = msgspec.json.encode({"$schedule": schedule.name, "$fire_at": time})
     batch = Batch(payloads=[schedule.payload], metadata=[fired.decode()])
     for field, value in _fields.decode(schedule.fields).items():
@@ -219,4 +223,4 @@ def job(schedule: Schedule, time: datetime, *, has_id: bool) -> Batch:
 
 def _schedule(row: asyncpg.Record) -> Schedule:
     columns = {name: value for name, value in row.items() if name != "at"}
-    return replace(Schedule(**columns), missed=Missed(row["missed"]))
+    return replace(Schedule(**columns), missed=OnMissed(row["missed"]))

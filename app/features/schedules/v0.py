@@ -1,4 +1,4 @@
-"""/v0/schedules: jobs that are made when a cron expression is due."""
+"""/v0/schedules: jobs enqueued by cron expressions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.base.keys import Scope
 from app.base.times import ms_of, ms_or_none
 from app.features.schedules import requests
 from app.features.schedules.changes import Schedules
-from app.features.schedules.store import Missed, Schedule, ScheduleSpec
+from app.features.schedules.store import OnMissed, Schedule, ScheduleSpec
 from app.http import openapi
 from app.http.bounds import about
 from app.http.fields import cursor_to, name_after, page_size, prefix, prefix_in
@@ -30,9 +30,9 @@ MissedPolicy = Literal["skip", "once", "all"]
 
 
 class PutScheduleBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """When to put what into which queue."""
+    """A schedule: the queue, the times, and the job."""
 
-    topic: Annotated[str, about("A queue, which must be there.", pattern=PATTERN)]
+    topic: Annotated[str, about("An existing queue.", pattern=PATTERN)]
     cron: Annotated[
         str,
         Meta(extra_json_schema={"minLength": 1, "maxLength": cron.MOST_LENGTH}),
@@ -40,26 +40,28 @@ class PutScheduleBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     ]
     time_zone: Annotated[
         Annotated[str, Meta(extra_json_schema={"maxLength": MOST_ZONE})] | None,
-        about("An IANA time zone, by whose clocks it is due.", "UTC"),
+        about("The IANA time zone of the cron expression.", "UTC"),
     ] = None
     missed: Annotated[
         MissedPolicy | None,
-        about("What to make of times that were missed: nothing, one job for all, or one each, up to 1000.", "once"),
+        about("The jobs for missed times: skip: none; once: one for all; all: one each, up to 1000.", "once"),
     ] = None
-    paused: Annotated[bool | None, about("Whether it rests. Absent: as before; a new one does not.")] = None
-    record: Annotated[Record, about("The job, as an append has it; without run_at.")]
+    paused: Annotated[bool | None, about("Whether it is paused. Absent: unchanged; a new schedule is not paused.")] = (
+        None
+    )
+    record: Annotated[Record, about("The job, as in an enqueue, without run_at.")]
 
 
 class ScheduleError(msgspec.Struct):
-    """Why nothing came of the last try; `code` as an enqueue would answer it."""
+    """The error of the last try. `code`: the error code that an enqueue would answer."""
 
     code: str
     message: str
 
 
 class TopicScheduleItem(msgspec.Struct, kw_only=True):
-    """A schedule without its record. Times are in ms since 1970: of the next job, null while it is paused, and of the
-    last one, whose seq is last_seq. `fires`: jobs so far."""
+    """A schedule without its record. Times are in ms since 1970. `next_fire` is null while it is paused. `last_fire`
+    and `last_seq` are the last job's. `fires`: the number of jobs so far."""
 
     name: str
     topic: str
@@ -78,7 +80,7 @@ class TopicScheduleItem(msgspec.Struct, kw_only=True):
 
 
 class TopicSchedule(TopicScheduleItem, kw_only=True):
-    """A schedule, its record, and the next five times."""
+    """A schedule with its record and its next five times."""
 
     record: dict[str, Any] | UnsetType = UNSET
     hidden: Annotated[str | UnsetType, about("Why the record is not shown.")] = UNSET
@@ -92,15 +94,15 @@ class TopicSchedules(msgspec.Struct):
     next_cursor: str | UnsetType = UNSET
 
 
-class ScheduleDeleted(msgspec.Struct):
-    """What it has made stays."""
+class ScheduleDeletion(msgspec.Struct):
+    """A deleted schedule. Jobs that it has enqueued stay."""
 
     name: str
     deleted: bool
 
 
 class ScheduleRun(msgspec.Struct):
-    """The job that was made, and the time in its meta.$fire_at."""
+    """The enqueued job, and the time in its meta.$fire_at."""
 
     name: str
     topic: str
@@ -109,7 +111,7 @@ class ScheduleRun(msgspec.Struct):
 
 
 async def page(call: Call) -> TopicSchedules:
-    """Schedules by name, a page at a time, without their records."""
+    """List schedules by name, without their records."""
     request, context = call.request, call.context
     allowed = context.access.prefixes(request, Scope.ADMIN)
     size = page_size(request)
@@ -119,40 +121,40 @@ async def page(call: Call) -> TopicSchedules:
 
 
 async def put(call: Call, body: PutScheduleBody) -> tuple[int, TopicSchedule]:
-    """Make a schedule, or replace one. It counts from now on; one whose cron and time zone stay keeps what is due."""
+    """Create or replace a schedule. Its times count from now on. An unchanged cron and time_zone keep due times."""
     batch, _ = columns_of(AppendBody(records=[body.record]))
     name = requests.name_in(call)
     payload, fields = requests.job_of(batch)
     expression = requests.check_cron(body.cron)
     zone = requests.check_zone("UTC" if body.time_zone is None else body.time_zone)
-    missed = Missed(body.missed or "once")
+    missed = OnMissed(body.missed or "once")
     wanted = ScheduleSpec(body.topic, expression, zone, missed, payload, fields, body.paused)
     kept, made = await requests.put(call, name, wanted)
     return 201 if made else 200, _answer_of(kept)
 
 
 async def get(call: Call) -> TopicSchedule:
-    """A schedule: what it makes, when it did last, and when it will."""
+    """Show a schedule: its record, its last job and its next times."""
     return _answer_of(await requests.get(call))
 
 
-async def delete(call: Call) -> ScheduleDeleted:
-    """Delete a schedule. What it has made stays."""
-    return ScheduleDeleted(await requests.delete(call), deleted=True)
+async def delete(call: Call) -> ScheduleDeletion:
+    """Delete a schedule. Jobs that it has enqueued stay."""
+    return ScheduleDeletion(await requests.delete(call), deleted=True)
 
 
 async def pause(call: Call) -> TopicSchedule:
-    """Let a schedule rest. Times that go by meanwhile are not missed."""
+    """Pause a schedule. Times during the pause don't count as missed."""
     return _answer_of(await requests.pause(call, paused=True))
 
 
 async def resume(call: Call) -> TopicSchedule:
-    """Let a schedule that rests go on, from now on."""
+    """Resume a schedule from now on."""
     return _answer_of(await requests.pause(call, paused=False))
 
 
 async def run(call: Call) -> ScheduleRun:
-    """Make a schedule's job now, paused or not. Its times stay as they are."""
+    """Enqueue a schedule's job now, even if it is paused. Its times don't change."""
     name, made = await requests.run(call)
     return ScheduleRun(name, made.topic.name, made.seq, ms_of(made.time))
 
@@ -185,7 +187,7 @@ def _item(one: Schedule) -> TopicScheduleItem:
 
 
 def _error(one: Schedule) -> ScheduleError | None:
-    """Why nothing came of its last try; None if a job did."""
+    """The error of the last try; None if it enqueued a job."""
     if one.error_code is None or one.error_text is None:
         return None
     return ScheduleError(one.error_code, one.error_text)
