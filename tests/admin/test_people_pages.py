@@ -32,10 +32,10 @@ async def test_an_empty_service_has_none(empty: Running) -> None:
     async with httpx.AsyncClient(base_url=empty.url) as http:
         nobody = Operator(http)
         for name, said in (
-            ("keys", "There are no keys."),
+            ("keys", "No keys yet."),
             ("users", "There are no users."),
             ("audit", "Nothing was changed yet."),
-            ("webhooks", "Nobody was told anything yet."),
+            ("webhooks", "No webhooks were sent yet."),
             ("webhooks", "No topic has a webhook."),
         ):
             assert said in (await nobody.open(name)).text
@@ -46,12 +46,12 @@ async def test_an_empty_service_has_none(empty: Running) -> None:
 async def test_a_key_is_made_shown_once_rotated_and_revoked(
     boss: Operator, http: httpx.AsyncClient, service: Running
 ) -> None:
-    page = await boss.follow(await boss.open("keys"), "Make a key")
-    page = await boss.press(page, "Make", name=HOSTILE, prefixes="mail.\n!", scope_read="on", status=400)
+    page = await boss.follow(await boss.open("keys"), "New key")
+    page = await boss.press(page, "Create", name=HOSTILE, prefixes="mail.\n!", scope_read="on", status=400)
     assert page.fault("prefixes") == "No topic's name can start with '!'."
     assert page.value("name") == HOSTILE
-    page = await boss.press(page, "Make", prefixes="mail.\npost.")
-    secret, page = secret_on(page), await boss.follow(page, "The key")
+    page = await boss.press(page, "Create", prefixes="mail.\npost.")
+    secret, page = secret_on(page), await boss.follow(page, "Back to the key")
     key_id = page.path.rpartition("/")[2]
     made = accepted(await http.get(f"/v0/keys/{key_id}"))
     assert (made["name"], made["scopes"], made["prefixes"]) == (HOSTILE, ["read"], ["mail.", "post."])
@@ -74,11 +74,11 @@ async def test_a_key_may_be_of_a_tenant_for_some_days_and_see_no_payloads(
 ) -> None:
     page = await boss.open("keys/new")
     wanted: dict[str, Any] = {"name": "sealed", "scope_read": "on", "hides_payloads": "on", "days": "3"}
-    page = await boss.follow(await boss.press(page, "Make", tenant="acme", **wanted), "The key")
+    page = await boss.follow(await boss.press(page, "Create", tenant="acme", **wanted), "Back to the key")
     made = accepted(await http.get(f"/v0/keys/{page.path.rpartition('/')[2]}"))
     assert (made["name"], made["payloads"], made["tenant"]) == ("sealed", "hidden", "acme")
     assert "acme" in page.text
-    assert "for ever" not in page.text
+    assert "never" not in page.text
     assert "payloads hidden" in (await boss.open("keys")).row("sealed")
 
 
@@ -94,16 +94,16 @@ async def test_keys_have_pages(boss: Operator, http: httpx.AsyncClient, monkeypa
 async def test_a_user_is_made_granted_something_changed_and_deleted(boss: Operator, http: httpx.AsyncClient) -> None:
     page = await boss.open("users")
     assert {BOSS, READER} <= set(page.rows)
-    page = await boss.follow(page, "Make a user")
-    page = await boss.press(page, "Make", username=BOSS, password=PASSWORD, status=409)
+    page = await boss.follow(page, "New user")
+    page = await boss.press(page, "Create", username=BOSS, password=PASSWORD, status=409)
     assert page.fault("username") == f"A user named '{BOSS}' already exists."
     assert PASSWORD not in page.html
-    page = await boss.press(page, "Make", username="<b>ann</b>", password="short", status=400)
+    page = await boss.press(page, "Create", username="<b>ann</b>", password="short", status=400)
     assert page.fault("password") == "A password must have at least 12 characters."
-    page = await boss.press(page, "Make", password=PASSWORD)
+    page = await boss.press(page, "Create", password=PASSWORD)
     user_id = page.path.rpartition("/")[2]
     assert page.all(".//h1") == ["<b>ann</b>"]
-    assert "This user may do nothing." in page.text
+    assert "This user may do nothing until you add a grant." in page.text
 
     assert page.value("topic_pattern") == "", "rights in every topic are typed, never left standing"
     for pattern in ("", "mail*"):
@@ -112,7 +112,7 @@ async def test_a_user_is_made_granted_something_changed_and_deleted(boss: Operat
     page = await boss.press(page, "Grant", action="write", topic_pattern="mail.*")
     grants = (await http.get(f"/api/users/{user_id}/grants")).json()["items"]
     assert [(grant["action"], grant["topic_pattern"]) for grant in grants] == [("write", "mail.*")]
-    page = await boss.press(page, "Take back")
+    page = await boss.press(page, "Revoke")
     assert (await http.get(f"/api/users/{user_id}/grants")).json()["items"] == []
 
     login: dict[str, Any] = {"username": "anna", "password": "another password entirely"}
@@ -152,7 +152,7 @@ async def test_an_admin_of_some_topics_sees_their_part(service: Running, http: h
         assert "mail.outbound" in trail
         assert "orders" not in trail
         more = {"name": "more", "scope_delete": "on", "prefixes": "mail."}
-        page = await some.press(await some.open("keys/new"), "Make", **more, status=403)
+        page = await some.press(await some.open("keys/new"), "Create", **more, status=403)
         assert "a key with more rights than its own" in page.text
         assert page.value("name") == "more"
     revoked = await http.post(f"/admin/keys/{outside}/revoke", data={"x": "1"}, headers=bearer(made["secret"]))

@@ -1,4 +1,4 @@
-"""Users, their grants, and keys."""
+"""Users, grants and API keys."""
 
 from __future__ import annotations
 

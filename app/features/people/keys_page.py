@@ -1,5 +1,4 @@
-"""/admin/keys: API keys made, listed, rotated and revoked. A secret is on the page that answers its making, and nowhere
-else."""
+"""/admin/keys: create, list, rotate and revoke API keys. A secret is shown once, in the answer to the form."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ WORDS: Final = Scope.ALL.words
 
 
 class KeyRow(msgspec.Struct, frozen=True):
-    """A key as pages show it. Times in ms since 1970."""
+    """A key on a page. Times are in ms since 1970."""
 
     id: str
     name: str
@@ -47,7 +46,7 @@ class KeyRow(msgspec.Struct, frozen=True):
 
 
 async def show(request: Request) -> Response:
-    """A page of the keys within what whoever asks may do, the newest first. Raises NotFound, Forbidden."""
+    """List the keys within the visitor's own rights, newest first. Raises NotFound, Forbidden."""
     context, by = context_of(request), await rights.changer(request)
     before, place = request.query_params.get("before", ""), api_keys.NEWEST
     if before:
@@ -66,7 +65,7 @@ async def show(request: Request) -> Response:
 
 
 async def one(request: Request) -> Response:
-    """A key. Raises NotFound, Forbidden."""
+    """Show a key. Raises NotFound, Forbidden."""
     kept = await api_keys.get(context_of(request).pools.rest, request.path_params["id"], await rights.changer(request))
     return page(
         request,
@@ -79,45 +78,45 @@ async def one(request: Request) -> Response:
 
 
 async def ask(request: Request) -> Response:
-    """The form for a new key."""
+    """Show the form of a new key."""
     return _form(request, TypedForm())
 
 
 async def make(request: Request) -> Response:
-    """Make a key: the page with its secret, or the form again. Raises Unauthorized."""
+    """Create a key and show its secret, or show the form again. Raises Unauthorized."""
     context, by, fields = context_of(request), await rights.changer(request), await fields_of(request)
     try:
         kept, secret = await rights.make_key(context, _key_in(fields), by)
     except FAULTS as error:
         return _form(request, form_with_fault(fields, error), error.status)
-    return _with_secret(request, kept, secret, "Made")
+    return _with_secret(request, kept, secret, "Created")
 
 
 async def rotate(request: Request) -> Response:
-    """Give a key another secret: the page with that. Raises NotFound, KeyNotLive, InvalidRequest."""
+    """Rotate a key and show its new secret. Raises NotFound, KeyNotLive, InvalidRequest."""
     context, by, fields = context_of(request), await rights.changer(request), await fields_of(request)
     grace = fields.get("grace", "0")
     if grace not in GRACES:
-        raise InvalidRequest(f"grace is one of {', '.join(GRACES)}.")
+        raise InvalidRequest(f"grace must be one of {', '.join(GRACES)}.")
     kept, secret = await rights.rotate_key(context, request.path_params["id"], int(grace), by)
     return _with_secret(request, kept, secret, "Rotated")
 
 
 async def revoke(request: Request) -> Response:
-    """Revoke a key for good. Raises NotFound."""
+    """Revoke a key, which can't be undone. Raises NotFound."""
     by = await rights.changer(request)
     kept = await rights.revoke_key(context_of(request), request.path_params["id"], by)
     return RedirectResponse(f"/admin/keys/{kept.id}", 303)
 
 
 def _form(request: Request, form: TypedForm, status: int = 200) -> Response:
-    return page(request, "key_new.html", status, title="A new key", form=form, scopes=WORDS, most_days=MOST_DAYS)
+    return page(request, "key_new.html", status, title="New key", form=form, scopes=WORDS, most_days=MOST_DAYS)
 
 
 def _key_in(fields: dict[str, str]) -> NewKey:
     days = fields.get("days", "").strip()
     if days and not (days.isascii() and days.isdecimal() and len(days) <= 4 and 1 <= int(days) <= MOST_DAYS):
-        raise InvalidRequest(f"A key is good for 1 to {MOST_DAYS} days, or for ever.", {"field": "days"})
+        raise InvalidRequest(f"Must be 1 to {MOST_DAYS} days, or empty for never.", {"field": "days"})
     return NewKey(
         fields.get("name", "").strip(),
         scopes_of(word for word in WORDS if f"scope_{word}" in fields),

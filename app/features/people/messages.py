@@ -1,4 +1,4 @@
-"""Sign-in, users and grants: /api/auth/login and /api/auth/refresh, /api/users and /api/users/:id/grants."""
+"""/api/auth/login, /api/auth/refresh, /api/users and /api/users/:id/grants: sign-in, users and grants."""
 
 from __future__ import annotations
 
@@ -42,32 +42,32 @@ Password = Annotated[
 
 
 class LoginBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Who signs in."""
+    """A user's credentials."""
 
     username: Annotated[str, about("The user's name.")]
     password: Annotated[str, about("Their password.")]
 
 
 class TokenAnswer(msgspec.Struct):
-    """A token: to be sent as Authorization: Bearer."""
+    """A token, for the header Authorization: Bearer."""
 
     token: str
 
 
 class MakeUserBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A user to be made."""
+    """A new user."""
 
     username: Username
     password: Password
-    is_admin: Annotated[bool | None, about("Whether they may do everything.", False)] = None
+    is_admin: Annotated[bool | None, about("Whether the user may do everything.", False)] = None
 
 
 class ChangeUserBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What is to be another; what is absent or null stays."""
+    """The fields to change. Absent and null fields stay."""
 
     username: Username | None = None
-    password: Annotated[Password | None, Meta(description="Another one ends all tokens of the one before.")] = None
-    is_admin: Annotated[bool | None, about("Whether they may do everything.")] = None
+    password: Annotated[Password | None, Meta(description="A new password ends all tokens of the user.")] = None
+    is_admin: Annotated[bool | None, about("Whether the user may do everything.")] = None
 
 
 class UserShown(msgspec.Struct):
@@ -81,39 +81,39 @@ class UserShown(msgspec.Struct):
 
 
 class UsersAnswer(msgspec.Struct):
-    """A page of users by name; `next_cursor` is absent on the last one."""
+    """A page of users by name. The last page has no `next_cursor`."""
 
     items: list[UserShown]
     next_cursor: str | UnsetType = UNSET
 
 
 class MakeGrantBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What is to be granted."""
+    """A new grant."""
 
-    action: Annotated[ActionWord, about("write includes consume: to take messages and to settle them.")]
+    action: Annotated[ActionWord, about("write includes consume. consume allows to take messages and to settle them.")]
     topic_pattern: Annotated[
         Annotated[str, Meta(extra_json_schema={"pattern": PATTERN})] | None,
-        about("Every topic (*), those whose names start so (mail.*), or one (mail).", EVERYTHING),
+        about("All topics (*), topics with a prefix (mail.*), or one topic (mail).", EVERYTHING),
     ] = None
     payloads: Annotated[
         Literal["shown", "hidden"] | None,
-        about("hidden: without seeing what is in messages, nor taking them.", "shown"),
+        about("hidden: the user can't see payloads or take messages.", "shown"),
     ] = None
 
 
 class GrantShown(msgspec.Struct, kw_only=True):
-    """An action that a user may do in the topics of a pattern."""
+    """An action that a user may do on the topics of a pattern."""
 
     id: str
     user_id: str
     action: ActionWord
     topic_pattern: str
-    payloads: Annotated[Literal["hidden"] | UnsetType, about("Absent: they are shown.")] = UNSET
+    payloads: Annotated[Literal["hidden"] | UnsetType, about("Absent: payloads are shown.")] = UNSET
     created_at: str
 
 
 class GrantsAnswer(msgspec.Struct):
-    """All that is granted to a user, by action and pattern."""
+    """All grants of a user, by action and pattern."""
 
     items: list[GrantShown]
 
@@ -123,24 +123,25 @@ class _UserPlace(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def login(call: Call, body: LoginBody) -> Response:
-    """Sign in by name and password: a token. A name has ten tries a minute from one address, an address fifty."""
+    """Sign in with name and password. Returns a token. The limits per minute are ten tries of a name from one address,
+    and fifty tries from one address."""
     access = call.context.access
     return _token(call, await access.sessions.login(body.username, body.password, access.peer(call.request)))
 
 
 async def refresh(call: Call) -> Response:
-    """A new token for the user who asks; 401 if there is no such user any more."""
+    """Get a new token for the calling user. 401 if the user was deleted or has a new password."""
     access = call.context.access
     caller = access.user(call.request)
     await access.directory.reload()
     user = access.directory.user(caller.id)
     if user is None or user.epoch != caller.epoch:
-        raise Unauthorized("There is no such user any more, or the password is another one.")
+        raise Unauthorized("The user was deleted, or the password has changed. Sign in again.")
     return _token(call, access.sessions.token_for(user))
 
 
 async def page(call: Call) -> UsersAnswer:
-    """The users by name, a page at a time."""
+    """List users by name."""
     size, place = page_size(call.request, MOST_USERS), cursor_of(call.request, _UserPlace)
     accounts = await users.page(call.context.pools.rest, "" if place is None else place.after, size + 1)
     more = cursor_to({"after": accounts[size - 1].username}) if len(accounts) > size else UNSET
@@ -148,15 +149,15 @@ async def page(call: Call) -> UsersAnswer:
 
 
 async def make(call: Call, body: MakeUserBody) -> UserShown:
-    """Make a user. Without grants they may do nothing, unless they are an admin; from the first one on, every route
-    needs sign-in."""
+    """Create a user. A user without grants may do nothing, except an admin. From the first user on, every route needs
+    sign-in."""
     by = rights.changer_of(call)
     is_admin = body.is_admin or False
     return _user(await rights.make_user(call.context, body.username, body.password, by, is_admin=is_admin))
 
 
 async def change(call: Call, body: ChangeUserBody) -> UserShown:
-    """Change a user: what is given. Another password ends all tokens of the one before."""
+    """Change the given fields of a user. A new password ends all tokens of the user."""
     account = await rights.change_user(
         call.context,
         _user_id(call),
@@ -169,17 +170,17 @@ async def change(call: Call, body: ChangeUserBody) -> UserShown:
 
 
 async def delete(call: Call) -> None:
-    """Delete a user, other than oneself, with all that was granted to them."""
+    """Delete a user and their grants. Users can't delete themselves."""
     await rights.delete_user(call.context, _user_id(call), rights.changer_of(call))
 
 
 async def grants(call: Call) -> GrantsAnswer:
-    """What is granted to a user."""
+    """List the grants of a user."""
     return GrantsAnswer([_grant(one) for one in await users.grants(call.context.pools.rest, _user_id(call))])
 
 
 async def grant(call: Call, body: MakeGrantBody) -> GrantShown:
-    """Grant a user an action in the topics of a pattern."""
+    """Grant a user an action on the topics of a pattern."""
     by, hides = rights.changer_of(call), body.payloads == HIDDEN
     pattern = EVERYTHING if body.topic_pattern is None else body.topic_pattern
     right = Right(body.action)
@@ -187,7 +188,7 @@ async def grant(call: Call, body: MakeGrantBody) -> GrantShown:
 
 
 async def revoke(call: Call) -> None:
-    """Take a grant back."""
+    """Revoke a grant."""
     grant_id: str = call.request.path_params["grant_id"]
     await rights.take_back(call.context, _user_id(call), grant_id, rights.changer_of(call))
 

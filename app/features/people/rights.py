@@ -1,5 +1,7 @@
-"""Keys, users and grants changed, for whichever edge an operator comes by: what is answered is known in this process by
-then. docs/keys.md."""
+"""Change keys, users and grants, for routes and pages. A change is in effect in this process before it returns.
+
+docs/keys.md.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,15 @@ from app.http.signin.users import Account, Grant
 
 
 def changer_of(call: Call) -> Changer:
-    """Who changes or sees keys or users by a route, which `reloads` before its check."""
+    """Return the caller of a route as a changer of keys and users. The route must have `reloads`."""
     return Changer(call.context.access.actor_with(call.key, call.request), call.key)
 
 
 async def changer(request: Request) -> Changer:
-    """Who changes or sees keys on a page, once it is sure whether sign-in is needed. Raises Unauthorized, Forbidden."""
+    """Return the visitor of a page as a changer of keys. Reloads the keys first if the service seems to have none.
+
+    Raises Unauthorized, Forbidden.
+    """
     access = context_of(request).access
     if not access.directory.guarded:
         await access.directory.reload()
@@ -29,35 +34,38 @@ async def changer(request: Request) -> Changer:
 
 
 async def changer_of_users(request: Request) -> Changer:
-    """The same of users, who are about the whole server. Raises Unauthorized, Forbidden."""
+    """Return the visitor of a page as a changer of users. Raises Unauthorized, Forbidden."""
     by = await changer(request)
     context_of(request).access.check_server(request)
     return by
 
 
 async def make_key(context: Context, asked: NewKey, by: Changer) -> tuple[StoredKey, str]:
-    """A new key, and its secret, which nobody can ask for again. Raises as api_keys.create."""
+    """Create a key. Returns it and its secret, which can't be read again. Raises the errors of api_keys.create."""
     kept, secret = await api_keys.create(context.pools.rest, asked, by)
     await context.access.directory.reload_after_change()
     return kept, secret
 
 
 async def rotate_key(context: Context, key_id: str, grace_ms: int, by: Changer) -> tuple[StoredKey, str]:
-    """A key with another secret, and that; the one before is good for `grace_ms` more. Raises as api_keys.rotate."""
+    """Give a key a new secret. Returns both. The previous secret works for `grace_ms` more.
+
+    Raises the errors of api_keys.rotate.
+    """
     kept, secret = await api_keys.rotate(context.pools.rest, key_id, grace_ms, by)
     await context.access.directory.reload_after_change(gone="" if grace_ms else key_id)
     return kept, secret
 
 
 async def revoke_key(context: Context, key_id: str, by: Changer) -> StoredKey:
-    """Revoke a key for good; again changes nothing. Raises as api_keys.revoke."""
+    """Revoke a key. A second call changes nothing. Raises the errors of api_keys.revoke."""
     kept = await api_keys.revoke(context.pools.rest, key_id, by)
     await context.access.directory.reload_after_change(gone=key_id)
     return kept
 
 
 async def make_user(context: Context, name: str, password: str, by: Changer, *, is_admin: bool) -> Account:
-    """A new user. Raises as users.create, and Unavailable where too many passwords are to be hashed."""
+    """Create a user. Raises the errors of users.create, and Unavailable if too many passwords are being hashed."""
     users.check_name(name)
     hashed = await context.access.sessions.passwords.hash(password)
     account = await users.create(context.pools.rest, name, hashed, by, is_admin=is_admin)
@@ -74,11 +82,11 @@ async def change_user(
     password: str | None = None,
     is_admin: bool | None = None,
 ) -> Account:
-    """Change what is given of a user. Raises as users.change, and Unavailable as `make_user`."""
+    """Change the given fields of a user. Raises the errors of users.change, and Unavailable like `make_user`."""
     hashed = None
     if password is not None:
         users.check_password(password)
-        await users.get(context.pools.rest, user_id)  # not a quarter of a second for nobody
+        await users.get(context.pools.rest, user_id)  # hashing takes 0.25 s: first check that the user exists
         hashed = await context.access.sessions.passwords.hash(password)
     account = await users.change(context.pools.rest, user_id, by, name=name, password_hash=hashed, is_admin=is_admin)
     await context.access.directory.reload_after_change(user=account.id)
@@ -86,7 +94,7 @@ async def change_user(
 
 
 async def delete_user(context: Context, user_id: str, by: Changer) -> None:
-    """Delete a user with all that was granted to them. Raises as users.delete."""
+    """Delete a user and their grants. Raises the errors of users.delete."""
     await users.delete(context.pools.rest, user_id, by)
     await context.access.directory.reload_after_change(user=user_id.lower())
 
@@ -94,13 +102,13 @@ async def delete_user(context: Context, user_id: str, by: Changer) -> None:
 async def grant(
     context: Context, user_id: str, right: Right, pattern: str, by: Changer, *, hides_payloads: bool = False
 ) -> Grant:
-    """Grant a user an action in the topics of a pattern. Raises as users.grant."""
+    """Grant a user an action on the topics of a pattern. Raises the errors of users.grant."""
     made = await users.grant(context.pools.rest, user_id, right, pattern, by, hides_payloads=hides_payloads)
     await context.access.directory.reload_after_change()
     return made
 
 
 async def take_back(context: Context, user_id: str, grant_id: str, by: Changer) -> None:
-    """Take a grant back. Raises as users.revoke."""
+    """Revoke a grant. Raises the errors of users.revoke."""
     await users.revoke(context.pools.rest, user_id, grant_id, by)
     await context.access.directory.reload_after_change(user=user_id.lower())

@@ -1,4 +1,4 @@
-"""/admin/users: who may sign in, and what is granted to them."""
+"""/admin/users: users and their grants."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BLANK: Final = TypedForm()
 
 
 class UserRow(msgspec.Struct, frozen=True):
-    """A user as pages show them. Times in ms since 1970."""
+    """A user on a page. Times are in ms since 1970."""
 
     id: str
     username: str
@@ -36,10 +36,10 @@ class UserRow(msgspec.Struct, frozen=True):
 
 
 async def show(request: Request) -> Response:
-    """A page of the users by name. Raises InvalidRequest."""
+    """List users by name. Raises InvalidRequest."""
     after = request.query_params.get("after", "")
     if "\0" in after:
-        raise InvalidRequest("A name has no NUL character.")
+        raise InvalidRequest("A name must not contain a NUL character.")
     found = await users.page(context_of(request).pools.rest, after, MOST + 1)
     return page(
         request,
@@ -53,28 +53,28 @@ async def show(request: Request) -> Response:
 
 
 async def ask(request: Request) -> Response:
-    """The form for a new user."""
-    return page(request, "user_new.html", title="A new user", form=BLANK)
+    """Show the form of a new user."""
+    return page(request, "user_new.html", title="New user", form=BLANK)
 
 
 async def make(request: Request) -> Response:
-    """Make a user, and go to their page; or the form again. Raises Unauthorized, Unavailable."""
+    """Create a user and go to their page, or show the form again. Raises Unauthorized, Unavailable."""
     context, by, fields = context_of(request), await rights.changer_of_users(request), await fields_of(request)
     name, password = fields.get("username", ""), fields.get("password", "")
     try:
         account = await rights.make_user(context, name, password, by, is_admin="is_admin" in fields)
     except FAULTS as error:
-        return page(request, "user_new.html", error.status, title="A new user", form=form_with_fault(fields, error))
+        return page(request, "user_new.html", error.status, title="New user", form=form_with_fault(fields, error))
     return RedirectResponse(f"/admin/users/{account.id}", 303)
 
 
 async def one(request: Request) -> Response:
-    """A user with their grants. Raises NotFound."""
+    """Show a user with their grants. Raises NotFound."""
     return await _page(request)
 
 
 async def change(request: Request) -> Response:
-    """Change what is another now than the form was shown with. Raises NotFound, Unauthorized, Unavailable."""
+    """Change the fields that were edited. Raises NotFound, Unauthorized, Unavailable."""
     context, by, fields = context_of(request), await rights.changer_of_users(request), await fields_of(request)
     name, is_admin = fields.get("username", ""), "is_admin" in fields
     try:
@@ -92,7 +92,7 @@ async def change(request: Request) -> Response:
 
 
 async def delete(request: Request) -> Response:
-    """Delete a user for good. Raises NotFound, Unauthorized."""
+    """Delete a user. Raises NotFound, Unauthorized."""
     by = await rights.changer_of_users(request)
     try:
         await rights.delete_user(context_of(request), request.path_params["id"], by)
@@ -102,7 +102,7 @@ async def delete(request: Request) -> Response:
 
 
 async def grant(request: Request) -> Response:
-    """Grant a user an action in the topics of a pattern, or the form again. Raises NotFound, Unauthorized."""
+    """Grant a user an action on the topics of a pattern, or show the form again. Raises NotFound, Unauthorized."""
     context, by, fields = context_of(request), await rights.changer_of_users(request), await fields_of(request)
     user_id: str = request.path_params["id"]
     try:
@@ -115,7 +115,7 @@ async def grant(request: Request) -> Response:
 
 
 async def take_back(request: Request) -> Response:
-    """Take a grant back. Raises NotFound, Forbidden."""
+    """Revoke a grant. Raises NotFound, Forbidden."""
     by = await rights.changer_of_users(request)
     user_id: str = request.path_params["id"]
     await rights.take_back(context_of(request), user_id, request.path_params["grant"], by)
@@ -146,7 +146,7 @@ def _right(word: str) -> Right:
         return Right(word)
     except ValueError:
         words = ", ".join(right.value for right in Right)
-        raise InvalidRequest(f"An action is one of {words}.", {"field": "action"}) from None
+        raise InvalidRequest(f"action must be one of {words}.", {"field": "action"}) from None
 
 
 def _row(account: Account) -> UserRow:

@@ -1,4 +1,4 @@
-"""/v0/keys: API keys made, listed, rotated and revoked."""
+"""/v0/keys: create, list, rotate and revoke API keys."""
 
 from __future__ import annotations
 
@@ -27,45 +27,45 @@ ScopeWord = Literal["read", "write", "delete", "admin"]
 
 
 class MakeKeyBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A key to be made."""
+    """A new key."""
 
     name: Annotated[
         str,
         text(
-            "What it is for, on one line.",
+            "What the key is for, on one line.",
             most=api_keys.MOST_NAME_BYTES,
             least=1,
             pattern="^[^\\u0000-\\u001f\\u007f]*$",
         ),
     ]
-    scopes: Annotated[list[ScopeWord], about("What it may do.", minItems=1)]
+    scopes: Annotated[list[ScopeWord], about("The key's scopes.", minItems=1)]
     prefixes: Annotated[
         list[Annotated[str, Meta(extra_json_schema=NAME)]],
         about(
-            "Starts of the names of the topics that it is for; none is every topic.", maxItems=api_keys.MOST_PREFIXES
+            "Prefixes of the names of the topics that it covers. Empty: all topics.", maxItems=api_keys.MOST_PREFIXES
         ),
     ] = []
     expires_in_ms: Annotated[
-        Annotated[int, Meta(ge=1, le=TEN_YEARS_MS)] | None, about("How long it is good; without it, for ever.")
+        Annotated[int, Meta(ge=1, le=TEN_YEARS_MS)] | None, about("When it expires, from now. Absent: never.")
     ] = None
     tenant: Annotated[
-        Tenant | None, about("Whose jobs it is for, and no others; then its scopes are read and write at most.")
+        Tenant | None, about("Limits the key to this tenant's jobs. Its scopes can be read and write only.")
     ] = None
     payloads: Annotated[
         Literal["shown", "hidden"],
-        about("hidden: it sees jobs and not what is in them, and takes none."),
+        about("hidden: the key can't see payloads or claim jobs."),
     ] = "shown"
 
 
 class RotateKeyBody(msgspec.Struct, forbid_unknown_fields=True):
-    """For how long the secret before stays good."""
+    """How long the previous secret keeps working."""
 
-    grace_ms: Annotated[int, Meta(ge=0, le=SEVEN_DAYS_MS, description="For how long, in ms; 0 ends it at once.")] = 0
+    grace_ms: Annotated[int, Meta(ge=0, le=SEVEN_DAYS_MS, description="In ms. 0 ends it at once.")] = 0
 
 
 class KeyShown(msgspec.Struct):
-    """A key without its secret. Times are in ms since 1970. old_secret_until: how long the secret before the last
-    rotation is good, null if it is not."""
+    """A key without its secret. Times are in ms since 1970. `old_secret_until`: when the previous secret stops working,
+    null if none works any more."""
 
     id: str
     name: str
@@ -83,17 +83,17 @@ class KeyShown(msgspec.Struct):
 
 
 class KeyAnswer(KeyShown, kw_only=True):
-    """The key as it is now."""
+    """The key."""
 
 
 class SecretAnswer(KeyShown, kw_only=True):
-    """The key as it is now, and its secret, which is shown this once."""
+    """The key and its secret, which is shown only once."""
 
     secret: str
 
 
 class KeysAnswer(msgspec.Struct):
-    """A page of keys, the newest first; `next_cursor` is absent on the last one."""
+    """A page of keys, newest first. The last page has no `next_cursor`."""
 
     keys: list[KeyShown]
     next_cursor: str | UnsetType = UNSET
@@ -105,14 +105,14 @@ class _KeyPlace(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def make(call: Call, body: MakeKeyBody) -> Response:
-    """Make a key, within what the caller's own key may do. Its secret is in this answer and nowhere else."""
+    """Create a key, with no more rights than the caller's own key. Its secret is shown only in this answer."""
     limits = body.expires_in_ms, body.tenant, body.payloads == HIDDEN
     asked = NewKey(body.name, scopes_of(body.scopes), tuple(body.prefixes), *limits)
     return _with_secret(call, *await rights.make_key(call.context, asked, rights.changer_of(call)), 201)
 
 
 async def page(call: Call) -> KeysAnswer:
-    """The keys within what the caller's own key may do, the newest first, those that have ended included."""
+    """List the keys with no more rights than the caller's own, newest first. Expired and revoked keys are included."""
     size, place = page_size(call.request), cursor_of(call.request, _KeyPlace)
     before = api_keys.NEWEST if place is None else (EPOCH + timedelta(microseconds=place.at), place.id)
     keys = await api_keys.page(call.context.pools.rest, before, size + 1, rights.changer_of(call))
@@ -124,13 +124,13 @@ async def page(call: Call) -> KeysAnswer:
 
 
 async def get(call: Call) -> KeyAnswer:
-    """A key, without its secret."""
+    """Show a key, without its secret."""
     key_id: str = call.request.path_params["id"]
     return KeyAnswer(**_fields(await api_keys.get(call.context.pools.rest, key_id, rights.changer_of(call))))
 
 
 async def rotate(call: Call, body: RotateKeyBody) -> Response:
-    """Give a key another secret, shown in this answer only; the one before stays good for `grace_ms`."""
+    """Give a key a new secret, shown only in this answer. The previous secret works for `grace_ms`."""
     key_id: str = call.request.path_params["id"]
     return _with_secret(
         call, *await rights.rotate_key(call.context, key_id, body.grace_ms, rights.changer_of(call)), 200
@@ -138,7 +138,7 @@ async def rotate(call: Call, body: RotateKeyBody) -> Response:
 
 
 async def revoke(call: Call) -> KeyAnswer:
-    """Revoke a key for good. It stays in the list; doing it again changes nothing."""
+    """Revoke a key, which can't be undone. The key stays in the list. A second call changes nothing."""
     key_id: str = call.request.path_params["id"]
     return KeyAnswer(**_fields(await rights.revoke_key(call.context, key_id, rights.changer_of(call))))
 

@@ -1,4 +1,4 @@
-"""Tells others over HTTP of jobs that have ended. docs/webhooks.md, docs/adr/0041."""
+"""Webhooks: HTTP calls when jobs end. docs/webhooks.md, docs/adr/0041."""
 
 from __future__ import annotations
 

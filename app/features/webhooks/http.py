@@ -1,6 +1,6 @@
-"""One signed POST: to an address that was checked, without redirects, and reading only the answer's status.
+"""Send one signed POST to a checked address. Redirects are not followed, and only the answer's status is read.
 
-Nothing private may be a target unless the operator allows it. Signatures are those of Standard Webhooks, version 1.
+Private addresses are refused unless the operator allows them. Signatures follow Standard Webhooks, version 1.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from app.settings import Network
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-TIMEOUT_SECONDS: Final = 15.0  # for all of it
-CONNECT_SECONDS: Final = 5.0  # to one address
+TIMEOUT_SECONDS: Final = 15.0  # for a whole request
+CONNECT_SECONDS: Final = 5.0  # for one address
 MAX_HEAD_BYTES: Final = 32 * 1024  # of an answer
 PREFIX: Final = "whsec_"
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
-# Not public, though ipaddress may say so: IPv4 written as IPv6, a network's own NAT64, the former site-local addresses,
-# protocols' own, and relays.
+# Addresses that ipaddress may call public but are not: IPv4-compatible IPv6, local NAT64, former site-local addresses,
+# protocol assignments, and 6to4 relays.
 _RESERVED: Final = tuple(
     map(ipaddress.ip_network, ("::/96", "64:ff9b:1::/48", "fec0::/10", "192.0.0.0/24", "192.88.99.0/24"))
 )
-_LOOKUPS: Final = ThreadPoolExecutor(8, "webhook-lookup")  # so that a silent name server holds up no other work
+_LOOKUPS: Final = ThreadPoolExecutor(8, "webhook-lookup")  # a name server that hangs blocks no other work
 
 
 class BlockedError(Exception):
-    """No request may go to this host."""
+    """Requests to this host are not allowed."""
 
 
 class AnswerError(Exception):
@@ -48,7 +48,7 @@ class AnswerError(Exception):
 
 
 class AllowedTargets(msgspec.Struct, frozen=True):
-    """Targets that an operator allows besides public addresses: host names in lower case, and networks."""
+    """Targets that the operator allows besides public addresses: lower-case host names, and networks."""
 
     hosts: frozenset[str] = frozenset()
     networks: tuple[Network, ...] = ()
@@ -62,7 +62,7 @@ class AllowedTargets(msgspec.Struct, frozen=True):
 
 
 def embedded_ipv4(address: Address) -> Address:
-    """The IPv4 address that an IPv6 address stands for; the address itself if it stands for none."""
+    """Return the IPv4 address that an IPv6 address embeds, or the address itself if it embeds none."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _NAT64:
@@ -76,8 +76,10 @@ def _is_public(address: Address) -> bool:
 
 
 async def addresses_of(host: str, port: int, allowed: AllowedTargets) -> list[str]:
-    """The addresses of a host that a request may go to, at least one. Connect to these: a second look-up could answer
-    others. Raises BlockedError, and OSError if the host is not known."""
+    """Look up a host's allowed addresses, at least one. Connect to these, as a second look-up could answer others.
+
+    Raises BlockedError, and OSError for an unknown host.
+    """
     look_up = functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     found = await asyncio.get_running_loop().run_in_executor(_LOOKUPS, look_up)
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
@@ -88,7 +90,7 @@ async def addresses_of(host: str, port: int, allowed: AllowedTargets) -> list[st
 
 
 def signature(secret: str, identity: str, timestamp: int, body: bytes) -> str:
-    """The signature of `id.timestamp.body`. A secret that begins with whsec_ is base64, any other is taken as it is."""
+    """Sign `id.timestamp.body`. A secret with the prefix whsec_ is decoded as base64; any other is used as it is."""
     mac = hmac.new(_key_of(secret), b"%b.%d.%b" % (identity.encode(), timestamp, body), hashlib.sha256)
     return "v1," + base64.b64encode(mac.digest()).decode()
 
@@ -151,13 +153,13 @@ async def _send(
         request = h11.Request(method="POST", target=target, headers=list(headers.items()))
         for part in (request, h11.Data(data=body), h11.EndOfMessage()):
             writer.write(connection.send(part) or b"")
-        with contextlib.suppress(ConnectionError):  # a server that answers before it has read all may say why
+        with contextlib.suppress(ConnectionError):  # a server may answer before it has read the whole request
             await writer.drain()
         while not isinstance(event := connection.next_event(), h11.Response):
             if event is h11.NEED_DATA:
                 connection.receive_data(await reader.read(MAX_HEAD_BYTES))
             elif not isinstance(event, h11.InformationalResponse):
-                raise AnswerError("it hung up without an answer")
+                raise AnswerError("the connection was closed without an answer")
         return event.status_code
     except h11.ProtocolError as error:
         raise AnswerError(str(error)) from None

@@ -1,4 +1,4 @@
-"""/admin/webhooks: the topics that have webhooks, deliveries that wait, and deliveries that were given up."""
+"""/admin/webhooks: topics with webhooks, waiting deliveries, and failed deliveries."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from starlette.responses import Response
 from app.features.dead_letters.failures import FailureReader, Failures
 from app.features.stats.overview import Overview
 from app.http.context import context_of
-from app.kernel import jobs as shown
+from app.kernel import jobs
 from app.kernel.counts.levels import Levels
 from app.kernel.counts.triage import TopicLevels
 from app.kernel.topics import store
 from app.kernel.topics.webhooks import DELIVERIES
 from app.pages.render import page
 
-MOST: Final = 200  # topics that are listed
-PATIENCE_SECONDS: Final = 3.0  # that the page waits for the failures
+MOST: Final = 200  # topics in the list
+PATIENCE_SECONDS: Final = 3.0  # for reading failures
 
 
 class TopicHook(msgspec.Struct, frozen=True):
-    """The webhook of a topic; `url` "" if only its records name one."""
+    """The webhook of a topic. `url` is "" if each record sets its own."""
 
     topic: str
     url: str
@@ -31,7 +31,7 @@ class TopicHook(msgspec.Struct, frozen=True):
 
 
 async def show(request: Request) -> Response:
-    """The page. Raises Unavailable."""
+    """Show the page. Raises Unavailable."""
     context = context_of(request)
     policy = await store.get(context.pools.rest, DELIVERIES, context.policies.defaults)
     holding: TopicLevels | None = None
@@ -39,7 +39,7 @@ async def show(request: Request) -> Response:
     given_up = 0
     if policy is not None:
         holding = await context.core(Levels).look_at(policy)
-        (statuses,) = await shown.statuses(context.pools.rest, [policy.topic])
+        (statuses,) = await jobs.statuses(context.pools.rest, [policy.topic])
         given_up = statuses.failed
         failures = await context.core(FailureReader).largest(policy, PATIENCE_SECONDS)
     view = await context.core(Overview).read()

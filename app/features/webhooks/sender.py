@@ -1,4 +1,4 @@
-"""Sends webhooks: a worker of the service's own queue of deliveries, in each process."""
+"""Send webhooks. Each process has a worker for the service's own queue of deliveries."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from app.kernel.engine import Engine
     from app.kernel.topics.policy import Policy
 
-LEASE_MS: Final = 60_000  # several times what one request may take: no heartbeats are needed
+LEASE_MS: Final = 60_000  # several times the timeout of a request, so no heartbeats are needed
 WAIT_SECONDS: Final = 10.0
-REST_MS: Final = 30_000  # before a delivery to a slow receiver is tried again; up to twice as long
-LOOK_SECONDS: Final = 5.0  # until the first delivery makes the topic
+REST_MS: Final = 30_000  # pause before a delivery to a slow receiver is tried again; up to twice as long
+LOOK_SECONDS: Final = 5.0  # pause between looks until the first delivery creates the topic
 GONE: Final = 410
-AT_ONCE: Final = 32  # requests of one process
-SLOW_AT_ONCE: Final = 4  # of them, to a slow destination
+AT_ONCE: Final = 32  # concurrent requests per process
+SLOW_AT_ONCE: Final = 4  # concurrent requests to one slow destination
 SLOW_SECONDS: Final = 2.0
 MOST_SLOW: Final = 10_000
 
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 
 class _Delivery(msgspec.Struct):
-    """The payload that `holdfast.tell` has written."""
+    """The payload of a delivery, written by `holdfast.tell`."""
 
     url: str
     topic: str
@@ -57,7 +57,7 @@ class _Delivery(msgspec.Struct):
 
     @property
     def destination(self) -> str:
-        """Host and port, as the URL has them."""
+        """The URL's host and port."""
         return urlsplit(self.url).netloc.lower()
 
 
@@ -65,7 +65,7 @@ _delivery = msgspec.json.Decoder(_Delivery)
 
 
 def _delivery_of(job: Job) -> _Delivery | None:
-    """The delivery that a job holds; None if somebody has changed it."""
+    """Decode a job's delivery; None if the payload was changed."""
     try:
         delivery = _delivery.decode(job.payload)
         check_url(delivery.url, "url")
@@ -75,16 +75,16 @@ def _delivery_of(job: Job) -> _Delivery | None:
 
 
 class Places:
-    """Places for requests under way, so that a slow receiver holds up only its own. A destination is slow if its last
-    request took SLOW_SECONDS or longer."""
+    """Limits concurrent requests, so that a slow receiver only delays its own deliveries. A destination is slow if its
+    last request took SLOW_SECONDS or longer."""
 
     def __init__(self) -> None:
         self._taken: Counter[str] = Counter()
-        self._slow: dict[str, None] = {}  # the longest known first
+        self._slow: dict[str, None] = {}  # oldest first
 
     @property
     def free(self) -> int:
-        """How many places are free."""
+        """The number of free places."""
         return AT_ONCE - self._taken.total()
 
     def take(self, destination: str) -> bool:
@@ -95,7 +95,7 @@ class Places:
         return True
 
     def leave(self, destination: str, seconds: float) -> None:
-        """Give a place back after a request that took this long."""
+        """Free a place after a request that took `seconds`."""
         self._taken[destination] -= 1
         if not self._taken[destination]:
             del self._taken[destination]
@@ -107,12 +107,12 @@ class Places:
 
 
 class Undeliverable(Exception):
-    """A delivery that is given up: another try would not help."""
+    """The delivery has failed for good: another try would not help."""
 
 
 class Sender:
-    """Claims deliveries and sends them, as many at once as there are places. One that is not answered with 2xx is sent
-    again after the topic's backoff, as often as its deliveries allow. `secret` signs for topics that have none."""
+    """Claims deliveries and sends them. A delivery without a 2xx answer is sent again after the topic's backoff, until
+    it has no deliveries left. `secret` signs for topics without a secret of their own."""
 
     def __init__(self, pools: Pools, engine: Engine, *, allowed: AllowedTargets, secret: str | None) -> None:
         self._pools = pools
@@ -130,11 +130,11 @@ class Sender:
         self._seconds = engine.metrics.histogram(catalogue.WEBHOOK_SECONDS)
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start sending."""
         self._loop.start()
 
     async def stop(self) -> None:
-        """Send no more. Deliveries under way go back at once, though they may have arrived."""
+        """Stop sending. Deliveries in flight are returned at once, though they may have arrived."""
         await self._loop.stop()
         await end_tasks(*self._sending)
 
@@ -153,7 +153,7 @@ class Sender:
         for job in await self._engine.claims.claim(Claimer(policy, self._node, room, LEASE_MS), WAIT_SECONDS):
             delivery = _delivery_of(job)
             if delivery is None:
-                await self._engine.settlements.fail(policy, self._leases(job), ["it is no delivery"])
+                await self._engine.settlements.fail(policy, self._leases(job), ["the payload is not a valid delivery"])
             elif self._places.take(delivery.destination):
                 task = asyncio.create_task(self._send(policy, job, delivery))
                 self._sending.add(task)
@@ -161,7 +161,7 @@ class Sender:
             else:
                 later.append(job)
         if later:
-            # Their receivers are slow and have enough to do. It does not count as a try.
+            # Their receivers are slow and busy. This does not count as a try.
             returns = [Return(delay_ms=int(REST_MS * random.uniform(1, 2)), refunds=None) for _ in later]  # noqa: S311
             await self._engine.settlements.nack(policy, self._leases(*later), returns)
 
@@ -185,17 +185,17 @@ class Sender:
             await settlements.give_back(policy, self._node, [job])
             raise
         except (*UNREACHABLE, HoldfastError) as error:
-            log.warning("a webhook's delivery waits for its deadline: %r", error)
+            log.warning("a webhook delivery could not be settled and is retried after its lease: %r", error)
         except Exception:
-            log.exception("a webhook's delivery waits for its deadline")
+            log.exception("a webhook delivery could not be settled and is retried after its lease")
         finally:
             self._places.leave(delivery.destination, time.monotonic() - began)
 
     async def _deliver(self, policy: Policy, job: Job, delivery: _Delivery) -> str | None:
-        """Send it once: None if the receiver took it, else why not. Raises Undeliverable."""
+        """Send a delivery once. Returns None if the receiver accepted it, else the error. Raises Undeliverable."""
         secret = await webhooks.secret_of(self._pools.rest, delivery.topic, delivery.topic_id) or self._secret
         if secret is None:
-            raise self._give_up("unsigned", "there is no secret any more to sign with")
+            raise self._give_up("unsigned", "there is no secret to sign with any more")
         body, identity, now = bytes(delivery.body), f"msg_{policy.topic.id}_{job.seq}", int(time.time())
         headers = {
             "content-type": "application/json",
@@ -219,7 +219,7 @@ class Sender:
                 self._outcomes["delivered"].add()
                 return None
             if status == GONE:
-                raise self._give_up("gone", "HTTP 410: it is not to be told any more")
+                raise self._give_up("gone", "HTTP 410: the receiver wants no more webhooks")
             self._outcomes["refused"].add()
             return f"HTTP {status}" + (": redirects are not followed" if 300 <= status < 400 else "")
         self._outcomes["unreachable"].add()
