@@ -46,7 +46,7 @@ class Permission(msgspec.Struct, frozen=True):
 
 SEE: Final = Permission("see topics", Role.VIEWER)
 SEE_SERVER: Final = Permission("see the server", Role.ADMIN, server=True)
-CHANGE_JOBS: Final = Permission("release, cancel, change, clone and requeue jobs", Role.OPERATOR, changes=True)
+CHANGE_JOBS: Final = Permission("test, release, cancel, change, clone and requeue jobs", Role.OPERATOR, changes=True)
 KEEP_VIEWS: Final = Permission("keep views of their own", Role.VIEWER, changes=True)
 CONTROL: Final = Permission("pause and resume topics", Role.ADMIN, changes=True)
 REQUEUE: Final = Permission("requeue dead letters", Role.OPERATOR, changes=True)

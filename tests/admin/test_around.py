@@ -42,10 +42,10 @@ async def test_it_names_those_that_wait_in_claims_and_streams(boss: Operator, se
         assert f"No worker holds a job. 1 call to this process waits for a job: {HOSTILE}." in await told()
         async with working(queue, "stream"), claiming(service, queue, ["b", HOSTILE], tenants=["acme"]):
             await until_waiting(service, queue.name, 4)
-            assert "; 4 calls of this process wait for one: <u>worker</u>, b, stream." in await told()
+            assert " 4 calls to this process wait for a job: <u>worker</u>, b, stream." in await told()
     nodes = [f"w{n:02}" for n in range(22)]
     async with claiming(service, queue, nodes):
-        said = f"22 calls of this process wait for one: {', '.join(nodes[:20])} and 2 more."
+        said = f"22 calls to this process wait for a job: {', '.join(nodes[:20])} and 2 more."
         assert said in await told()
     await queue.add(1)
     await queue.claim("busy", lease_ms=60_000)

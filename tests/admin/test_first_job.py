@@ -19,10 +19,10 @@ from app.features.jobs import job_parts
 from app.kernel import jobs as shown
 from app.kernel.jobs import JobPlace
 from app.kernel.model import Seq
-from tests.admin.operator import Operator, Page
+from tests.admin.operator import Operator, Page, at_the_pages
 from tests.api.conftest import Serve
 from tests.api.dialect import Body, Topic, accepted
-from tests.api.keyring import Services, client
+from tests.api.keyring import Services, bearer, client, make
 from tests.conftest import Running
 
 HOSTILE = "'; touch hacked; echo '\"$(touch hacked)`touch hacked`!!\\ \n\t\r\x1b[2J\u202e\u00a0é"
@@ -35,8 +35,8 @@ RECORDS: list[Body] = [
 ]
 
 
-def command_on(page: Page) -> str:
-    (found,) = page.main.findall(".//pre[@id='command']")
+def command_on(page: Page, place: str = "command") -> str:
+    (found,) = page.main.findall(f".//pre[@id='{place}']")
     return "".join(found.itertext())
 
 
@@ -68,6 +68,51 @@ async def test_the_first_command_makes_a_queue_with_a_job_and_takes_a_key_where_
     config = made["config"]
     chosen = (config["max_deliveries"], config["dead_letter"], config["backoff"]["kind"])
     assert chosen == (20, "orders.dlq", "exponential")
+
+
+async def test_a_test_job_makes_the_first_queue_and_is_shown_until_the_commands_have_completed_it(
+    serve: Serve, new_database: Callable[[], Awaitable[str]], tmp_path: Path
+) -> None:
+    service = await (await Services.make(serve, new_database)).start(api_keys="root")
+    async with at_the_pages(service, "", "root") as boss:
+        page = await boss.press(await boss.open(""), "Send a test job")
+        assert page.path == "/admin/topics/orders?sent=1"
+        assert "Test job 1: ready." in page.text
+        assert json.loads(await run(command_on(page, "claim-command"), tmp_path))["claimed"][0]["$seq"] == 1
+        assert "Test job 1: leased." in (await boss.open(page.path)).text
+        await run(command_on(page, "ack-command"), tmp_path)
+        assert "Test job 1: no longer in the queue." in (await boss.open(page.path)).text
+        config = accepted(await boss.http.get("/v0/topics/orders", headers=bearer("root")))["config"]
+    assert (config["max_deliveries"], config["dead_letter"]) == (20, "orders.dlq")
+
+
+async def test_an_empty_queue_leads_on_and_a_used_one_does_not(boss: Operator, queue: Topic, tmp_path: Path) -> None:
+    page = await boss.open(f"topics/{queue.name}")
+    assert b'"seqs":[1]' in await run(command_on(page), tmp_path)
+    after = await boss.open(f"topics/{queue.name}")
+    assert after.button("Send a test job") is None
+    assert "Enqueue a job." not in after.text
+    page = await boss.press(page, "Send a test job")
+    assert page.path == f"/admin/topics/{queue.name}?sent=2"
+    assert "Test job 2: ready." in page.text
+
+
+async def test_a_test_job_takes_the_rights_and_the_token_of_an_enqueue(
+    boss: Operator, service: Running, http: httpx.AsyncClient, queue: Topic, empty: Running
+) -> None:
+    reader, there = await make(http, "reads", ["read"]), f"/admin/topics/{queue.name}/test-job"
+    async with at_the_pages(service, "", reader["secret"]) as guest:
+        page = await guest.open(f"topics/{queue.name}")
+        assert "Enqueue a job." in page.text
+        assert page.button("Send a test job") is None
+        for path in (there, "/admin/first-job"):
+            assert (await guest.http.post(path, data={})).status_code == 403
+    for path in (there, "/admin/first-job"):
+        assert "from another session" in Page(await boss.http.post(path, data={"proof": "x"})).text
+    async with client(empty) as nobody:  # without keys and users the pages are read only
+        assert Page(await nobody.get("/admin/")).button("Send a test job") is None
+        assert (await nobody.post("/admin/first-job", data={})).status_code == 403
+    assert await queue.counts() == (0, 0)
 
 
 async def test_a_trusted_proxy_or_the_page_before_says_whether_there_is_tls(

@@ -16,7 +16,7 @@ from tests.api.dialect import Topic, eventually
 from tests.api.keyring import Services, client
 from tests.conftest import Running
 
-WELL, NOT_ALL, NOTHING = "All is well.", "Some data is missing.", "Nothing is here yet."
+WELL, NOT_ALL, NOTHING = "All is well.", "Some data is missing.", "No topics yet."
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ async def test_what_is_not_looked_at_is_not_called_well(http: httpx.AsyncClient)
     page = await home(http)
     assert WELL not in page.text
     assert NOT_ALL in page.text
-    assert "1 topic is not looked at" in page.text
+    assert "1 topic is over the limit of HOLDFAST_METRICS_TOPICS" in page.text
 
 
 async def test_without_what_became_of_jobs_it_says_so(

@@ -71,8 +71,8 @@ async def test_the_first_job_comes_from_the_command_that_an_empty_service_shows(
 ) -> None:
     async with alone(browser, await Services.make(serve, new_database)) as (service, one):
         await one.open("/admin/")
-        await one.says("Nothing is here yet.")
-        await one.click(one.button("Copy"))
+        await one.says("No topics yet.")
+        await one.click(one.page.locator("[data-copy=command]"))
         await expect(one.button("Copied")).to_be_visible()
         command = await one.page.evaluate("navigator.clipboard.readText()")
         ran = await asyncio.create_subprocess_exec("bash", "-c", command)
@@ -215,9 +215,9 @@ async def test_a_schedule_is_made_paused_run_and_deleted(one: Tab, queue: Topic)
     await one.go(one.button("Save"))
     await one.at(f"/admin/schedules/{name}")
     await one.go(one.button("Pause"), confirm=True)
-    await one.says("It is paused.")
+    await one.says("This schedule is paused.")
     await one.go(one.button("Run now"), confirm=True)
-    await one.says("was made.")
+    await one.says("was enqueued.")
     assert await queue.counts() == (1, 0)
     await one.go(one.button("Resume"), confirm=True)
     await expect(one.button("Pause")).to_be_visible()
@@ -282,10 +282,10 @@ async def test_a_user_is_let_in_and_a_key_is_shown_once(
 ) -> None:
     name = f"ann-{secrets.token_hex(3)}"
     await one.open("/admin/users")
-    await one.go(one.link("Make a user"))
+    await one.go(one.link("New user"))
     await one.fill("#username", name)
     await one.fill("#password", PASSWORD)
-    await one.go(one.button("Make"))
+    await one.go(one.button("Create"))
     await one.fill("#topic_pattern", "mail.*")
     await one.go(one.button("Grant"))
     async with signed_in(browser, service, name) as ann:
@@ -294,7 +294,7 @@ async def test_a_user_is_let_in_and_a_key_is_shown_once(
     await one.open("/admin/keys/new")
     await one.fill("#name", HOSTILE)
     await one.page.check("[name=scope_read]")
-    await one.go(one.button("Make"))
+    await one.go(one.button("Create"))
     shown = one.page.locator("#secret")
     secret = await shown.inner_text()
     async with client(service, secret) as with_it:

@@ -62,11 +62,6 @@ _JSON: Final = msgspec.json.Decoder(msgspec.Raw)
 # What a browser would show nothing for, or take for something else: their pictures.
 _PICTURES: Final = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"} | {0x7F: 0x2421}
 MOST_COMMAND: Final = 96 * 1024  # characters; Linux takes 128 KiB an argument
-FIRST: Final = (
-    '{"config": {"type": "queue", "durable": true, "max_deliveries": 20, "dead_letter": "orders.dlq", '
-    '"backoff": {"kind": "exponential", "base_ms": 1000, "cap_ms": 600000, "jitter": "full"}}, '
-    '"records": [{"data": {"order": 1}}]}'
-)
 _LIKE_BYTES: Final = re.compile(rb'\s*\{\s*"\$base64"')
 
 
@@ -334,13 +329,8 @@ def clone_command(base: str, topic: str, job: JobView, *, guarded: bool) -> str 
         body = (b'{"records":[%b]}' % record_of(job)).decode()
     except UnicodeDecodeError:
         return None  # JSON that is none
-    text = _post(base, topic, body, guarded=guarded)
+    text = post_command(base, topic, body, guarded=guarded)
     return text if len(text.encode()) <= MOST_COMMAND else None
-
-
-def first_job_command(request: Request) -> str:
-    """A command for bash that makes a queue, with its first job, at the address that the request came to."""
-    return _post(base_of(request), "orders", FIRST, guarded=context_of(request).access.directory.guarded)
 
 
 def base_of(request: Request) -> str:
@@ -351,7 +341,8 @@ def base_of(request: Request) -> str:
     return f"{'https' if is_secure else context_of(request).access.scheme(request)}://{host}"
 
 
-def _post(base: str, topic: str, body: str, *, guarded: bool) -> str:
+def post_command(base: str, topic: str, body: str, *, guarded: bool) -> str:
+    """A command for bash that posts a body to a topic's path. `guarded`: it sends a key, from HOLDFAST_API_KEY."""
     key = """ -H "authorization: Bearer $HOLDFAST_API_KEY\"""" if guarded else ""
     lines = (f"curl {quote(f'{base}/v0/topics/{topic}')}{key}", "-H 'content-type: application/json'")
     return " \\\n  ".join((*lines, f"--data-raw {quote(body)}"))

@@ -21,6 +21,7 @@ from app.features.explain.explain import Explain
 from app.features.explain.reasons import Reason, ReasonCode
 from app.features.jobs import filters, job_parts
 from app.features.jobs.changes import Change, Changes, Payload, no_job
+from app.features.jobs.first_job import place_one
 from app.features.jobs.requests import Leases, release, requeue_one
 from app.features.results.outcomes import JobOutcome, Outcomes
 from app.http.context import Context, context_of
@@ -28,7 +29,6 @@ from app.http.fields import seq_in
 from app.http.payloads import JSON, stored_type
 from app.http.sight import WHY, as_seen
 from app.kernel import jobs, ledger
-from app.kernel.enqueue.producer import Placement
 from app.kernel.jobs import JobPlace, JobView
 from app.kernel.model import MAX_TAG_BYTES, Seq
 from app.kernel.topics.policy import Policy, check_name
@@ -241,10 +241,7 @@ async def clone(request: Request) -> Response:
     async def run(job: Target) -> str:
         given = await job.context.core(Changes).show(job.policy, job.seq)
         size = len(given.payload) + len((given.metadata or "").encode())
-        placed = await job.context.engine.enqueues.place(job.policy, job_parts.batch_of(given), size)
-        if isinstance(placed, Placement) and placed.duplicates:
-            raise InvalidRequest("Nothing was enqueued: within the topic's dedupe window, it is a duplicate.")
-        (seq,) = placed.seqs if isinstance(placed, Placement) else placed
+        seq = await place_one(job.context, job.policy, job_parts.batch_of(given), size)
         return page_of(job.policy.topic.name, seq)
 
     return await _run(request, run)

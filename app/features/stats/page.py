@@ -16,7 +16,7 @@ from app.base.outages import UNREACHABLE
 from app.base.times import duration
 from app.errors import HoldfastError
 from app.features.dead_letters.failures import FailureReader
-from app.features.jobs import job_parts
+from app.features.jobs.first_job import first_steps
 from app.features.stats import overview
 from app.features.stats.overview import Overview, Snapshot, Sort, TopicOverview
 from app.http.context import Context, context_of
@@ -73,8 +73,7 @@ async def show(request: Request) -> Response:
         well=not levels & {Level.BAD.value, Level.WATCH.value},
         unknown=_unknown(view),
         topics=len(seen),
-        first_job=job_parts.first_job_command(request),
-        guarded=context.access.directory.guarded,
+        steps=None if seen else first_steps(request),
         age_ms=None if view.age is None else round(view.age * 1000),
         jobs=sum(one.looked.count for one in seen if one.looked.is_queue),
         done=sum(sum(one.minutes.completed) for one in seen if one.minutes is not None) if view.flows_known else None,

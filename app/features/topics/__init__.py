@@ -90,6 +90,8 @@ FEATURE: Final = Feature(
         Page("GET", "/find", SEE, list_page.find),
         Page("GET", "/topics", SEE, list_page.show, Menu("Topics", 1, "t")),
         Page("GET", "/topics/{topic}", SEE, page.show, Menu("Overview", 0, logs=True)),
+        Page("POST", "/first-job", CONFIGURE, page.send_first_job),
+        Page("POST", "/topics/{topic}/test-job", CHANGE_JOBS, page.send_test_job),
         Page("POST", "/topics/{topic}/release", CHANGE_JOBS, page.take_back),
         Page("POST", "/topics/{topic}/pause", CONTROL, page.pause),
         Page("POST", "/topics/{topic}/resume", CONTROL, page.resume),

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from app.base.keys import covers
 from app.errors import InvalidRequest
-from app.features.jobs import job_parts
+from app.features.jobs.first_job import first_steps
 from app.features.saved_views import page as saved
 from app.features.stats import overview
 from app.features.stats.overview import Overview, Sort, TopicOverview
@@ -63,8 +63,7 @@ async def show(request: Request) -> Response:
         following=_address(**state, after=listed[-1].name) if more else "",
         count=len(chosen),
         any=bool(mine),
-        first_job=job_parts.first_job_command(request),
-        guarded=context_of(request).access.directory.guarded,
+        steps=None if mine else first_steps(request),
         truncated=view.unseen,
         age_ms=None if view.age is None else round(view.age * 1000),
     )

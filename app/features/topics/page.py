@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final
@@ -16,26 +17,30 @@ from app.base.times import EPOCH
 from app.errors import InvalidRequest, NotFound, TopicNotFound
 from app.features.dead_letters.failures import FailureReader, Failures
 from app.features.explain.explain import Explain
+from app.features.jobs import first_job
+from app.features.jobs.first_job import first_steps
 from app.features.jobs.requests import Leases, release
 from app.features.schedules.changes import Schedules
 from app.features.schedules.page import ScheduleRow, row_of
 from app.features.stats import rows as stats
 from app.features.stats.rows import DepthStep, StatsStep
-from app.features.topics.changes import hold
+from app.features.topics.changes import configure, hold
 from app.http.context import Context, context_of
+from app.kernel import jobs
 from app.kernel.audit.trail import Action
 from app.kernel.counts import holders, triage
 from app.kernel.counts.holders import LOOKED_AT, WaitingGroup, WorkerLeases
 from app.kernel.counts.levels import Levels
+from app.kernel.jobs import JobPlace
 from app.kernel.logs import log
-from app.kernel.model import Connection
+from app.kernel.model import Connection, Seq
 from app.kernel.tenants.census import Census
 from app.kernel.tenants.tenants import Stats
 from app.kernel.topics import store
 from app.kernel.topics.policy import Control, Policy, check_name, to_paused, to_resumed
 from app.kernel.topics.settings import TopicType
 from app.pages.frame import tabs
-from app.pages.permissions import CHANGE_JOBS, CONTROL, SEE, SEE_SCHEDULES, allows
+from app.pages.permissions import CHANGE_JOBS, CONFIGURE, CONTROL, SEE, SEE_SCHEDULES, allows, check_permission
 from app.pages.render import page
 from app.pages.session import fields_of
 
@@ -44,6 +49,8 @@ MOST_IDLE: Final = 20  # waiting workers that are listed
 PATIENCE_MS: Final = 200  # for reading workers and groups; also how long the page waits for tenants' counts
 CLUSTERS: Final = 5  # clusters of failures that are listed
 BOUND: Final = 10_001  # due jobs are counted exactly below this
+WAITS, PROCESSING = "Wait before a claim", "Processing time"
+_SEQ: Final = re.compile(r"[0-9]{1,18}\Z")
 SECONDS: Final = 3  # for reading statistics, and for counting tenants' jobs
 
 
@@ -162,6 +169,10 @@ async def show(request: Request) -> Response:
     _, verdict = await context.core(Explain).topic(policy)
     failures = await _failures(context, request, policy)
     dead = policy.config.dead_letter
+    sent = request.query_params.get("sent", "")
+    sent = sent if _SEQ.match(sent) else ""
+    is_empty = not holding.count and not holding.dead and charts is not None and _is_quiet(charts)
+    next_seq = int(sent or (holding.head_seq or 0) + 1)
     return page(
         request,
         "topic.html",
@@ -181,7 +192,27 @@ async def show(request: Request) -> Response:
         reasons=verdict.reasons,
         failures=None if failures is None else failures.clusters[:CLUSTERS],
         dead_letter=dead,
+        sent=sent,
+        sent_state=await _state_of(context, policy, int(sent)) if sent else "",
+        steps=first_steps(request, policy, next_seq) if is_empty or sent else None,
     )
+
+
+async def send_test_job(request: Request) -> Response:
+    """Enqueue a test job, and show it arriving. Raises TopicNotFound, NotAQueue, TopicFull, InvalidRequest."""
+    context, name = context_of(request), check_name(request.path_params["topic"])
+    seq = await first_job.send_test_job(context, await context.policies.queue(name))
+    return RedirectResponse(f"/admin/topics/{name}?sent={seq}", 303)
+
+
+async def send_first_job(request: Request) -> Response:
+    """Create the first queue with a test job, and show it arriving. Raises Forbidden, TopicExistsIncompatible."""
+    context, name = context_of(request), first_job.QUEUE
+    check_permission(request, CONFIGURE, name)
+    check_permission(request, CHANGE_JOBS, name)
+    await configure(request, context, name, first_job.first_config(), replace=False)
+    seq = await first_job.send_test_job(context, await context.policies.queue(name))
+    return RedirectResponse(f"/admin/topics/{name}?sent={seq}", 303)
 
 
 async def pause(request: Request) -> Response:
@@ -226,6 +257,17 @@ async def _late(context: Context, policy: Policy, oldest_ms: int | None) -> str:
         return ""
     await context.core(Levels).refresh()
     return "" if context.core(Levels).takes_dead(policy.topic.name) else level.value
+
+
+async def _state_of(context: Context, policy: Policy, seq: int) -> str:
+    """The state of a job, "" if it is gone."""
+    place = JobPlace(policy.topic.name, policy.topic.id, Seq(seq))
+    return next((job.state for job in await jobs.show(context.pools.rest, [place])), "")
+
+
+def _is_quiet(charts: Sequence[Chart]) -> bool:
+    """Whether the charts show no claims and no completed jobs."""
+    return all(chart.nothing for chart in charts if chart.title in {WAITS, PROCESSING})
 
 
 async def _failures(context: Context, request: Request, policy: Policy) -> Failures | None:
@@ -294,10 +336,8 @@ def curves(times: Sequence[int], steps: dict[int, StatsStep], seconds: int) -> l
     acks = any(step.processing.count for step in steps.values())
     return [
         Chart("Jobs per minute", _data(times, "jobs", flow)),
-        Chart(
-            "Wait before a claim", _data(times, "ms", waits), "" if claims else "No jobs were claimed in this range."
-        ),
-        Chart("Processing time", _data(times, "ms", works), "" if acks else "No jobs were completed in this range."),
+        Chart(WAITS, _data(times, "ms", waits), "" if claims else "No jobs were claimed in this range."),
+        Chart(PROCESSING, _data(times, "ms", works), "" if acks else "No jobs were completed in this range."),
     ]
 
 
