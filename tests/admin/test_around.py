@@ -50,7 +50,7 @@ async def test_it_names_those_that_wait_in_claims_and_streams(boss: Operator, se
     await queue.add(1)
     await queue.claim("busy", lease_ms=60_000)
     async with claiming(service, queue, ["idle"]):
-        assert "1 call of this process waits for a job: idle." in await told()
+        assert "1 call to this process waits for a job: idle." in await told()
 
 
 async def test_it_shows_who_works_what_waits_and_what_comes(boss: Operator, queue: Topic) -> None:

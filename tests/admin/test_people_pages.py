@@ -33,7 +33,7 @@ async def test_an_empty_service_has_none(empty: Running) -> None:
         nobody = Operator(http)
         for name, said in (
             ("keys", "No keys yet."),
-            ("users", "There are no users."),
+            ("users", "No users yet."),
             ("audit", "Nothing was changed yet."),
             ("webhooks", "No webhooks were sent yet."),
             ("webhooks", "No topic has a webhook."),
@@ -78,7 +78,7 @@ async def test_a_key_may_be_of_a_tenant_for_some_days_and_see_no_payloads(
     made = accepted(await http.get(f"/v0/keys/{page.path.rpartition('/')[2]}"))
     assert (made["name"], made["payloads"], made["tenant"]) == ("sealed", "hidden", "acme")
     assert "acme" in page.text
-    assert "never" not in page.text
+    assert "Expires never" not in page.text
     assert "payloads hidden" in (await boss.open("keys")).row("sealed")
 
 

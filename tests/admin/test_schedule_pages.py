@@ -36,7 +36,7 @@ async def test_a_list_has_pages_and_a_filter_by_its_address(boss: Operator, queu
     assert "paused" in page.row("list.00")
     page = await boss.follow(page, "Next")
     assert page.rows == ["list.50"]
-    assert "No schedule begins with <script>." in (await boss.press(page, "Filter", q="<script>")).text
+    assert "No schedule name starts with <script>." in (await boss.press(page, "Filter", q="<script>")).text
 
 
 async def test_one_is_made_and_changed_with_errors_beside_the_fields(boss: Operator, queue: Topic) -> None:

@@ -47,7 +47,7 @@ async def test_a_reaper_is_run_and_says_what_it_moved(
     assert entry["actor_name"] == BOSS
 
     page = await boss.follow(page, "watches")
-    assert "No run has moved anything so far." in page.text
+    assert "No runs yet." in page.text
     async with service.context.pools.rest.acquire() as db:
         await db.execute(
             """INSERT INTO holdfast.sweep_runs (name, run, started_at, finished_at, moved, error)

@@ -1,4 +1,4 @@
-"""Housekeeping: sweeps in bounded batches. SKIP LOCKED makes any number at once correct, so there is no leader."""
+"""Housekeeping by sweeps in bounded batches. They use SKIP LOCKED, so any number can run at once without a leader."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from app.pages.permissions import REAP, SEE_SERVER
 _v0 = partial(Route, dialect=V0, scope=Scope.ADMIN, server=True)
 _messages = partial(Route, dialect=MESSAGES, scope=Scope.ADMIN, server=True)
 _run = partial(_messages, takes=messages.RunBody, empty=b"{}")
-_DELETED: Final = {200: messages.ReaperDeleted, 202: messages.ReaperDeletedSoFar}
+_DELETION: Final = {200: messages.DeleteReaperAnswer, 202: messages.DeleteReaperProgress}
 _SCHEDULE: Final = "/api/admin/delete-reaper/schedule"
 
 
 def feature(all_sweeps: Sequence[Sweep]) -> Feature:
-    """The feature that runs these, its own among them."""
+    """Build the feature that runs all sweeps, also those of other features."""
     named = partial(_v0, parameters=[v0.name_of(all_sweeps)])
     return Feature(
         "upkeep",
@@ -52,11 +52,11 @@ def feature(all_sweeps: Sequence[Sweep]) -> Feature:
                 "POST",
                 "/api/admin/expiry-reaper/run",
                 messages.run_expiry,
-                {200: messages.ReaperExpired, 202: messages.ReaperExpiredSoFar},
+                {200: messages.ExpiryReaperAnswer, 202: messages.ExpiryReaperProgress},
                 verb="reapers_run_expiry",
             ),
-            _run("POST", "/api/admin/delete-reaper/run", messages.run_delete, _DELETED, verb="reapers_run_delete"),
-            _run("POST", "/api/admin/archive-reaper/run", messages.run_archive, _DELETED, verb="reapers_run_archive"),
+            _run("POST", "/api/admin/delete-reaper/run", messages.run_delete, _DELETION, verb="reapers_run_delete"),
+            _run("POST", "/api/admin/archive-reaper/run", messages.run_archive, _DELETION, verb="reapers_run_archive"),
             _messages(
                 "GET", _SCHEDULE, messages.get_schedule, {200: messages.ScheduleAnswer}, verb="reapers_get_schedule"
             ),

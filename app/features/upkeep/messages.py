@@ -1,4 +1,4 @@
-"""/api/admin/…-reaper: expired messages marked and deleted on demand, and when they are deleted by themselves."""
+"""/api/admin/…-reaper: run the expiry, delete and archive reapers, and schedule the delete reaper."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from app.http.route import Call
 
 
 class RunBody(msgspec.Struct, forbid_unknown_fields=True):
-    """How long the answer may take."""
+    """How long to wait."""
 
     wait_seconds: Annotated[
         float,
@@ -24,73 +24,74 @@ class RunBody(msgspec.Struct, forbid_unknown_fields=True):
     ] = MOST_WAIT_MS // 1000
 
 
-class ReaperExpired(msgspec.Struct):
-    """How many messages the run has marked as expired."""
+class ExpiryReaperAnswer(msgspec.Struct):
+    """The number of messages that the run has marked as expired."""
 
     expired: int
 
 
-class ReaperExpiredSoFar(ReaperExpired):
-    """The same, so far: the run goes on."""
+class ExpiryReaperProgress(ExpiryReaperAnswer):
+    """The number of messages so far. The run continues."""
 
     running: bool = True
 
 
-class ReaperDeleted(msgspec.Struct):
-    """How many messages the run has deleted."""
+class DeleteReaperAnswer(msgspec.Struct):
+    """The number of messages that the run has deleted."""
 
     deleted: int
 
 
-class ReaperDeletedSoFar(ReaperDeleted):
-    """The same, so far: the run goes on."""
+class DeleteReaperProgress(DeleteReaperAnswer):
+    """The number of messages so far. The run continues."""
 
     running: bool = True
 
 
 class ScheduleBody(msgspec.Struct, forbid_unknown_fields=True):
-    """When expired messages are deleted."""
+    """The schedule of deleting expired messages."""
 
     schedule: Annotated[
         str,
         Meta(
-            description="Cron of five fields (minute hour day month weekday), in UTC; empty: never.",
+            description="Five cron fields (minute hour day month weekday), in UTC. Empty: never.",
             extra_json_schema={"maxLength": MOST_LENGTH},
         ),
     ]
 
 
 class ScheduleAnswer(msgspec.Struct):
-    """When expired messages are deleted; `active`: whether that ever is."""
+    """The schedule of deleting expired messages. `active` is false for an empty schedule."""
 
     schedule: str
     active: bool
 
 
-async def run_expiry(call: Call, body: RunBody) -> tuple[int, ReaperExpired]:
-    """Mark messages whose time to live has passed as expired. A run that is under way is joined."""
+async def run_expiry(call: Call, body: RunBody) -> tuple[int, ExpiryReaperAnswer]:
+    """Mark messages whose time to live has passed as expired. If a run is in progress, join it."""
     outcome = await _run(call, EXPIRY.name, body)
-    return (202, ReaperExpiredSoFar(outcome.moved)) if outcome.running else (200, ReaperExpired(outcome.moved))
+    answer = ExpiryReaperProgress if outcome.running else ExpiryReaperAnswer
+    return 202 if outcome.running else 200, answer(outcome.moved)
 
 
-async def run_delete(call: Call, body: RunBody) -> tuple[int, ReaperDeleted]:
-    """Delete messages that were marked as expired. A run that is under way is joined."""
-    return _deleted_by(await _run(call, DELETE.name, body))
+async def run_delete(call: Call, body: RunBody) -> tuple[int, DeleteReaperAnswer]:
+    """Delete messages that are marked as expired. If a run is in progress, join it."""
+    return _deletion_answer(await _run(call, DELETE.name, body))
 
 
-async def run_archive(call: Call, body: RunBody) -> tuple[int, ReaperDeleted]:
-    """Delete from message logs what is past its topic's replay window. A run that is under way is joined."""
-    return _deleted_by(await _run(call, "archive", body))
+async def run_archive(call: Call, body: RunBody) -> tuple[int, DeleteReaperAnswer]:
+    """Delete messages that are past their topic's replay window from message logs. If a run is in progress, join it."""
+    return _deletion_answer(await _run(call, "archive", body))
 
 
 async def get_schedule(call: Call) -> ScheduleAnswer:
-    """When expired messages are deleted."""
+    """Show the schedule of deleting expired messages."""
     schedule = await call.context.core(Reapers).deletion.get()
     return ScheduleAnswer(schedule, schedule != "")
 
 
 async def put_schedule(call: Call, body: ScheduleBody) -> ScheduleAnswer:
-    """Say when expired messages are deleted, in every process; empty: never."""
+    """Set the schedule of deleting expired messages, for all processes. Empty: never."""
     context = call.context
     schedule = await context.core(Reapers).deletion.set(body.schedule, context.access.actor(call.request))
     return ScheduleAnswer(schedule, schedule != "")
@@ -100,5 +101,6 @@ async def _run(call: Call, name: str, body: RunBody) -> RunOutcome:
     return await while_connected(call.request, call.context.core(Reapers).run(name, body.wait_seconds))
 
 
-def _deleted_by(outcome: RunOutcome) -> tuple[int, ReaperDeleted]:
-    return (202, ReaperDeletedSoFar(outcome.moved)) if outcome.running else (200, ReaperDeleted(outcome.moved))
+def _deletion_answer(outcome: RunOutcome) -> tuple[int, DeleteReaperAnswer]:
+    answer = DeleteReaperProgress if outcome.running else DeleteReaperAnswer
+    return 202 if outcome.running else 200, answer(outcome.moved)

@@ -1,4 +1,4 @@
-"""/admin/reapers: the background sweeps, their runs, and a button that runs one now."""
+"""/admin/reapers: background sweeps, their runs, and buttons to run them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from app.pages.session import fields_of
 if TYPE_CHECKING:
     from app.features.feature import Sweep
 
-WAIT_SECONDS: Final = 2.0  # for the end of a run; a longer one is shown as running
+WAIT_SECONDS: Final = 2.0  # for the end of a run; after this the page shows it as running
 
 
 class RunRow(msgspec.Struct, frozen=True):
-    """A run, or a sweep and its last run, as the pages show it. Times in ms since 1970; None and "" if unknown."""
+    """A run, or a sweep and its last run. Times are in ms since 1970. Unknown values are None or ""."""
 
     name: str
     moves: str
@@ -40,19 +40,21 @@ class RunRow(msgspec.Struct, frozen=True):
 
 
 async def show(request: Request) -> Response:
-    """The page."""
+    """Show all sweeps."""
     return await _page(request)
 
 
 async def run(request: Request) -> Response:
-    """Run a sweep now, or join its run, and show the page. The run goes on if the client leaves. Raises NotFound,
-    Unavailable, and what the sweep raises."""
+    """Run a sweep now, or join its run, and show the page. The run continues if the client disconnects.
+
+    Raises NotFound, Unavailable, and the errors of the sweep.
+    """
     await context_of(request).core(Reapers).run(request.path_params["name"], WAIT_SECONDS)
     return RedirectResponse("/admin/reapers", 303)
 
 
 async def reschedule(request: Request) -> Response:
-    """Set when expired jobs are deleted. Shows the form again if the schedule is not valid."""
+    """Set the schedule of deleting expired jobs. Shows the form again if it is not valid."""
     context, fields = context_of(request), await fields_of(request)
     try:
         await context.core(Reapers).deletion.set(fields.get("schedule", ""), context.access.actor(request))
@@ -62,7 +64,7 @@ async def reschedule(request: Request) -> Response:
 
 
 async def earlier(request: Request) -> Response:
-    """What a sweep's earlier runs moved. Raises NotFound."""
+    """Show a sweep's earlier runs. Raises NotFound."""
     name: str = request.path_params["name"]
     reapers = context_of(request).core(Reapers)
     sweep = reapers.sweep_named(name)
@@ -97,7 +99,7 @@ def _run_row(sweep: Sweep, pace: str, last: LastRun) -> RunRow:
     if last.running:
         outcome, level = "running", "ok"
     elif last.finished_at is None:
-        outcome, level = "left behind", "watch"
+        outcome, level = "abandoned", "watch"
     else:
         outcome, level = ("failed", "bad") if last.error else ("done", "")
     ended = ms_or_none(last.finished_at)

@@ -1,4 +1,4 @@
-"""What makes sweeps run: time, beside the service; a cron schedule; a caller who asks; or the command line."""
+"""Run sweeps: by interval, by a cron schedule, on demand, and from the command line."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from app.base.db.pool import Pools
     from app.features.feature import Sweep
 
-LOOK_SECONDS: Final = 5.0  # a schedule that was set by another process is known here within this time
+LOOK_SECONDS: Final = 5.0  # a schedule set by another process is known here within this time
 REPORT_SECONDS: Final = 2.0
-MOST_WAIT_MS: Final = 55_000  # for the end of a run that is asked for: below the minute after which proxies give up
+MOST_WAIT_MS: Final = 55_000  # for the end of a run on demand; many proxies give up after a minute
 
 
 class SweepState(msgspec.Struct, frozen=True):
@@ -42,9 +42,9 @@ class SweepState(msgspec.Struct, frozen=True):
 
 
 class CronSchedule:
-    """A sweep's cron schedule: kept in PostgreSQL, the same for every process, and due by its clock, in UTC.
+    """A sweep's cron schedule, stored in PostgreSQL for all processes. Times are in UTC, by the database's clock.
 
-    `default` stands for a schedule that was never set, "" for none.
+    `default` is in effect until a schedule is set; "" for none.
     """
 
     def __init__(self, pools: Pools, runner: Runner, sweep: Sweep) -> None:
@@ -55,12 +55,12 @@ class CronSchedule:
         self.loop = Loop(f"follow the schedule of {sweep.name}", self.look, LOOK_SECONDS)
 
     async def get(self) -> str:
-        """The schedule as of now; "" is none."""
+        """Read the schedule, "" for none."""
         kept = await runs.schedule(self._pools.rest, self._sweep.name, self._runner.times.dead_after)
         return self.default if kept.schedule is None else kept.schedule
 
     async def set(self, text: str, by: Actor) -> str:
-        """Set it, "" for none. Returns it as it is kept. Raises InvalidSchedule."""
+        """Set the schedule, "" for none. Returns the normalized schedule. Raises InvalidSchedule."""
         try:
             expression = cron.parse(text)
         except ValueError as error:
@@ -75,8 +75,10 @@ class CronSchedule:
         return after
 
     async def look(self) -> float:
-        """Run the sweep if it is due, or continue a run that was left behind. Returns the seconds until the next
-        look. Several scheduled times that passed while no process looked make one run."""
+        """Run the sweep if it is due, or continue an abandoned run. Returns the seconds until the next look.
+
+        Several times that passed while no process looked lead to one run.
+        """
         kept = await runs.schedule(self._pools.rest, self._sweep.name, self._runner.times.dead_after)
         expression = self.default if kept.schedule is None else kept.schedule
         due = cron.last_due(expression, kept.at)
@@ -91,7 +93,7 @@ class CronSchedule:
 
 
 class Reapers(Core):
-    """The sweeps of a running service, by time and on demand. There are none before `start`."""
+    """Runs the sweeps of a service, by interval and on demand. There are none before `start`."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -104,11 +106,11 @@ class Reapers(Core):
         engine.metrics.levels.append(self._levels)
 
     def start(self, sweeps: Sequence[Sweep], *, phase: float = 0.0, schedule: str = "") -> None:
-        """Run these sweeps from now on: each by a loop, and `delete` by its schedule.
+        """Start running sweeps by their intervals, and `delete` by its schedule.
 
-        phase: from 0 to below 1, the part of a sweep's interval that passes before its first run. The workers of one
-        service start together, and each has its own.
-        schedule: when expired jobs are deleted, unless that is set.
+        phase: the part of a sweep's interval before its first run, from 0 to below 1. Each process of a service has its
+        own phase, as they start together.
+        schedule: the default schedule of deleting expired jobs.
         """
         self.sweeps = {sweep.name: sweep for sweep in sweeps}
         self._phase, self.deletion.default = phase, schedule
@@ -117,27 +119,27 @@ class Reapers(Core):
             loop.start()
 
     async def drain(self) -> None:
-        """Stop all runs. A statement under way is rolled back."""
+        """Stop all runs. Statements in progress are rolled back."""
         await asyncio.gather(*(loop.stop() for loop in self._loops), self.runner.stop())
 
     async def run(self, name: str, wait_seconds: float | None = None) -> RunOutcome:
-        """Run the sweep with this name, as Runner.run does. Raises NotFound."""
+        """Run a sweep by name with `Runner.run`. Raises NotFound."""
         return await self.runner.run(self.sweep_named(name), wait_seconds)
 
     def sweep_named(self, name: str) -> Sweep:
-        """The sweep with this name. Raises NotFound."""
+        """Return a sweep by name. Raises NotFound."""
         sweep = self.sweeps.get(name)
         if sweep is None:
-            raise NotFound(f"There is no reaper {name[:80]!r}; there are {', '.join(self.sweeps)}.")
+            raise NotFound(f"Reaper {name[:80]!r} does not exist. The reapers are {', '.join(self.sweeps)}.")
         return sweep
 
     async def states(self) -> list[SweepState]:
-        """Every sweep and its last run, in whichever process."""
+        """Read all sweeps with their last runs of any process."""
         last = await runs.read(self._pools.rest, list(self.sweeps), self.runner.times.dead_after)
         return [SweepState(sweep, last.get(name)) for name, sweep in self.sweeps.items()]
 
     async def earlier(self, name: str) -> list[LastRun]:
-        """Its last runs that moved something, or failed, in whichever process, the newest first. Raises NotFound."""
+        """Read a sweep's last runs of any process that moved something or failed, newest first. Raises NotFound."""
         return await runs.earlier(self._pools.rest, self.sweep_named(name).name)
 
     def _levels(self) -> Iterable[tuple[Family, Labels, float]]:
@@ -146,7 +148,7 @@ class Reapers(Core):
 
     def _loop(self, sweep: Sweep, every: float) -> Loop:
         async def once() -> None:
-            # What another process has just done is done.
+            # Skip the run if another process has just made one.
             await self.runner.in_turn(sweep, rested=every / 2)
 
         return Loop(f"run {sweep.name}", once, every, first=every * self._phase, jitter=0.2)
@@ -161,9 +163,9 @@ async def run_once(
     to_files: bool = False,
     times: RunTimes | None = None,
 ) -> bool:
-    """Run sweeps one after the other, or join their runs. Returns whether none failed; one that fails stops no other.
+    """Run sweeps in sequence, or join their runs. Returns whether all succeeded. A failure does not stop the others.
 
-    report: called every two seconds with how far a sweep is, and with its end.
+    report: called every two seconds with a sweep's progress, and with its outcome.
     """
     pools = await open_pools(url, hot=2, rest=3, prepared_statements=False)
     fine = True

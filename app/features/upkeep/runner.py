@@ -1,4 +1,4 @@
-"""Runs sweeps, each at most once at a time over all processes. A caller joins a run that is under way."""
+"""Run sweeps. Each has at most one run at a time over all processes. Callers join a run in progress."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 
 
 class RunTimes(msgspec.Struct, frozen=True):
-    """How long to wait, in seconds.
+    """Intervals in seconds.
 
-    beat: between signs of life of a run. dead: a process that gave no sign of life for this long counts as dead.
+    beat: between heartbeats of a run. dead: a process without a heartbeat for this long counts as dead.
     look, longest_look: between looks at another process's run, at first and at most.
     """
 
@@ -48,48 +48,52 @@ class RunTimes(msgspec.Struct, frozen=True):
 
 
 class RunOutcome(msgspec.Struct, frozen=True):
-    """How much a run has moved, in whichever process. `running`: so far."""
+    """How much a run of any process has moved. `running`: it has not ended."""
 
     moved: int
     running: bool = False
 
 
 class _SharedRun(msgspec.Struct):
-    """A run that this process makes or has joined."""
+    """A run that this process drives or has joined."""
 
     moved: int = 0
-    pace: Pace | None = None  # while this process makes it
+    pace: Pace | None = None  # set while this process drives it
 
     def so_far(self) -> int:
         return self.moved if self.pace is None else self.pace.moved
 
 
 class Runner:
-    """The runs that this process makes or has joined. They go on when their callers have left."""
+    """The runs that this process drives or has joined. They continue after their callers have left."""
 
     def __init__(self, pools: Pools, engine: Engine, times: RunTimes | None = None) -> None:
         self.times = times or RunTimes()
         self._pools = pools
         self._engine = engine
         self._under_way: dict[str, tuple[asyncio.Task[RunOutcome], _SharedRun]] = {}
-        self.last: dict[str, float] = {}  # when each sweep last succeeded, as known here, in s since 1970
+        self.last: dict[
+            str, float
+        ] = {}  # time of each sweep's last success that this process knows of, in s since 1970
 
     async def run(self, sweep: Sweep, wait_seconds: float | None = None) -> RunOutcome:
         """Run a sweep or join its run, and wait for its end, up to `wait_seconds`.
 
-        Raises Unavailable if another process's run failed, ShuttingDown, and what the database raises.
+        Raises Unavailable if another process's run failed, ShuttingDown, and the database's errors.
         """
         task, shared = self._under_way.get(sweep.name) or self._start(sweep)
         await asyncio.wait([task], timeout=wait_seconds)
         if not task.done():
             return RunOutcome(shared.so_far(), running=True)
         if task.cancelled():
-            raise ShuttingDown("The service is stopping. Another process goes on with the run when it is asked to.")
+            raise ShuttingDown("The service is stopping. The next run of this reaper continues this one.")
         return task.result()
 
     async def in_turn(self, sweep: Sweep, *, rested: float = 0, due: DueTime | None = None) -> bool:
-        """Run a sweep, unless a run is under way or the last one ended less than `rested` seconds ago. With `due`, only
-        if no process has run it for that scheduled time. Returns whether it ran. Raises what the sweep raises."""
+        """Run a sweep, unless a run is in progress or the last one ended less than `rested` seconds ago.
+
+        due: run only if no process has run it for this scheduled time. Returns whether it ran. Raises its errors.
+        """
         if sweep.name in self._under_way:
             return False
         own = uuid4()
@@ -97,7 +101,7 @@ class Runner:
         if moved is None:
             await self._note_last(sweep)
             return False
-        if sweep.name in self._under_way:  # a caller was quicker, and will join the run that was begun here
+        if sweep.name in self._under_way:  # a caller came first, and joins the run that was begun here
             await self._drive(sweep, _SharedRun(moved), own, moved)
             return True
         task, _ = self._start(sweep, own, moved)
@@ -108,7 +112,7 @@ class Runner:
         return True
 
     async def stop(self) -> None:
-        """Leave the runs that are under way to other processes. A statement under way is rolled back."""
+        """Abandon all runs, so that other processes can continue them. Statements in progress are rolled back."""
         await end_tasks(*(task for task, _ in self._under_way.values()))
 
     def _start(
@@ -121,13 +125,13 @@ class Runner:
         def forget_task(ended: asyncio.Task[RunOutcome]) -> None:
             del self._under_way[sweep.name]
             if not ended.cancelled():
-                ended.exception()  # or asyncio logs it where no caller waits
+                ended.exception()  # else asyncio logs it if no caller waits
 
         task.add_done_callback(forget_task)
         return task, shared
 
     async def _go(self, sweep: Sweep, shared: _SharedRun, own: UUID | None) -> RunOutcome:
-        """Make the run that was begun as `own`; without it begin one, or join another process's. Returns at its end."""
+        """Drive the run that was begun as `own`. Without `own`, begin a run or join another process's."""
         moved, ended = shared.moved if own is not None else None, None
         while ended is None:
             if own is None:
@@ -142,11 +146,11 @@ class Runner:
         try:
             return await runs.begin(self._pools.rest, sweep.name, own, dead=dead, rested=rested, due=due)
         except asyncio.CancelledError:
-            await self._leave(sweep.name, own, None)  # it may have been begun
+            await self._leave(sweep.name, own, None)  # the run may have begun
             raise
 
     async def _drive(self, sweep: Sweep, shared: _SharedRun, own: UUID, moved: int) -> RunOutcome | None:
-        """Make a run. None: another process has taken it over, as this one gave no sign of life."""
+        """Drive a run to its end. Returns None if another process has taken it over for want of a heartbeat."""
         pace = shared.pace = Pace(sweep.ease, moved)
         rest, name = self._pools.rest, sweep.name
         sweeping = asyncio.ensure_future(sweep.run(self._pools, self._engine, pace))
@@ -188,26 +192,26 @@ class Runner:
             await asyncio.wait_for(runs.leave(self._pools.rest, name, own, moved), LEAVE_SECONDS)
 
     async def _beat(self, name: str, own: UUID, pace: Pace) -> None:
-        """Give signs of life for as long as the run is this process's."""
+        """Write heartbeats while the run belongs to this process."""
         ours = True
         while ours:
             await asyncio.sleep(self.times.beat)
             try:
                 ours = await runs.beat(self._pools.rest, name, own, pace.moved)
             except UNREACHABLE as error:
-                log.warning("%s can't give a sign of life: %r", name, error)
+                log.warning("the heartbeat of %s failed: %r", name, error)
 
     async def _join(self, sweep: Sweep, shared: _SharedRun) -> RunOutcome | None:
-        """Wait for the end of another process's run. None: its process has died or stopped."""
+        """Wait for the end of another process's run. Returns None if that process has died or stopped."""
         pause, joined = self.times.look, None
         while (last := await self._read(sweep)) is not None:
             joined = joined or last
-            if last.started_at != joined.started_at:  # the one that was joined had ended before
+            if last.started_at != joined.started_at:  # the joined run has ended, and another one has begun
                 return RunOutcome(shared.moved)
             shared.moved = last.moved
             if last.finished_at is not None:
                 if last.error is not None:
-                    raise Unavailable(f"The run failed, after it had moved {last.moved}: {last.error}")
+                    raise Unavailable(f"The run failed after it had moved {last.moved}: {last.error}")
                 return RunOutcome(last.moved)
             if not last.running:
                 break

@@ -1,7 +1,7 @@
-"""Runs of sweeps in PostgreSQL: a row for each sweep says whether a run is under way, in whichever process.
+"""Runs of sweeps in PostgreSQL. Each sweep has a row with its current or last run, for all processes.
 
-A run belongs to the process that gives signs of life for it. Once these stop, the next process that wants the sweep
-continues the run. No statement needs a session of its own, so this works behind PgBouncer too.
+A run belongs to the process that writes its heartbeat. After the heartbeat stops, the next process that wants to run
+the sweep continues the run. No statement needs a session of its own, so this works behind PgBouncer too.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _READ = _SQL["read_runs"]
 _READ_SCHEDULE = _SQL["read_schedule"]
 _WRITE_SCHEDULE = _SQL["write_schedule"]
 
-MOST_KEPT: Final = 50  # runs of a sweep
+MOST_KEPT: Final = 50  # stored runs per sweep
 MOST_ERROR: Final = 500  # characters
 NONE: Final = timedelta(0)
 
 
 class LastRun(msgspec.Struct, frozen=True):
-    """A run of a sweep. While it is `running`, `moved` is as of its last sign of life. A run that has neither ended nor
-    is running was left behind by a process that died or stopped."""
+    """A run of a sweep. While it is `running`, `moved` is as of its last heartbeat. A run that has not finished and is
+    not running was abandoned: its process died or stopped."""
 
     name: str
     run: UUID
@@ -45,17 +45,16 @@ class LastRun(msgspec.Struct, frozen=True):
 
 
 class DueTime(msgspec.Struct, frozen=True):
-    """A scheduled time that a run is for, and the schedule that it follows from, None for the default."""
+    """A scheduled time to run at, and its schedule, None for the default."""
 
     at: datetime
     schedule: str | None
 
 
-class KeptSchedule(msgspec.Struct, frozen=True):
-    """A sweep's schedule in the database, None for the default.
+class StoredSchedule(msgspec.Struct, frozen=True):
+    """A sweep's stored schedule, None for the default.
 
-    due_after: scheduled times up to this one were seen to. at: the database's time.
-    abandoned: whether a run was left behind.
+    due_after: scheduled times up to this one are done. at: the database's time. abandoned: whether a run was abandoned.
     """
 
     schedule: str | None
@@ -67,10 +66,10 @@ class KeptSchedule(msgspec.Struct, frozen=True):
 async def begin(
     db: Connection, name: str, run: UUID, *, dead: timedelta, rested: timedelta = NONE, due: DueTime | None = None
 ) -> int | None:
-    """Begin a run, or continue one that was left behind. Returns how much that has moved already. None: not now.
-    A run is under way, the last one succeeded less than `rested` ago, or another process has run for the time due.
+    """Begin a run, or continue an abandoned one. Returns how much that has moved already.
 
-    dead: a process that gave no sign of life for this long counts as dead.
+    Returns None if a run is in progress, if the last one succeeded less than `rested` ago, or if another process has
+    run for the `due` time. dead: a process without a heartbeat for this long counts as dead.
     """
     at, schedule = (None, None) if due is None else (due.at, due.schedule)
     moved: int | None = await db.fetchval(_BEGIN, name, run, rested, dead, at, schedule)
@@ -78,41 +77,41 @@ async def begin(
 
 
 async def beat(db: Connection, name: str, run: UUID, moved: int) -> bool:
-    """Give a sign of life. Returns whether the run is still this process's."""
+    """Write the heartbeat of a run. Returns whether the run still belongs to this process."""
     return await db.fetchval(_BEAT, name, run, moved) is not None
 
 
 async def end(db: Connection, name: str, run: UUID, moved: int, error: str | None = None) -> None:
-    """Write down that the run has ended; `error` says why it failed."""
+    """End a run. `error`: why it failed."""
     why = None if error is None else error[:MOST_ERROR].replace("\0", "")
     await db.fetchval(_END, name, run, moved, why, MOST_KEPT)
 
 
 async def leave(db: Connection, name: str, run: UUID, moved: int | None) -> None:
-    """Leave the run to other processes. `moved` is None if the row has the count already."""
+    """Abandon a run, so that another process can continue it. `moved` is None if the row has the count already."""
     await db.fetchval(_LEAVE, name, run, moved)
 
 
 async def read(db: Connection, names: Sequence[str], dead: timedelta) -> dict[str, LastRun]:
-    """The last runs of sweeps by name. A sweep that never ran is left out."""
+    """Read the last runs of sweeps by name. A sweep that never ran is left out."""
     return {row["name"]: LastRun(**row) for row in await db.fetch(_READ, list(names), dead)}
 
 
 async def earlier(db: Connection, name: str) -> list[LastRun]:
-    """The last MOST_KEPT runs of a sweep that moved something, or failed, the newest first."""
+    """Read the last MOST_KEPT runs of a sweep that moved something or failed, newest first."""
     return [LastRun(**row) for row in await db.fetch(_EARLIER, name, MOST_KEPT)]
 
 
-async def schedule(db: Connection, name: str, dead: timedelta) -> KeptSchedule:
-    """A sweep's schedule. Times count as scheduled from the first call on."""
+async def schedule(db: Connection, name: str, dead: timedelta) -> StoredSchedule:
+    """Read a sweep's schedule. Times count from the first call on."""
     row = None
-    while row is None:  # another process has made the row meanwhile
+    while row is None:  # another process has just created the row
         row = await db.fetchrow(_READ_SCHEDULE, name, dead)
-    return KeptSchedule(**row)
+    return StoredSchedule(**row)
 
 
 async def set_schedule(db: Connection, name: str, text: str, default: str) -> tuple[str, str]:
-    """Set the schedule; a new one counts from now on. Returns what it was, and what it is."""
+    """Set a sweep's schedule. Times of a new one count from now on. Returns the schedules before and after."""
     row = await db.fetchrow(_WRITE_SCHEDULE, name, text, default)
-    assert row is not None, "it answers one row always"
+    assert row is not None, "the statement always returns a row"
     return row["before"], row["after"]

@@ -1,16 +1,22 @@
 -- name: beat
--- Say that a run is under way, and how far it is.   $1 sweep  $2 the run  $3 what it has moved
--- Answers one row: true. No row: another process has taken the run over.   Index: primary key.
+-- Write the heartbeat of a run. Index: primary key.
+--   $1  sweep
+--   $2  run
+--   $3  moved so far
+-- One row: true. No row: another process has taken the run over.
 UPDATE holdfast.sweeps SET heartbeat_at = clock_timestamp(), moved = $3
 WHERE name = $1 AND run = $2 AND finished_at IS NULL RETURNING true
 
 -- name: begin_run
--- Begin a run of a sweep, unless one is under way whose process lives, or the last one is too fresh. One that was left
--- behind, by a process that died or stopped, is gone on with: it keeps its beginning and what it had moved.
---   $1 sweep  $2 the new run's id  $3 an interval: how long the last one must have ended ago, unless it failed
---   $4 an interval: a process that gave no sign for so long is dead
---   $5 NULL, or the scheduled time that this run is for: then only if nobody has seen to it, and the schedule is $6
--- Answers one row: what was moved already. No row: not now.   Index: primary key.
+-- Begin a run of a sweep, unless a live process has one in progress or the last one is too recent. An abandoned run is
+-- continued: it keeps its start and its count. Index: primary key.
+--   $1  sweep
+--   $2  id of the new run
+--   $3  interval since the end of the last run, unless that failed
+--   $4  interval: a process without a heartbeat for this long counts as dead
+--   $5  scheduled time of this run, or NULL; it must not be done yet
+--   $6  schedule of $5, which must still be in effect
+-- One row: moved so far. No row: the run can't begin now.
 INSERT INTO holdfast.sweeps AS s (name, run, started_at, heartbeat_at)
 VALUES ($1, $2, clock_timestamp(), clock_timestamp())
 ON CONFLICT (name) DO UPDATE
@@ -25,19 +31,23 @@ WHERE (s.run IS NULL OR s.error IS NOT NULL OR s.finished_at <= now() - $3::inte
 RETURNING s.moved
 
 -- name: create_partitions
--- Make a table's partitions of today and the next days.   $1 table  $2 days   Answers how many were missing.
+-- Create a table's partitions of today and the next days.   $1 table  $2 days   Returns how many were missing.
 SELECT holdfast.create_day_partitions($1, $2)
 
 -- name: earlier_runs
--- The runs of a sweep that moved something, or failed, the last one first.   $1 sweep  $2 most rows
+-- The runs of a sweep that moved something or failed, newest first.   $1 sweep  $2 most rows
 -- Index: primary key, from its end.
 SELECT r.name, r.run, r.started_at, r.finished_at, r.moved, r.error, false AS running
 FROM holdfast.sweep_runs r WHERE r.name = $1 ORDER BY r.finished_at DESC, r.run DESC LIMIT $2
 
 -- name: end_run
--- End a run, and keep what it has moved if it has moved something, or failed.
---   $1 sweep  $2 the run  $3 what it has moved  $4 why it failed, NULL if it did not  $5 how many runs are kept of a sweep
--- Answers one row: when. No row: another process has taken the run over.   Index: primary keys.
+-- End a run, and store it if it has moved something or failed. Index: primary keys.
+--   $1  sweep
+--   $2  run
+--   $3  moved
+--   $4  error, NULL for success
+--   $5  number of stored runs per sweep
+-- One row: the end time. No row: another process has taken the run over.
 WITH ended AS (
     UPDATE holdfast.sweeps SET finished_at = clock_timestamp(), heartbeat_at = clock_timestamp(), moved = $3, error = $4
     WHERE name = $1 AND run = $2 AND finished_at IS NULL
@@ -57,17 +67,16 @@ WITH ended AS (
 SELECT e.finished_at FROM ended e
 
 -- name: events_kept
--- For how many days before today the ledger is kept: as long as the topic wants that wants it longest.
---   $1 days, where there is no topic   NULL: for ever.
+-- For how many days before today the ledger is kept: the longest of all topics' settings. NULL: for ever.
+--   $1  days if there are no topics
 SELECT CASE WHEN count(*) = 0 THEN $1::integer
             WHEN min(event_ttl_ms) > 0 THEN ceil(max(event_ttl_ms) / 86400000.0)::integer END
 FROM holdfast.topics
 
 -- name: expiring
--- Topics that have jobs with a time to live, whether or not it has passed.   $1 only those after this name
---   $2 most topics
--- One row a topic, by name: its name, and whether the first of those times has passed.   Index: jobs_expiring, of which
--- one entry a topic is looked at.
+-- Topics that have jobs with a time to live.   $1 only names after this one  $2 most topics
+-- One row per topic, by name: its name, and whether the earliest time has passed. Index: jobs_expiring, one entry per
+-- topic.
 WITH RECURSIVE first AS (
     SELECT f.topic, f.expires_at, 1 AS n FROM (
         SELECT j.topic, j.expires_at FROM holdfast.jobs j
@@ -85,9 +94,9 @@ WITH RECURSIVE first AS (
 SELECT topic, expires_at <= now() AS due FROM first
 
 -- name: keyed_leases
--- Topics that have jobs with a key.   $1 only those after this name   $2 most topics
--- One row a topic, by name: its name, and whether one of those jobs is leased.   Index: jobs_keyed, of which two entries a
--- topic are looked at. By its whole order: the planner has no other index to take then.
+-- Topics that have jobs with a key.   $1 only names after this one  $2 most topics
+-- One row per topic, by name: its name, and whether a job with a key is leased. Index: jobs_keyed, two entries per topic.
+-- It sorts by all columns of the index, so that the planner can't choose another one.
 WITH RECURSIVE keyed AS (
     SELECT f.topic, 1 AS n FROM (
         SELECT j.topic FROM holdfast.jobs j WHERE j.topic > $1 AND j.key IS NOT NULL
@@ -109,15 +118,17 @@ LEFT JOIN LATERAL (
 ORDER BY k.n
 
 -- name: leave_run
--- Leave a run to whoever wants it next.   $1 sweep  $2 the run  $3 what it has moved, NULL for no more
--- Answers one row: true. No row: another process has it already.   Index: primary key.
+-- Abandon a run, so that another process can continue it. Index: primary key.
+--   $1  sweep
+--   $2  run
+--   $3  moved, NULL to leave it as it is
+-- One row: true. No row: another process has taken the run over.
 UPDATE holdfast.sweeps SET heartbeat_at = '-infinity', moved = coalesce($3, moved)
 WHERE name = $1 AND run = $2 AND finished_at IS NULL RETURNING true
 
 -- name: orphans
--- Delete what counts topics that are gone: tallies that a statement left which was under way while its topic was deleted,
--- buckets of tokens, and groups.
--- Answers one row: how many tallies. Who folds locks them in the same order.
+-- Delete the tallies, token buckets and groups of deleted topics. A statement that runs while its topic is deleted can
+-- leave tallies. Returns how many tallies. Folding locks tallies in the same order.
 WITH picked AS MATERIALIZED (
     SELECT t.ctid AS tid FROM holdfast.tallies t
     WHERE NOT EXISTS (SELECT 1 FROM holdfast.topics o WHERE o.id = t.topic_id)
@@ -136,17 +147,18 @@ WITH picked AS MATERIALIZED (
 SELECT count(*) FROM gone
 
 -- name: read_runs
--- The last run of sweeps.   $1 names   $2 an interval: a process that gave no sign for so long is dead
--- One row a sweep that has ever run: what happened, and `running`, whether its process lives.   Index: primary key.
+-- The last runs of sweeps.   $1 names  $2 interval: a process without a heartbeat for this long counts as dead
+-- One row per sweep that has ever run. `running`: it has not ended and its process is alive. Index: primary key.
 SELECT s.name, s.run, s.started_at, s.finished_at, s.moved, s.error,
        s.finished_at IS NULL AND s.heartbeat_at >= now() - $2::interval AS running
 FROM holdfast.sweeps s WHERE s.name = ANY ($1::text[]) AND s.run IS NOT NULL
 
 -- name: read_schedule
--- A sweep's schedule, by the database's clock; its row is made if it has none.   $1 sweep
---   $2 an interval: a process that gave no sign for so long is dead
--- Answers one row: `schedule` (NULL: the default), `due_after`, up to when scheduled times were seen to, `at`, the time,
--- and `abandoned`, whether a run was left behind.   Index: primary key.
+-- A sweep's schedule. Creates the sweep's row if it is missing. Index: primary key.
+--   $1  sweep
+--   $2  interval: a process without a heartbeat for this long counts as dead
+-- One row: `schedule` (NULL: the default), `due_after` (scheduled times up to this one are done), `at` (the time), and
+-- `abandoned` (whether a run was abandoned).
 WITH made AS (
     INSERT INTO holdfast.sweeps (name) SELECT $1 WHERE NOT EXISTS (SELECT 1 FROM holdfast.sweeps s WHERE s.name = $1)
     ON CONFLICT (name) DO NOTHING RETURNING schedule, due_after, run, finished_at, heartbeat_at
@@ -160,9 +172,11 @@ FROM (
 ) s
 
 -- name: write_schedule
--- Set a sweep's schedule. Times before now that it is due at count as seen to, unless it stays as it was.
---   $1 sweep  $2 the schedule, '' for none  $3 the default, which stands for a schedule that was never set
--- Answers one row: the schedule `before`, and `after`.   Index: primary key.
+-- Set a sweep's schedule. If it changes, times before now count as done. Index: primary key.
+--   $1  sweep
+--   $2  schedule, '' for none
+--   $3  default schedule, in effect if none was set
+-- One row: the schedule `before`, and `after`.
 WITH old AS MATERIALIZED (SELECT s.schedule FROM holdfast.sweeps s WHERE s.name = $1 FOR UPDATE)
 INSERT INTO holdfast.sweeps AS s (name, schedule) VALUES ($1, $2)
 ON CONFLICT (name) DO UPDATE

@@ -1,4 +1,4 @@
-"""Background work on the tables that no feature owns, and what runs beside the service for the engine.
+"""Sweeps of the tables that no feature owns, and background loops of the engine.
 
 Any number of processes may run the same sweep at once.
 """
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 BY_DAY: Final = ("lease_events", "archive", "results")
 PARTITIONS_AHEAD: Final = 3  # days
-EVENTS_KEPT: Final = 7  # days, where there is no topic
-SWEEP_BATCH: Final = 500  # jobs of one transaction: claims may have to wait for it
+EVENTS_KEPT: Final = 7  # days, if there are no topics
+SWEEP_BATCH: Final = 500  # jobs per transaction, as claims may have to wait for it
 PAGE: Final = 500
 GROUPS_SECONDS: Final = 0.5
-GROUPS_IDLE: Final = 15.0  # while this process has met no group, and none of its verbs took a job out
+GROUPS_IDLE: Final = 15.0  # while this process has met no groups
 USES_SECONDS: Final = 10.0
 JITTER: Final = 0.2
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -51,7 +51,7 @@ _KEYED_LEASES = _SQL["keyed_leases"]
 
 
 async def partitions(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
-    """Make the partitions of the coming days. Returns how many."""
+    """Create the partitions of the coming days. Returns how many."""
     pace = pace or Pace()
     for table in BY_DAY:
         await pace.batch(partial(pools.rest.fetchval, _CREATE_PARTITIONS, table, PARTITIONS_AHEAD))
@@ -59,8 +59,11 @@ async def partitions(pools: Pools, _engine: Engine, pace: Pace | None = None) ->
 
 
 async def retention(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
-    """Drop days of events and results that are past what topics keep. Returns how many. Where days go to files, a day
-    stays until it is there. A day that is being read for long fails the sweep, and is dropped by a later one."""
+    """Drop days of events and results that are older than topics keep. Returns how many.
+
+    If days are archived to files, a day stays until its file is written. If a long read locks a day, the sweep fails,
+    and a later one drops the day.
+    """
     pace = pace or Pace()
     kept = await pools.rest.fetchval(_EVENTS_KEPT, EVENTS_KEPT)
     if kept is not None:
@@ -83,7 +86,7 @@ async def expiry(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
 
 
 async def exhaustion(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
-    """Fail or dead-letter jobs whose lease has ended and that have no deliveries left. Returns how many."""
+    """Fail or dead-letter jobs without deliveries left whose lease has ended. Returns how many."""
     pace = pace or Pace()
     async for policy in _queues(pools, engine):
         if policy.budget.ends:
@@ -92,7 +95,7 @@ async def exhaustion(pools: Pools, engine: Engine, pace: Pace | None = None) -> 
 
 
 async def supersede(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
-    """End jobs whose lease has ended while a newer job of their key waits. Returns how many."""
+    """End jobs whose lease has ended and whose key has a newer waiting job. Returns how many."""
     pace = pace or Pace()
     after = ""
     while found := await pools.rest.fetch(_KEYED_LEASES, after, PAGE):
@@ -105,7 +108,7 @@ async def supersede(pools: Pools, engine: Engine, pace: Pace | None = None) -> i
 
 
 async def delete(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
-    """Delete all jobs that are marked as expired. Returns how many."""
+    """Delete the jobs that are marked as expired. Returns how many."""
     pace = pace or Pace()
     async for policy in _queues(pools, engine):
         place: tuple[datetime, int] | None = (_BEGINNING, 0)
@@ -117,7 +120,7 @@ async def delete(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
 async def _delete_from(
     pools: Pools, topic: str, place: tuple[datetime, int], pace: Pace
 ) -> tuple[datetime, int] | None:
-    """Delete the expired jobs among the next finished ones of a topic. Returns where these end, None at the end."""
+    """Delete the expired jobs in a topic's next batch of finished jobs. Returns where it ends, None for the last."""
     last: tuple[datetime, int] | None = None
 
     async def move() -> int:
@@ -130,9 +133,9 @@ async def _delete_from(
 
 
 async def tallies(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
-    """Count every queue's jobs one by one, and set its counts right. Returns by how many they were off.
+    """Count every queue's jobs one by one, and correct its counts. Returns by how many jobs they were wrong.
 
-    Counts are right by themselves unless the jobs table was written to past the service.
+    Counts are only wrong if the jobs table was written to without the service.
     """
     pace = pace or Pace()
     await pools.rest.fetchval(_ORPHANS)
@@ -145,21 +148,23 @@ async def _reconcile(pools: Pools, policy: Policy) -> int:
     async with pools.rest.acquire() as db, db.transaction():
         off = await inspector.reconcile(db, policy.topic)
     if off:
-        log.warning("the counts of topic %s were off by %d jobs, and are right again", policy.topic.name, off)
+        log.warning("the counts of topic %s were wrong by %d jobs and were corrected", policy.topic.name, off)
     return off
 
 
 async def _queues(pools: Pools, engine: Engine) -> AsyncIterator[Policy]:
-    """Every queue, one by one."""
+    """Iterate over all queues."""
     async for page in store.queues(pools.rest, PAGE, defaults=engine.policies.defaults):
         for policy in page:
             yield policy
 
 
 def groups(engine: Engine) -> Loop:
-    """The loop that lets through the next job of a group where no process has: the one whose verb took out the job
-    before it was killed in between, did not know the topic's groups, or met a job that was locked. Its first pass is at
-    once, for what a killed service has left."""
+    """Build the loop that unblocks the next job of a group if the process that removed the previous job did not.
+
+    That process may have been killed, may not have known the topic's groups, or the next job may have been locked. The
+    first pass runs at once, for groups that a killed service has left blocked.
+    """
 
     async def once() -> float:
         await engine.groups.sweep()
@@ -171,8 +176,8 @@ def groups(engine: Engine) -> Loop:
 
 
 def uses(engine: Engine) -> Loop:
-    """The loop that writes down which topics were read and written to. A process that dies loses the last seconds of
-    it. A service without calls sends no statement."""
+    """Build the loop that records which topics were read and written to. A process that dies loses the last seconds.
+    Without calls, no statement is sent."""
 
     async def once() -> None:
         await engine.uses.flush()
@@ -180,18 +185,24 @@ def uses(engine: Engine) -> Loop:
     return Loop("write down which topics are used", once, USES_SECONDS, first=USES_SECONDS)
 
 
-MORE_EASE: Final = 6.0  # for what may be a million jobs at one instant, which nobody waits for
-EXPIRY: Final = Sweep("expiry", expiry, 60, MORE_EASE, "marks jobs that have outlived their time")
+MORE_EASE: Final = 6.0  # a million jobs may expire at once, and no caller waits for them
+EXPIRY: Final = Sweep("expiry", expiry, 60, MORE_EASE, "marks jobs as expired once their time to live has passed")
 DELETE: Final = Sweep("delete", delete, None, EASE, "deletes jobs that are marked as expired")
-# Idempotency keys, dedupe ids and sign-in attempts whose window has passed.
+# Deletes idempotency keys, dedupe ids and sign-in attempts whose window has passed.
 idempotency: Final = drains(records.sweep_keys, producer.sweep_dedupe, sessions.sweep_tries)
 SWEEPS: Final = (
-    Sweep("partitions", partitions, 3600, moves="makes partitions for the days to come"),
+    Sweep("partitions", partitions, 3600, moves="creates the partitions of the coming days"),
     EXPIRY,
-    Sweep("exhaustion", exhaustion, 60, EASE, "takes out jobs whose last delivery ended in silence"),
-    Sweep("superseded", supersede, 60, EASE, "ends jobs that a newer one of their key has replaced"),
+    Sweep(
+        "exhaustion",
+        exhaustion,
+        60,
+        EASE,
+        "fails jobs, or moves them to the dead letters, once their last lease has ended",
+    ),
+    Sweep("superseded", supersede, 60, EASE, "ends jobs that a newer job with the same key has replaced"),
     DELETE,
-    Sweep("retention", retention, 3600, moves="drops days of the ledger and of results"),
-    Sweep("tallies", tallies, 3600, moves="counts jobs one by one, and sets counts right"),
-    Sweep("idempotency", idempotency, 60, EASE, "forgets idempotency keys and dedupe ids"),
+    Sweep("retention", retention, 3600, moves="drops old days of the ledger and of results"),
+    Sweep("tallies", tallies, 3600, moves="counts jobs one by one and corrects the counts"),
+    Sweep("idempotency", idempotency, 60, EASE, "deletes old idempotency keys and dedupe ids"),
 )

@@ -1,4 +1,4 @@
-"""/v0/admin/reapers: the background sweeps, seen and run on demand."""
+"""/v0/admin/reapers: list the background sweeps, and run them on demand."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def name_of(sweeps: Sequence[Sweep]) -> dict[str, Any]:
-    """The parameter of the path that names one of these."""
+    """Build the path parameter with a sweep's name."""
     return path("name", "The reaper's name.", {"type": "string", "enum": [sweep.name for sweep in sweeps]})
 
 
 class RunReaperBody(msgspec.Struct, forbid_unknown_fields=True):
-    """How long the answer may take."""
+    """How long to wait."""
 
     wait_ms: Annotated[
         int,
@@ -35,8 +35,8 @@ class RunReaperBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ReaperRun(msgspec.Struct):
-    """Times are in ms since 1970. `moved`: of a run that is under way, at its last sign of life. `error`: why it
-    failed. One that has neither ended nor is running was left behind, and the next run goes on with it."""
+    """A run. Times are in ms since 1970. While it is `running`, `moved` is as of its last heartbeat. `error`: why it
+    failed. A run that has not finished and is not running was abandoned. The next run continues it."""
 
     started_at: int
     finished_at: int | None
@@ -46,8 +46,8 @@ class ReaperRun(msgspec.Struct):
 
 
 class Reaper(msgspec.Struct):
-    """A reaper. `every_ms`: how often it runs by itself; null: on demand or by `schedule` only, which others don't
-    have. `last_run`: in whichever process; null before the first."""
+    """A reaper. `every_ms`: how often it runs; null: only on demand and by `schedule`. `schedule` is null for other
+    reapers. `last_run`: the last run of any process; null before the first."""
 
     name: str
     every_ms: int | None
@@ -56,41 +56,41 @@ class Reaper(msgspec.Struct):
 
 
 class ReapersAnswer(msgspec.Struct):
-    """Every reaper."""
+    """All reapers."""
 
     reapers: list[Reaper]
 
 
 class ReaperRunsAnswer(msgspec.Struct):
-    """The runs of a reaper that moved something, or failed, the last one first: 50 are kept."""
+    """The last 50 runs of a reaper that moved something or failed, newest first."""
 
     name: str
     runs: list[ReaperRun]
 
 
 class RunReaperAnswer(msgspec.Struct):
-    """What the run has moved: jobs, records, keys, partitions. 202, `running`: so far, and it goes on."""
+    """How many jobs, records, keys or partitions the run has moved. `running` (with status 202): the run continues."""
 
     moved: int
     running: bool
 
 
 async def page(call: Call) -> ReapersAnswer:
-    """Every background sweep, how often it runs, and how its last run went."""
+    """List the background sweeps with their intervals and last runs."""
     reapers = call.context.core(Reapers)
     schedule = await reapers.deletion.get()
     return ReapersAnswer([_reaper(state, schedule) for state in await reapers.states()])
 
 
 async def earlier(call: Call) -> ReaperRunsAnswer:
-    """What a reaper's runs moved and when: the last ones that moved something, or failed."""
+    """List a reaper's last runs that moved something or failed."""
     name: str = call.request.path_params["name"]
     return ReaperRunsAnswer(name, [_run_of(one) for one in await call.context.core(Reapers).earlier(name)])
 
 
 async def run(call: Call, body: RunReaperBody) -> tuple[int, RunReaperAnswer]:
-    """Run a sweep now and wait for its end; one that is under way, in whichever process, is joined. What is asked for
-    goes on if the client leaves."""
+    """Run a sweep now and wait for its end. If a run is in progress in any process, join it. The run continues if the
+    client disconnects."""
     name: str = call.request.path_params["name"]
     outcome = await while_connected(call.request, call.context.core(Reapers).run(name, body.wait_ms / 1000))
     return 202 if outcome.running else 200, RunReaperAnswer(outcome.moved, outcome.running)

@@ -1,8 +1,8 @@
--- Tables by days, in UTC: lease_events, archive, results. These functions wait 200 ms at most for a lock: a long
--- reader must not stop every verb behind it.
+-- Tables partitioned by days in UTC: lease_events, archive, results. These functions wait 200 ms at most for a lock, so
+-- that verbs don't queue up behind a long read.
 
--- Makes the partitions of today and the next days; answers how many were missing. Takes SHARE UPDATE EXCLUSIVE on the
--- parent only, by ATTACH, which also makes its indexes.
+-- Create the partitions of today and the next days. Returns how many were missing. ATTACH creates the indexes, and only
+-- takes SHARE UPDATE EXCLUSIVE on the parent.
 CREATE OR REPLACE FUNCTION holdfast.create_day_partitions(parent text, ahead integer) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
@@ -26,8 +26,8 @@ BEGIN
     RETURN made;
 END $$;
 
--- Drops partitions that ended more than `keep_days` ago, and partitions only, whatever table is named. `held`: how
--- many stay because archived_days has no row for them.
+-- Drop partitions that ended more than `keep_days` ago. It drops nothing but partitions, whatever `parent` is. `held`:
+-- how many stay because archived_days has no row for them.
 CREATE OR REPLACE FUNCTION holdfast.drop_day_partitions(
     parent text, keep_days integer, only_archived boolean, OUT gone integer, OUT held integer
 )
@@ -54,8 +54,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Drops the days of results that nobody is shown any more: no topic that is there shows them, and none shows its
--- results for ever. The last two days always stay: an ack that began before midnight may not have been committed.
+-- Drop the days of results that have only expired results and results of deleted topics. The last two days always stay:
+-- an ack that began before midnight may not have been committed.
 CREATE OR REPLACE FUNCTION holdfast.drop_result_partitions(only_archived boolean, OUT gone integer, OUT held integer)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
