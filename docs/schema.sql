@@ -306,8 +306,8 @@ CREATE FUNCTION holdfast.as_of(of_topic text, of_topic_id integer, instant times
     AS $$
 DECLARE
     since timestamptz;
-    older boolean;    -- may it have jobs from before that?
-    letters text;     -- where its dead letters go
+    older boolean;    -- whether it may have jobs from before `since`
+    letters text;     -- its dead-letter topic
     letters_id integer;
 BEGIN
     SELECT greatest(f.first_at, t.created_at), t.created_at < f.first_at, d.name, d.id
@@ -343,7 +343,7 @@ BEGIN
                     WHEN l.event IN ('failed', 'expired', 'dead_lettered') THEN l.event::text
                     ELSE 'gone' END AS state
         FROM told l
-        WHERE NOT (l.event = 'updated' AND l.until IS NULL)  -- where it was says what came next
+        WHERE NOT (l.event = 'updated' AND l.until IS NULL)  -- the next event tells where it was
     ), away AS MATERIALIZED (
         SELECT x.came, max(x.came_at) AS came_at FROM placed x
         WHERE x.topic_id = letters_id AND x.state = 'gone' GROUP BY x.came
@@ -1318,7 +1318,7 @@ BEGIN
         said := replace(replace(said, E'\r\n', E'\n'), E'\r', E'\n');
     END IF;
     IF starts_with(said, 'Traceback (most recent call last)') THEN
-        -- Behind the last frame: a traceback that caused another one comes before it.
+        -- After the last frame: a traceback may begin with the one that caused it.
         SELECT l.text INTO line FROM unnest(string_to_array(said, E'\n')) WITH ORDINALITY AS l(text, n)
         WHERE l.text ~ '^[^ \t]' AND l.n > coalesce((
             SELECT max(f.n) FROM unnest(string_to_array(said, E'\n')) WITH ORDINALITY AS f(text, n)
@@ -1345,7 +1345,7 @@ BEGIN
     IF length(line) > 2000 OR rest ~ '[^ \t\n\f\v]' THEN
         line := left(line, 2000) || chr(1);
     END IF;
-    -- The type stays as it is: the digit in urllib3.exceptions.MaxRetryError is no number.
+    -- The type stays as it is: the digit in urllib3.exceptions.MaxRetryError is part of a name.
     kind := coalesce(
         substring(line FROM '(?x)^ (?: [A-Za-z_$][A-Za-z0-9_$]* (?: [.] | :: | [\\] ) )*
             [A-Za-z_$][A-Za-z0-9_$]* (?: Error|Exception|Warning|Failure|Fault|Exit|Interrupt )
@@ -1353,9 +1353,9 @@ BEGIN
         substring(line FROM '(?x)^ (?: [A-Za-z_$][A-Za-z0-9_$]* [.] )+ [A-Z][A-Za-z0-9_$]* (?=[ :]|$|\u0001)'),
         '');
     rest := substr(line, length(kind) + 1);
-    -- What differs from case to case, one kind after the other: all in one pattern, they would take ten times as long.
-    -- ASCII is looked at, whatever the database's locale. U+0001 ends a line that was cut off.
-    -- What is quoted; where that was cut off, up to the cut.
+    -- Parts that differ from case to case, one kind after the other: one pattern for all would take ten times as long.
+    -- Looks for ASCII, whatever the database's locale. U+0001 ends a line that was cut.
+    -- Quoted text; if it was cut, up to the cut.
     IF rest ~ $p$["'`\u201c\u201e\u00ab\u2018]$p$ THEN
         rest := regexp_replace(rest, $p$(?x)
             [bBrRuUfF]{0,2} " (?: [^"\\] | \\. )* (?: " | \u0001$ ) | " [^"]* "
@@ -1371,7 +1371,7 @@ BEGIN
             rest, $p$(?x)[A-Za-z][A-Za-z0-9+.-]* :// [^\s"'<>`]* [^\s"'<>`.,;!?)\u0001]$p$,
             '*', 'g');
     END IF;
-    -- Addresses of mail.
+    -- E-mail addresses.
     IF rest ~ $p$@$p$ THEN
         rest := regexp_replace(rest, $p$(?x)[A-Za-z0-9._%+-]+ @ [A-Za-z0-9-]+ (?: [.] [A-Za-z0-9-]+ )+$p$, '*', 'g');
     END IF;
@@ -1381,7 +1381,7 @@ BEGIN
             rest, $p$(?x)(?<![A-Za-z0-9_.]) (?: ~ | [.]{1,2} | [A-Za-z]: )? [/\\] [^\s"'`<>|,;:()\[\]{}\u0001]+$p$,
             '*', 'g');
     END IF;
-    -- Paths of files that have no root.
+    -- Relative paths of files.
     IF rest ~ $p$[/\\].*[.]$p$ THEN
         rest := regexp_replace(
             rest, $p$(?x)(?<![A-Za-z0-9_/]) (?: [A-Za-z0-9_.-]+ [/\\] )+ [A-Za-z0-9_-]+ (?: [.][A-Za-z0-9]{1,8} )+$p$,
@@ -1417,13 +1417,13 @@ BEGIN
             rest, $p$(?x)(?<![A-Za-z0-9+/_-]) (?=[A-Za-z+/_-]*[0-9]) [A-Za-z0-9+/_-]{20,}={0,2}$p$,
             '*', 'g');
     END IF;
-    -- Numbers, and words that have a digit.
+    -- Numbers, and words that contain a digit.
     IF rest ~ $p$[0-9]$p$ THEN
         rest := regexp_replace(
             rest, $p$(?x)[+-]? (?: [A-Za-z_]+[.-]? )* [0-9] (?: [.+-]?[A-Za-z0-9_] )*$p$,
             '*', 'g');
     END IF;
-    -- However many there are: lists of two and of three are one kind.
+    -- Lists: those of two and of three items are one kind.
     IF rest ~ $p$[*].*[*]$p$ THEN
         rest := regexp_replace(rest, $p$(?x)[*] (?: []\ ,;:./|&=+\#~(){}<>_[-]* [*] )+$p$, '*', 'g');
     END IF;
@@ -1687,8 +1687,8 @@ CREATE FUNCTION holdfast.jobs_as_of(of_topic text, of_topic_id integer, instant 
 #variable_conflict use_column
 DECLARE
     first_at timestamptz;
-    older boolean;    -- may it have jobs from before that?
-    letters text;     -- where its dead letters go
+    older boolean;    -- whether it may have jobs from before `since`
+    letters text;     -- its dead-letter topic
     letters_id integer;
 BEGIN
     SELECT greatest(f.at, t.created_at), t.created_at < f.at, d.name, d.id
@@ -1727,7 +1727,7 @@ BEGIN
                     WHEN l.event IN ('failed', 'expired', 'dead_lettered') THEN l.event::text
                     ELSE 'gone' END AS state
         FROM told l
-        WHERE NOT (l.event = 'updated' AND l.until IS NULL)  -- where it was says what came next
+        WHERE NOT (l.event = 'updated' AND l.until IS NULL)  -- the next event tells where it was
     ), away AS MATERIALIZED (
         SELECT x.came, max(x.came_at) AS came_at FROM placed x
         WHERE x.topic_id = letters_id AND x.state = 'gone' GROUP BY x.came

@@ -1,1 +1,1 @@
-"""The queue itself, on PostgreSQL; knows nothing of HTTP."""
+"""The queue itself, on PostgreSQL. Knows nothing of HTTP."""

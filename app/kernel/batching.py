@@ -1,7 +1,7 @@
-"""Group commit: whatever arrives while a statement runs is the next statement.
+"""Group commit: the calls that arrive while a statement runs form the next statement.
 
-A statement costs as much as fifty rows do, so callers share one. There is never a fixed delay: a call that finds
-nothing under way is sent at once.
+A statement costs as much as fifty rows, so callers share one. There is no fixed delay: a call that finds no statement
+under way is sent at once.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from app.kernel.model import Connection
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-RETRIES: Final = 3  # of a statement that lost a deadlock, rolled back whole
+RETRIES: Final = 3  # of a statement that lost a race and was rolled back
 
 
-class Apart(Exception):
-    """Raised by a commit that can't do its items together, and did none: each is tried by itself."""
+class MustSplit(Exception):
+    """Raised by a commit that can't handle its items together, and handled none. Each item then runs alone."""
 
 
-async def tried_again(run: Callable[[], Awaitable[Result]]) -> Result:
-    """Run one statement, and again when it lost a race. Raises what it raises."""
+async def retry_lost_race(run: Callable[[], Awaitable[Result]]) -> Result:
+    """Run a statement, and again if it lost a race. Raises its errors."""
     for _ in range(RETRIES):
         try:
             return await run()
@@ -41,11 +41,11 @@ async def tried_again(run: Callable[[], Awaitable[Result]]) -> Result:
 class GroupCommit(Generic[Item, Result]):
     """Groups of calls, with one statement in flight for each key.
 
-    `commit(items)` runs one statement for all, and returns one result or one error for each item, in order.
-    `weight(item)`: what an item adds to a statement. A statement carries `most` at most, or one heavier item.
-    `left(item, result)`: called with a result whose caller has gone.
-    `window(item)`: for how many seconds the first item of a group waits for others, 0 for none.
-    `max_waiting`: how many calls may wait for one key; more raise TooManyWaiting.
+    `commit(items)` runs one statement for all items, and returns a result or an error for each, in order.
+    `weight(item)`: how much an item adds to a statement. A statement has at most `most`, or one heavier item.
+    `on_abandoned(item, result)`: called with a result whose caller was cancelled.
+    `window(item)`: for how many seconds the first item of a group waits for others; 0: not at all.
+    `max_waiting`: how many calls can wait for one key; further ones raise TooManyWaiting.
     """
 
     def __init__(
@@ -55,23 +55,23 @@ class GroupCommit(Generic[Item, Result]):
         max_waiting: int,
         most: int = 1_000,
         weight: Callable[[Item], int] = lambda _item: 1,
-        left: Callable[[Item, Result], None] | None = None,
+        on_abandoned: Callable[[Item, Result], None] | None = None,
         window: Callable[[Item], float] | None = None,
     ) -> None:
         self._commit = commit
         self._max_waiting = max_waiting
         self._most = most
         self._weight = weight
-        self._left = left
+        self._on_abandoned = on_abandoned
         self._window = window
         self._waiting: dict[Hashable, deque[tuple[Item, asyncio.Future[Result]]]] = {}
         self._runners: dict[Hashable, asyncio.Task[None]] = {}
 
     def submit(self, key: Hashable, item: Item) -> asyncio.Future[Result]:
-        """Join the group that is forming; the future is done once its statement is committed.
+        """Join the next group. The future is done once its statement is committed.
 
-        Cancelling it takes the item out, if its statement has not been sent yet. Raises TooManyWaiting at once when too
-        many wait; the future raises what `commit` answers, or Unavailable.
+        Cancelling it removes the item if its statement was not sent yet. Raises TooManyWaiting at once if too many
+        calls wait. The future raises the error that `commit` returned, or Unavailable.
         """
         waiting = self._waiting.get(key)
         if waiting is None:
@@ -84,11 +84,11 @@ class GroupCommit(Generic[Item, Result]):
         return future
 
     def waiting(self) -> int:
-        """How many calls' statements have not been sent."""
+        """The number of calls whose statements were not sent yet."""
         return sum(len(waiting) for waiting in self._waiting.values())
 
     async def drain(self) -> None:
-        """Wait for all that was submitted."""
+        """Wait for all calls."""
         while self._runners:
             await asyncio.wait(list(self._runners.values()))
 
@@ -101,7 +101,7 @@ class GroupCommit(Generic[Item, Result]):
                 if calls:
                     await self._settle(calls)
         finally:
-            # Nothing can be appended between the check above and here: no await stands between them.
+            # No call can be added between the check above and here, because there is no await in between.
             del self._waiting[key], self._runners[key]
 
     def _take(self, waiting: deque[tuple[Item, asyncio.Future[Result]]]) -> list[tuple[Item, asyncio.Future[Result]]]:
@@ -109,7 +109,7 @@ class GroupCommit(Generic[Item, Result]):
         room = self._most
         while waiting:
             item, future = waiting[0]
-            if not future.done():  # done: its caller has gone
+            if not future.done():  # done: its caller was cancelled
                 weight = self._weight(item)
                 if calls and weight > room:
                     break
@@ -122,8 +122,8 @@ class GroupCommit(Generic[Item, Result]):
         results = await self._attempt([item for item, _ in calls])
         for (item, future), result in zip(calls, results, strict=True):
             if future.done():
-                if self._left is not None and not isinstance(result, BaseException):
-                    self._left(item, result)
+                if self._on_abandoned is not None and not isinstance(result, BaseException):
+                    self._on_abandoned(item, result)
             elif isinstance(result, BaseException):
                 future.set_exception(result)
             else:
@@ -137,10 +137,10 @@ class GroupCommit(Generic[Item, Result]):
                 if attempt == RETRIES:
                     return [for_caller(error)] * len(items)
                 await asyncio.sleep(random.uniform(0.001, 0.01))  # noqa: S311  two that met must not meet again
-            except Apart:
+            except MustSplit:
                 return [(await self._attempt([item]))[0] for item in items]
             except asyncpg.PostgresError as error:
-                # The server refused it, so nothing was done: find out whose fault it is.
+                # The server refused the statement, so it did nothing. Find out which item is the cause.
                 if len(items) == 1 or as_unavailable(error) is not None:
                     return [for_caller(error)] * len(items)
                 return [(await self._attempt([item]))[0] for item in items]
@@ -150,15 +150,15 @@ class GroupCommit(Generic[Item, Result]):
 
 
 def for_caller(error: Exception) -> Exception:
-    """The error that a caller gets. All callers of a group get the same object."""
+    """The error for a caller. All callers of a group get the same object."""
     if isinstance(error, HoldfastError):
         return error
     return as_unavailable(error) or error
 
 
 async def rows_of(db: Connection, statement: str, *values: Any) -> Sequence[asyncpg.Record]:
-    """Run a statement that reads topics' sequences and leaves out topics without one. A sequence that is dropped after
-    the statement's snapshot makes it fail: then run it once more, with a new snapshot."""
+    """Run a statement that reads topics' sequences and leaves out topics without one. It fails if a sequence is dropped
+    after the statement's snapshot; then it runs once more with a new snapshot."""
     try:
         return await db.fetch(statement, *values)
     except asyncpg.InternalServerError:

@@ -1,4 +1,4 @@
-"""The engine of one process: its parts, made and stopped together."""
+"""The engine of one process: its parts, created and stopped together."""
 
 from __future__ import annotations
 
@@ -26,23 +26,24 @@ KEPT_SECONDS: Final = 30.0
 
 
 class Core:
-    """What a feature does on one engine: made where `engine.core` first asks for it, stopped and drained with it."""
+    """A feature's part of one engine. `engine.core` creates it when it is first asked for, and it stops with the
+    engine."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def stop(self) -> None:
-        """The service is stopping: send away who waits, and begin nothing more."""
+        """Answer waiting callers, and begin nothing more, because the service is stopping."""
 
     async def drain(self) -> None:
-        """Wait for what is under way."""
+        """Wait for everything under way."""
 
 
 T = TypeVar("T", bound=Core)
 
 
 class Engine(EngineState):
-    """What the edges call. Each part documents its own verbs."""
+    """The verbs for the HTTP dialects. Each part documents its own."""
 
     def __init__(
         self,
@@ -69,33 +70,33 @@ class Engine(EngineState):
             buckets=buckets,
         )
         self.processes = processes
-        self.to_files = to_files  # days of events, results and the archive stay until they are kept as files
+        self.to_files = to_files  # whether days of events, results and the archive stay until they are kept as files
         self.exits = Exits(self)
         self.enqueues = Enqueues(self)
         self.logs = Logs(self)
         self.settlements = Settlements(self, self.exits)
         self.claims = Claims(self, self.exits, self.settlements)
         self.streams = Streams(self, self.claims, self.settlements)
-        # What one page has asked for, others show too, for half a minute.
-        self.kept: Fresh[Hashable, Any] = Fresh(KEPT_SECONDS, most=100, at_once=2)
+        # Readings that pages share for half a minute.
+        self.readings: Fresh[Hashable, Any] = Fresh(KEPT_SECONDS, most=100, at_once=2)
         self._cores: dict[type[Core], Core] = {}
-        self.dropped: Signal[int] = Signal()  # the id of a topic that was deleted
+        self.dropped: Signal[int] = Signal()  # the id of a deleted topic
         self.metrics.levels.append(self._levels)
 
     def core(self, kind: type[T]) -> T:
-        """What a feature does here."""
+        """The engine's instance of a Core."""
         core = self._cores.get(kind)
         if core is None:
             core = self._cores[kind] = kind(self)
         return cast(T, core)
 
     def motion(self, topic_id: int) -> tuple[int, float]:
-        """Differs from before once a topic's jobs have moved in this process, or others have said that there are more.
-        Costs two looks into memory."""
+        """A value that changes when a topic's jobs have moved in this process, or another process has announced jobs.
+        Costs two look-ups in memory."""
         return self.waiters.mark(topic_id), self.marks.last_used(topic_id)
 
     def hear_of_work(self, topic_id: int, jobs: int) -> None:
-        """Another process has made so many jobs claimable, perhaps in a lane that is new; or has appended records."""
+        """Another process has made jobs claimable, perhaps in a new lane, or has appended records."""
         self.readers.wake(topic_id)
         if self.waiters.waits_for(topic_id):
             self.lanes.forget(topic_id)
@@ -103,12 +104,12 @@ class Engine(EngineState):
         self.waiters.wake(topic_id, jobs)
 
     def wake_all_of(self, topic_id: int) -> None:
-        """A topic was resumed: all callers that wait for its jobs look again."""
+        """A topic was resumed. All callers that wait for its jobs claim again."""
         self.fairness.note_claimable(topic_id)
         self.waiters.wake(topic_id, MAX_CLAIM * self.waiters.count())
 
     def drop(self, topic: Topic) -> None:
-        """A topic was deleted: forget what was known of it, and close its streams."""
+        """Forget a deleted topic, and close its streams."""
         self.streams.lost(topic.name)
         self.lanes.drop(topic.id)
         self.marks.drop(topic.id)
@@ -121,7 +122,7 @@ class Engine(EngineState):
         self.readers.wake(topic.id)
 
     def stop(self) -> None:
-        """The service is stopping: close the streams, and send those who wait away empty-handed."""
+        """Close all streams and answer all waiting callers with nothing, because the service is stopping."""
         self.streams.stop()
         self.users.stop()
         self.readers.stop()
@@ -130,12 +131,12 @@ class Engine(EngineState):
             core.stop()
 
     async def drain(self) -> None:
-        """Wait for every statement under way; afterwards nothing runs any more."""
+        """Wait for every statement under way. Nothing runs after that."""
         await self.waiters.close()
         self.throttle.close()
         await self.marks.stop()
         await self.readers.close()
-        await self.kept.stop()
+        await self.readings.stop()
         for core in self._cores.values():
             await core.drain()
         await self.enqueues.drain()

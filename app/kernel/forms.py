@@ -1,4 +1,4 @@
-"""What the bytes of a payload are, by their content type. docs/semantics.md, section 18."""
+"""The kinds of payloads, by content type. docs/semantics.md, section 18."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class PayloadForm(Enum):
-    """What the bytes of a payload are."""
+    """How to read the bytes of a payload."""
 
     JSON = "json"
     TEXT = "text"
@@ -17,7 +17,7 @@ class PayloadForm(Enum):
 
 
 def form_of(content_type: str | None) -> PayloadForm:
-    """What the bytes of a content type are; None is JSON."""
+    """The form of payloads with this content type; None is JSON."""
     if content_type is None:
         return PayloadForm.JSON
     kind = content_type.partition(";")[0].strip().lower()
@@ -27,7 +27,6 @@ def form_of(content_type: str | None) -> PayloadForm:
 
 
 def is_utf8(payload: bytes) -> bool:
-    """Whether bytes are UTF-8."""
     try:
         payload.decode()
     except UnicodeDecodeError:
@@ -36,7 +35,7 @@ def is_utf8(payload: bytes) -> bool:
 
 
 def as_json(payload: bytes, content_type: str | None) -> bytes:
-    """A payload as JSON: JSON as it is, text as a string, other bytes as {"$base64": …}."""
+    """A payload as JSON: JSON unchanged, text as a string, other bytes as {"$base64": …}."""
     form = form_of(content_type)
     if form is PayloadForm.JSON:
         return payload

@@ -1,4 +1,4 @@
-"""Jobs as people look at them: one by one, by status, newest first. Only `purge` changes any."""
+"""Jobs as pages and the API show them: one by one, by status, newest first. Only `purge` changes any."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _STATUSES = _SQL["statuses"]
 _COUNT_ALL = _SQL["count_all"]
 _PURGE = _SQL["purge"]
 
-LOOKED_AT: Final = 10_000  # most jobs that a page by status, or a count, looks at
+LOOKED_AT: Final = 10_000  # most jobs that a page by status, or a count, reads
 BIGINT_MAX: Final = 2**63 - 1
-PAGE_BYTES: Final = 16 * 1024 * 1024  # of payloads that are shown at once; one may have more
+PAGE_BYTES: Final = 16 * 1024 * 1024  # of payloads that are shown at once; the last one may exceed it
 
 
 class Status(Enum):
-    """A job's state by the database's clock. A job whose lease has ended is pending; one that has outlived its time is
-    expired, marked or not, unless a lease shields it."""
+    """A job's state by the database's clock. A job whose lease has ended is pending. An expired job is expired whether
+    it was marked or not, unless it has a valid lease."""
 
     PENDING = "pending"
     PROCESSING = "processing"
@@ -43,7 +43,7 @@ class Status(Enum):
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Those of JobView that it stands for. A job that was cancelled has outlived its time (see cancel_jobs.sql)."""
+        """Its states in JobView. A cancelled job counts as expired (see cancel_jobs.sql)."""
         return _STATES[self]
 
 
@@ -57,20 +57,23 @@ _STATUS: Final = {state: status for status, states in _STATES.items() for state 
 
 
 class JobPlace(msgspec.Struct, frozen=True):
-    """Where a job is."""
-
     topic: str
     topic_id: int
     seq: Seq
 
 
 class JobView(Hideable, frozen=True):
-    """A job. Its `state` is by the database's clock: ready, scheduled, blocked, leased (by a good lease), failed,
-    expired, or cancelled (under a lease that has ended; `cancelled` says so while it is good, too). Times are in ms
-    since 1970; `visible_ms` is when a lease or a delay ends; `first_*`: the job whose id a dead letter has;
-    `crashes`: deliveries that ended by their deadline, `original_crashes`: those of a dead letter before it was one;
-    `percent`: how far its holder says it is, None if it says nothing; with `note`, at `progress_ms`; `hidden`: what is
-    in it is hidden from whoever looks."""
+    """A job. Times are in ms since 1970.
+
+    state: by the database's clock: ready, scheduled, blocked, leased, failed, expired, or cancelled (after its lease
+    ended).
+    cancelled: whether it was cancelled, also while its lease is valid.
+    visible_ms: when a lease or a delay ends.
+    first_*: the job whose id a dead letter has.
+    crashes: leases that ran out. original_crashes: the same of a dead letter, before it was one.
+    percent: its progress as reported by its holder, with `note`, at `progress_ms`; None if there is no report.
+    hidden: whether the caller must not see its contents.
+    """
 
     SECRET: ClassVar = {"payload": b"", "metadata": None}
 
@@ -103,7 +106,7 @@ class JobView(Hideable, frozen=True):
     crashes: int
     original_crashes: int | None
     group: str | None
-    tenant: str  # a dead letter's is what it was before
+    tenant: str  # a dead letter has the tenant it had before
     percent: int | None
     note: str | None
     progress_ms: int | None
@@ -111,13 +114,13 @@ class JobView(Hideable, frozen=True):
 
     @property
     def status(self) -> Status:
-        """The same in fewer words."""
+        """The status of its state."""
         return _STATUS[self.state]
 
 
 class SeqPage(msgspec.Struct, frozen=True):
-    """Seqs, descending, and below which seq the next page begins; None: this is the last. `matched`, where it was asked
-    for suspected ones: how many of those that were looked at are."""
+    """Seqs in descending order, and below which seq the next page begins; None: this is the last page. `matched`: how
+    many of the jobs that were read are suspected, if that was asked for."""
 
     seqs: list[Seq]
     next_below: int | None
@@ -136,9 +139,9 @@ async def page(
 ) -> SeqPage:
     """Up to `limit` jobs with seqs under `below`, newest first, without the first `offset`.
 
-    By status, the LOOKED_AT newest are looked at: a page may have fewer, and another one follow. Those that are held,
-    that failed or that expired are looked for by themselves: LOOKED_AT of them. `suspected`: only suspected poison
-    pills, of any status, among the LOOKED_AT newest.
+    With a status, the LOOKED_AT newest jobs are read, so a page may have fewer jobs than `limit` and still be followed
+    by another. For leased, failed and expired jobs, LOOKED_AT jobs of that status are read. `suspected`: only suspected
+    poison pills, of any status, among the LOOKED_AT newest jobs.
     """
     only = None if status is None else status.value
     match None if suspected else status:
@@ -154,7 +157,7 @@ async def page(
                 max(looks, offset + limit),
                 suspected,
             )
-            assert row is not None, "it answers one row always"
+            assert row is not None, "the statement always answers one row"
             seqs: list[Seq] = row["seqs"]
             if len(seqs) == limit:
                 return SeqPage(seqs, seqs[-1], row["matched"])
@@ -173,15 +176,16 @@ MAX_VALUE: Final = 1_024
 
 
 class Datum(msgspec.Struct, frozen=True):
-    """Something in a payload: keys, and places in lists, from the outside in; and what is there, by its text."""
+    """A value in a payload: its path, as keys and places in lists from the outside in, and its text."""
 
     path: tuple[str, ...]
     value: str
 
 
 class JobMatch(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What jobs must have; None is any. `states` are those of JobView; `older_than_ms`: enqueued so long ago; `node`:
-    who holds them; `error`: a part of the last one, letter by letter; `data`: in a payload that is JSON, all of it."""
+    """A filter for jobs; None is any. `states` are those of JobView. `older_than_ms`: enqueued so long ago or longer.
+    `node`: of the holder. `error`: a part of the last error, case-sensitive. `data`: values in a JSON payload, all of
+    which must match."""
 
     states: Sequence[str] | None = None
     tenant: str | None = None
@@ -196,16 +200,16 @@ class JobMatch(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_all(self) -> bool:
-        """Whether any job has it."""
+        """Whether every job matches."""
         return self == _ALL
 
 
 _ALL: Final = JobMatch()
-_OUT: Final = {"failed": "failed", "expired": "expired", "cancelled": "expired"}  # as list_finished calls them
+_OUT: Final = {"failed": "failed", "expired": "expired", "cancelled": "expired"}  # parameters for list_finished
 
 
 class MatchingSeqs(msgspec.Struct, frozen=True):
-    """Seqs in the order that was asked for, and behind which one the next page begins; None: this is the last."""
+    """Seqs in the given order, and after which seq the next page begins; None: this is the last page."""
 
     seqs: list[Seq]
     next_behind: int | None
@@ -222,11 +226,11 @@ async def find(
     by: datetime | None = None,
     one_by_one: bool = False,
 ) -> MatchingSeqs:
-    """Up to `limit` jobs that match, behind a seq in the order that is asked for; `by`: enqueued until then.
+    """Up to `limit` jobs that match, after the seq `behind` in the given order. `by`: enqueued until then.
 
-    LOOKED_AT jobs are looked at, and PAGE_BYTES of payloads: a page may have fewer than there are, and another one
-    follow. Those of a key, those that are leased, failed or expired are looked for by themselves: LOOKED_AT of them;
-    `one_by_one`: only those of a key are, and not if these are as many.
+    At most LOOKED_AT jobs and PAGE_BYTES of payloads are read, so a page may have fewer jobs than `limit` and still be
+    followed by another. For a key, and for leased, failed or expired jobs, LOOKED_AT jobs of that kind are read.
+    `one_by_one`: do so only for a key, if it has fewer jobs than that.
     """
     among = await _among(db, topic, match, one_by_one=one_by_one)
     looks = limit if match.is_all else LOOKED_AT
@@ -251,7 +255,7 @@ async def find(
         match.error,
         by,
     )
-    assert row is not None, "it answers one row always"
+    assert row is not None, "the statement always answers one row"
     seqs: list[Seq] = row["seqs"]
     found = MatchingSeqs(seqs, seqs[-1] if len(seqs) == most else None)
     if found.next_behind is None and among is None and row["looked"] >= looks:
@@ -262,12 +266,12 @@ async def find(
 async def _with_data(
     db: Connection, topic: Topic, data: Sequence[Datum], among: MatchingSeqs, limit: int
 ) -> MatchingSeqs:
-    """Up to `limit` of them that have it in their payloads."""
+    """Up to `limit` of these jobs that have the data in their payloads."""
     keys = [key for one in data for key in one.path]
     ends = list(itertools.accumulate(len(one.path) for one in data))
     values = [one.value for one in data]
     row = await db.fetchrow(_FIND_DATA, topic.name, topic.id, among.seqs, keys, ends, values, PAGE_BYTES, limit)
-    assert row is not None, "it answers one row always"
+    assert row is not None, "the statement always answers one row"
     seqs: list[Seq] = row["seqs"]
     if len(seqs) == limit:
         return MatchingSeqs(seqs, seqs[-1])
@@ -275,7 +279,7 @@ async def _with_data(
 
 
 class JobPage(msgspec.Struct, frozen=True):
-    """Jobs in the order that was asked for, and behind which seq the next page begins; None: this is the last."""
+    """Jobs in the given order, and after which seq the next page begins; None: this is the last page."""
 
     jobs: list[JobView]
     next_behind: int | None
@@ -284,18 +288,17 @@ class JobPage(msgspec.Struct, frozen=True):
 async def list_page(
     db: Connection, topic: Topic, match: JobMatch, *, oldest_first: bool, behind: int | None, limit: int
 ) -> JobPage:
-    """As `find`, from the beginning where `behind` is None, with what there is of them: PAGE_BYTES of payloads end a
-    page sooner."""
+    """As `find`, with whole jobs, from the beginning if `behind` is None. PAGE_BYTES of payloads end a page earlier."""
     start = (0 if oldest_first else BIGINT_MAX) if behind is None else behind
     found = await find(db, topic, match, oldest_first=oldest_first, behind=start, limit=limit)
     jobs = await show(db, [JobPlace(topic.name, topic.id, seq) for seq in found.seqs])
-    if len(jobs) < len(found.seqs) and jobs:  # their payloads filled the page, or some went meanwhile
+    if len(jobs) < len(found.seqs) and jobs:  # their payloads filled the page, or some were deleted meanwhile
         return JobPage(jobs, jobs[-1].seq)
     return JobPage(jobs, found.next_behind)
 
 
 async def _among(db: Connection, topic: Topic, match: JobMatch, *, one_by_one: bool) -> list[Seq] | None:
-    """The seqs that can match, where an index of a few has them; None: any."""
+    """The seqs that can match, if an index has few of them; None: any."""
     seqs: list[Seq]
     if match.key is not None:
         seqs = await db.fetchval(_KEY_SEQS, topic.name, match.tenant, match.key, LOOKED_AT)
@@ -313,15 +316,14 @@ async def _among(db: Connection, topic: Topic, match: JobMatch, *, one_by_one: b
 
 
 async def newest(db: Connection, limit: int, offset: int) -> list[JobPlace]:
-    """Where the newest jobs of all topics are, without the first `offset`. Costs what offset and limit are together,
-    squared, at worst."""
+    """Where the newest jobs of all topics are, without the first `offset`. Costs the square of `offset` + `limit` at
+    worst."""
     rows = await db.fetch(_LIST_NEWEST, limit, offset, limit + offset)
     return [JobPlace(**dict(row)) for row in rows]
 
 
 async def show(db: Connection, places: Sequence[JobPlace]) -> list[JobView]:
-    """The jobs at these places, in their order; one that is gone is left out. It ends early that has PAGE_BYTES of
-    payloads."""
+    """The jobs at these places, in their order. Deleted jobs are left out. Stops after PAGE_BYTES of payloads."""
     rows = await db.fetch(
         _SHOW_JOBS,
         [place.topic for place in places],
@@ -332,8 +334,8 @@ async def show(db: Connection, places: Sequence[JobPlace]) -> list[JobView]:
     return [JobView(**dict(row)) for row in rows]
 
 
-async def letters(db: Connection, first: Sequence[tuple[int, int]]) -> dict[int, JobPlace]:
-    """Where dead letters are that were once (topic id, seq): by place in `first`."""
+async def find_letters(db: Connection, first: Sequence[tuple[int, int]]) -> dict[int, JobPlace]:
+    """Where dead letters are now, by place in `first`, which has the (topic id, seq) that they had at first."""
     rows = await db.fetch(_FIND_LETTERS, [topic_id for topic_id, _ in first], [seq for _, seq in first])
     return {row["ord"] - 1: JobPlace(row["topic"], row["topic_id"], row["seq"]) for row in rows}
 
@@ -348,7 +350,7 @@ class Statuses(msgspec.Struct, frozen=True):
     expired: int
 
     def of(self, status: Status | None) -> int:
-        """How many of one; of None, of all."""
+        """How many jobs have a status; with None, how many there are in all."""
         if status is None:
             return self.pending + self.processing + self.failed + self.expired
         count: int = getattr(self, status.value)
@@ -356,7 +358,7 @@ class Statuses(msgspec.Struct, frozen=True):
 
 
 async def statuses(db: Connection, topics: Sequence[Topic]) -> list[Statuses]:
-    """Topics' jobs by status, looking at no more than LOOKED_AT of each whose time has come or passed."""
+    """Topics' jobs by status. Reads at most LOOKED_AT due or expired jobs of each."""
     rows = await db.fetch(_STATUSES, [topic.name for topic in topics], [topic.id for topic in topics], LOOKED_AT)
     return [Statuses(**dict(row)) for row in rows]
 
@@ -368,8 +370,8 @@ async def count_all(db: Connection) -> int:
 
 
 class PurgeStep(msgspec.Struct, frozen=True):
-    """What a batch of a purge deleted; of that, what counted as ready and as in flight; and the last seq looked at,
-    None at the end."""
+    """The result of one batch of a purge. `ready` and `in_flight`: how many of the deleted jobs were. `last_seq`: the
+    last seq that was read, None at the end."""
 
     count: int
     ready: int
@@ -380,12 +382,12 @@ class PurgeStep(msgspec.Struct, frozen=True):
 async def purge(
     db: Connection, topic: Topic, statuses: Sequence[Status], *, after: int, upto: int, limit: int
 ) -> PurgeStep:
-    """Delete jobs of these statuses, looking at up to `limit` jobs with after < seq <= upto."""
+    """Delete jobs of these statuses. Reads up to `limit` jobs with after < seq <= upto."""
     count = ready = in_flight = 0
     states = [state for status in statuses for state in status.states]
     row = None
     while row is None or row["deleted"] < row["picked"]:
         row = await db.fetchrow(_PURGE, topic.name, after, upto, states, limit)
-        assert row is not None, "it answers one row always"
+        assert row is not None, "the statement always answers one row"
         count, ready, in_flight = count + row["deleted"], ready + row["ready"], in_flight + row["in_flight"]
     return PurgeStep(count, ready, in_flight, row["last_seq"])

@@ -1,4 +1,4 @@
-"""Reading the ledger. docs/semantics.md, section 13."""
+"""Reads of the ledger. docs/semantics.md, section 13."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ _RECENT = _SQL["recent_events"]
 _BEGINS = _SQL["past_begins"]
 
 MAX_EVENTS: Final = 1_000
-# Where a dead letter, or a job that was one, is from or went to.
+# The origin of a dead letter, or where a requeued one went.
 _PLACE: Final = re.compile(r"(?P<way>from|to) (?P<topic>\S+) [0-9]+\Z")
 THE_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A transition of a job. Times are in ms since 1970; `until`: the deadline of a lease, or when it is to be had."""
+    """A job's event. Times are in ms since 1970. `until`: the deadline of a lease, or when the job becomes
+    claimable."""
 
     at_ms: int
     event: str
@@ -39,7 +40,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 def detail_for(event: Event, covered: Callable[[str], bool]) -> str | None:
-    """An event's detail, for a caller who may see the topics that are `covered`. Another topic is not named."""
+    """An event's detail for a caller who can see the topics that are `covered`. Other topics are not named."""
     place = _PLACE.match(event.detail or "") if event.event in {"enqueued", "requeued"} else None
     if place is None or covered(place["topic"]):
         return event.detail
@@ -47,9 +48,8 @@ def detail_for(event: Event, covered: Callable[[str], bool]) -> str | None:
 
 
 class Recent(msgspec.Struct, frozen=True):
-    """How many jobs of a topic were claimed, acked and enqueued in the last seconds.
-
-    `span_ms` is the time since the first claim in that time, `idle_ms` since the last; None if there was none.
+    """How many jobs of a topic were claimed, acked and enqueued in the last seconds. `span_ms` is the time since the
+    first claim in that time, `idle_ms` since the last one; None if there was none.
     """
 
     claimed: int
@@ -62,9 +62,9 @@ class Recent(msgspec.Struct, frozen=True):
 class Past(msgspec.Struct, frozen=True):
     """How many jobs a topic had of each state at an instant.
 
-    `dead`: its dead letters that have not been moved since.
-    `oldest_ms`: for how long the oldest claimable job had been claimable, None if there was none, or if unknown.
-    `from_ms`: since when events are kept, in ms since 1970. For an earlier instant the other fields say nothing.
+    dead: its dead letters that were not moved since.
+    oldest_ms: how long the oldest ready job had been claimable; None if there was none, or if it is unknown.
+    from_ms: since when events are kept, in ms since 1970. For an earlier instant the other fields mean nothing.
     """
 
     ready: int
@@ -79,10 +79,10 @@ class Past(msgspec.Struct, frozen=True):
 
 
 class PastJob(msgspec.Struct, frozen=True):
-    """A job as it was at an instant. Times are in ms since 1970.
+    """A job at an instant. Times are in ms since 1970.
 
-    `since_ms` and `deliveries` are None if no event says so. `until_ms` and `node` are of a leased job, `until_ms` of a
-    scheduled one, too. `key` is of a job that still exists.
+    `since_ms` and `deliveries` are None if no event says so. `until_ms` is of leased and scheduled jobs, `node` of
+    leased ones. `key` is of jobs that still exist.
     """
 
     seq: int
@@ -94,30 +94,30 @@ class PastJob(msgspec.Struct, frozen=True):
     key: str | None
 
 
-# A past job's states: of a dead letter, it is under the topic that it died in.
+# The states of a past job. A dead letter is listed under the topic that it failed in.
 PAST_STATES: Final = ("ready", "leased", "scheduled", "blocked", "failed", "expired", "dead_lettered")
 
 
 async def as_of(db: Connection, topic: Topic, instant: datetime) -> Past:
-    """What a queue looked like. Costs what happened to all topics since its events are shown."""
+    """The counts of a queue at an instant. Reads the events of all topics since its events are shown."""
     row = await db.fetchrow(_AS_OF, topic.name, topic.id, instant)
-    assert row is not None, "it answers one row always"
+    assert row is not None, "the statement always answers one row"
     return Past(**dict(row))
 
 
 async def jobs_as_of(
     db: Connection, topic: Topic, instant: datetime, *, state: str | None, behind: int, limit: int
 ) -> tuple[list[PastJob], int]:
-    """Which jobs a queue had, by seq: up to `limit` of those behind a seq; and since when its events are shown, in ms:
-    for an instant before that the jobs say nothing. Costs what `as_of` does."""
+    """Up to `limit` jobs that a queue had at an instant, after a seq, and since when its events are shown, in ms. For
+    an earlier instant the jobs mean nothing. Costs as much as `as_of`."""
     from_ms: int = await db.fetchval(_FROM, topic.id)
     rows = await db.fetch(_JOBS_AS_OF, topic.name, topic.id, instant, state, behind, limit)
     return [PastJob(**dict(row)) for row in rows], from_ms
 
 
 async def begins(db: Connection, topic: Topic) -> int | None:
-    """Since when a topic's past is known, in ms since 1970: since events are kept, or since it was made. None if the
-    topic is gone."""
+    """Since when a topic's past is known, in ms since 1970: since events are kept, or since it was created. None if the
+    topic was deleted."""
     begins_ms: int | None = await db.fetchval(_BEGINS, topic.name, topic.id)
     return begins_ms
 
@@ -125,17 +125,17 @@ async def begins(db: Connection, topic: Topic) -> int | None:
 async def history(
     db: Connection, topic: Topic, seq: int, since: datetime = THE_BEGINNING, limit: int = MAX_EVENTS
 ) -> list[Event]:
-    """What happened to a job, oldest first: up to `limit` events, no earlier than `since`."""
+    """Up to `limit` events of a job, no earlier than `since`, the oldest first."""
     return [Event(**dict(row)) for row in await db.fetch(_HISTORY, topic.id, seq, since, limit)]
 
 
 async def last(db: Connection, topic: Topic, seq: int, limit: int) -> list[Event]:
-    """A job's last events, newest first: up to `limit`."""
+    """Up to `limit` last events of a job, the newest first."""
     return [Event(**dict(row)) for row in await db.fetch(_LAST, topic.id, seq, limit)]
 
 
 async def recent(db: Connection, topic: Topic, seconds: float) -> Recent:
-    """What became of a topic's jobs in the last `seconds`. Costs what all topics did in that time."""
+    """What happened to a topic's jobs in the last `seconds`. Reads the events of all topics in that time."""
     row = await db.fetchrow(_RECENT, topic.id, seconds)
-    assert row is not None, "it answers one row always"
+    assert row is not None, "the statement always answers one row"
     return Recent(**dict(row))

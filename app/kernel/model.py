@@ -1,4 +1,4 @@
-"""What the verbs take and give: topics as statements know them, jobs, leases and batches of records."""
+"""The arguments and results of the verbs: topics, jobs, leases and batches of records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_GROUP: Final = 128  # characters
 
 
 class Connection(Protocol):
-    """A pool or a connection; with the latter, the caller owns the transaction."""
+    """A pool or a connection. With a connection, the caller owns the transaction."""
 
     async def fetch(self, query: str, *args: Any) -> list[asyncpg.Record]: ...
     async def fetchrow(self, query: str, *args: Any) -> asyncpg.Record | None: ...
@@ -29,37 +29,37 @@ class Connection(Protocol):
 
 
 class Session(Connection, Protocol):
-    """A connection, which can have transactions of its own, and savepoints in them."""
+    """A connection that can begin transactions, and savepoints in them."""
 
     def transaction(self) -> AbstractAsyncContextManager[Any]: ...
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """A topic as the statements name it. `id` tells it from an earlier one of the same name."""
+    """A topic as statements name it. `id` differs from that of an earlier topic of the same name."""
 
     name: str
     id: int
-    sequence: int  # oid of the sequence that gives its seqs and positions
+    sequence: int  # oid of the sequence of its seqs and positions
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """How many deliveries a job gets. Without `ends` any number; with it, `max_deliveries`, unless the job has its
-    own limit; 0 is no limit."""
+    """How many deliveries a job gets. Without `ends` any number. With `ends` it is `max_deliveries`, 0 for no limit,
+    unless the job has its own limit."""
 
     ends: bool
     max_deliveries: int
 
 
 class Lane(msgspec.Struct, frozen=True):
-    """Jobs of one tenant and priority: first in, first out."""
+    """The jobs of one tenant and priority: first in, first out."""
 
     tenant: str
     priority: int
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """From where a claim reaches into a lane: ready jobs above a position, and due jobs after a time (µs since 1970),
-    or none of those; of the due ones, `most_due` at most (None: any number)."""
+    """Where a claim starts in a lane: ready jobs above a position, and due jobs after a time in µs since 1970, or no
+    due jobs. It takes `most_due` due jobs at most (None: any number)."""
 
     lane: Lane
     after: int = 0
@@ -68,15 +68,15 @@ class Reach(msgspec.Struct, frozen=True):
 
 
 class Share(NamedTuple):
-    """What a claim may take from lanes that stand together: from so many of them, so many jobs at most."""
+    """A group of consecutive lanes in a claim: how many lanes, and the most jobs that they give together."""
 
     lanes: int
     most: int
 
 
 class Rest(NamedTuple):
-    """What only the messages dialect shows of a job. Times are in ms since 1970; `first_*`: the job whose
-    id a dead letter has."""
+    """The fields of a job that only the messages dialect shows. Times are in ms since 1970. `first_*`: the job whose id
+    a dead letter has."""
 
     last_error: str | None
     expires_ms: int | None
@@ -87,7 +87,7 @@ class Rest(NamedTuple):
 
 
 class Job(msgspec.Struct, frozen=True, gc=False):
-    """A job as a claim hands it out. Times are in ms since 1970, by the database's clock."""
+    """A claimed job. Times are in ms since 1970, by the database's clock."""
 
     seq: Seq
     lease: str  # 32 hex digits
@@ -98,27 +98,27 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     metadata: str | None  # the text of a JSON object
     payload: bytes
     content_type: str | None  # of the payload; None is application/json
-    more: asyncpg.Record | None  # where the claim asked for it
+    more: asyncpg.Record | None  # the fields of `rest`, if the claim asked for them
     tenant: str
     priority: int
-    # What few jobs have, as the claim's `rare` has it.
+    # Fields that few jobs have, in the order of the claim's `rare`.
     original_topic: str | None = None
     original_seq: int | None = None
     original_deliveries: int | None = None
     key: str | None = None
     group: str | None = None
-    crashes: int = 0  # deliveries before this one that ended by their deadline
-    original_crashes: int | None = None  # of a dead letter
+    crashes: int = 0  # earlier leases that ran out
+    original_crashes: int | None = None  # the same of a dead letter, before it was one
 
     @property
     def rest(self) -> Rest:
-        """What the claim must have asked for."""
+        """The extra fields. The claim must have asked for them."""
         assert self.more is not None
         return Rest(*self.more)
 
 
 class HeldJob(msgspec.Struct, frozen=True):
-    """A job and how its holder names itself: by node, by lease id, or by both. None matches any."""
+    """A job, and its holder's name for the lease: the node, the lease id, or both. None matches any."""
 
     seq: Seq
     lease: LeaseId | None
@@ -126,12 +126,13 @@ class HeldJob(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct):
-    """Records to enqueue, column by column. A column may be shorter than `payloads`: what is missing is the default.
+    """Records to enqueue, as columns. A column can be shorter than `payloads`: missing entries are the default.
 
-    Units: delays_ms and ttls_ms in ms, ttl 0 for none; run_ats aware; priorities smallint; metadata is the text of a
-    JSON object. Of one tenant and key (1 to 256 characters), one job waits at a time: see producer.upsert. Of one
-    tenant and group (1 to 128 characters), one job is out at a time. Of one tenant,
-    group and dedupe id (1 to 256 characters), one job is enqueued in a while: see producer.enqueue_deduped.
+    delays_ms and ttls_ms are in ms, a ttl of 0 is none; run_ats are aware; priorities are smallint; metadata is the
+    text of a JSON object.
+    A tenant and key (1 to 256 characters) have at most one waiting job: see producer.upsert. A tenant and group (1 to
+    128 characters) have at most one running job. For a tenant, group and dedupe id (1 to 256 characters), one job is
+    enqueued within a window: see producer.enqueue_deduped.
     """
 
     payloads: list[bytes] = msgspec.field(default_factory=list)
@@ -152,29 +153,29 @@ class Batch(msgspec.Struct):
 
     @classmethod
     def of(cls, payloads: list[bytes], **columns: list[Any]) -> Batch:
-        """The records with these columns, but for those in which every record leaves the default: they are not sent."""
+        """The records with these columns. Columns in which all entries are None are left out."""
         return cls(payloads, **{name: column for name, column in columns.items() if column.count(None) < len(column)})
 
     def __len__(self) -> int:
         return len(self.payloads)
 
     def columns(self) -> list[list[Any]]:
-        """The columns that every enqueue statement has, in the order of their parameters."""
+        """The columns of every enqueue statement, in the order of their parameters."""
         return [getattr(self, name) for name in _COLUMNS if name not in _OF_SOME]
 
     @property
-    def placed_singly(self) -> bool:
-        """Whether a record has a key or a group, so that where it goes depends on what is there; or a webhook, which
-        is written once its job is."""
+    def is_placed_singly(self) -> bool:
+        """Whether a record has a key or a group, so that its place depends on existing jobs, or a webhook, which is
+        stored after its job."""
         return bool(self.keys or self.groups or self.webhooks)
 
     @property
     def ready_count(self) -> int:
-        """How many records are to be had at once, as far as delays_ms says."""
+        """How many records are ready at once, according to delays_ms."""
         return len(self) - sum(1 for delay in self.delays_ms if delay)
 
     def lanes(self) -> set[Lane]:
-        """The lanes that these records go into."""
+        """The lanes of these records."""
         if not self.tenants and not self.priorities:
             return {Lane("", 0)}
         short = len(self) - len(self.priorities)
@@ -183,7 +184,7 @@ class Batch(msgspec.Struct):
         return {Lane(t or "", p or 0) for t, p in zip(tenants, priorities, strict=True)}
 
     def owners(self) -> set[str]:
-        """Whose records these are."""
+        """The tenants of these records."""
         if not self.tenants:
             return {""}
         owners = {tenant or "" for tenant in self.tenants}
@@ -195,7 +196,7 @@ _OF_SOME = {"keys", "groups", "dedupe_ids", "webhooks"}
 
 
 def merge(batches: Sequence[Batch]) -> Batch:
-    """One batch with the records of all, in order. Copies; the parts stay as they are."""
+    """One batch with the records of all, in order. The parts stay unchanged."""
     if len(batches) == 1:
         return batches[0]
     whole = Batch()
@@ -211,7 +212,7 @@ def merge(batches: Sequence[Batch]) -> Batch:
 
 
 class Hideable(msgspec.Struct, frozen=True):
-    """What shows something of jobs that may be hidden. SECRET: the fields that do, with what stands there instead."""
+    """A struct with contents of jobs that may be hidden. SECRET: the fields to hide, with their replacements."""
 
     SECRET: ClassVar[Mapping[str, Any]] = {}
 
@@ -221,14 +222,14 @@ _VARIANT: Final = 0b10 << 62
 
 
 def id_of(topic_id: int, seq: int) -> str:
-    """The id of a job, a message of that dialect; of a dead letter, that of the job that it was at first.
+    """The id of a job in the messages dialect. A dead letter has the id of the job that it was at first.
 
-    It is a UUID of version 8 (RFC 9562) that says which job is meant, so that it needs no index:
+    It is a UUID of version 8 (RFC 9562) that contains the place of the job, so it needs no index:
 
         xxxxxxxx-0000-800s-8sss-ssssssssssss        x: the topic's id, 32 bits   s: the job's seq, 63 bits
 
-    s has 1 bit of its own in the third group, 2 bits and 60 in the rest: what is left over is 0, and version and
-    variant are where the RFC has them. Any other UUID is no id of a job.
+    s has 1 bit in the third group, and 2 bits and 60 in the rest. The remaining bits are 0; version and variant are
+    where the RFC has them. Any other UUID is not the id of a job.
     """
     low = f"{_VARIANT | seq & LOW_BITS:016x}"
     return f"{topic_id:08x}-0000-800{seq >> 62:x}-{low[:4]}-{low[4:]}"

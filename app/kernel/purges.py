@@ -1,5 +1,5 @@
-"""Deletions: of jobs by their status, leased or not, in batches; of topics; and of whole days of tables by day, if days
-are kept as files only after they are."""
+"""Deletions of jobs by status, in batches, of topics, and of whole days of the tables by day. If days are kept as
+files, they are deleted only after that."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from app.base.db import sql
 from app.errors import TopicNotFound
-from app.kernel import jobs as shown
-from app.kernel.batching import tried_again
+from app.kernel import jobs
+from app.kernel.batching import retry_lost_race
 from app.kernel.counts import inspector
 from app.kernel.engine import Core
 from app.kernel.jobs import Status
@@ -37,12 +37,12 @@ _DROP_RESULTS = _SQL["drop_results"]
 
 
 class Purges(Core):
-    """Deletes jobs and topics in batches."""
+    """Deletes jobs and topics, in batches."""
 
     async def purge(self, policy: Policy, statuses: Sequence[Status]) -> int:
-        """Delete the jobs that have these statuses now. Returns how many. Their leases are lost.
+        """Delete the jobs that have these statuses now, also leased ones. Returns how many.
 
-        It goes in batches, so that other verbs come in between; a purge that breaks off has done a part.
+        Deletes in batches, so other verbs run in between. A purge that is interrupted has done a part.
         """
         topic, db = policy.topic, self._engine.verbs(policy)
         drawn = (await inspector.draws(db, [topic])).get(topic.id)
@@ -52,8 +52,8 @@ class Purges(Core):
         after: int | None = 0
         # It locks by seq, and enqueues of jobs with keys lock by key.
         while after is not None and after < drawn.drawn:
-            done = await tried_again(
-                partial(shown.purge, db, topic, statuses, after=after, upto=drawn.drawn, limit=AT_ONCE)
+            done = await retry_lost_race(
+                partial(jobs.purge, db, topic, statuses, after=after, upto=drawn.drawn, limit=AT_ONCE)
             )
             self._engine.note_move(topic, ready=-done.ready, in_flight=-done.in_flight)
             count, after = count + done.count, done.last_seq
@@ -63,9 +63,9 @@ class Purges(Core):
     async def delete_topic(self, policy: Policy, *, if_empty: bool, by: Actor) -> bool:
         """Delete a topic and everything in it. Returns whether it existed.
 
-        Its jobs go first, in batches. That keeps the transaction short that deletes the topic and what came meanwhile:
-        others wait only for that one. A deletion that breaks off has done a part. With `if_empty` there are no batches.
-        Raises TopicNotEmpty.
+        Its jobs are deleted first, in batches, so the transaction that deletes the topic is short, and others wait only
+        for that one. A deletion that is interrupted has done a part. With `if_empty` there are no batches. Raises
+        TopicNotEmpty.
         """
         gone = 0
         if not if_empty:
@@ -82,12 +82,12 @@ class Purges(Core):
 
 
 async def drop_days(rest: Pool, table: str, kept: int, *, only_archived: bool) -> int:
-    """Drop the days that lie more than `kept` days back. Returns how many. Raises asyncpg's errors."""
+    """Drop days that are more than `kept` days ago. Returns how many. Raises asyncpg's errors."""
     return _count_days(table, await rest.fetchrow(_DROP, table, kept, only_archived))
 
 
 async def drop_days_of_results(rest: Pool, *, only_archived: bool) -> int:
-    """Drop the days of results that nobody can see any more. Returns how many. Raises asyncpg's errors."""
+    """Drop days of results that can't be shown any more. Returns how many. Raises asyncpg's errors."""
     return _count_days("results", await rest.fetchrow(_DROP_RESULTS, only_archived))
 
 
@@ -95,7 +95,7 @@ def _count_days(table: str, row: asyncpg.Record | None) -> int:
     assert row is not None
     if row["held"]:
         log.warning(
-            "days of %s that are due to go, and stay until they are in files: %d; run the pipeline `archive`",
+            "days of %s that are due to be dropped, but are not in files yet: %d. Run the pipeline `archive`",
             table,
             row["held"],
         )

@@ -1,4 +1,4 @@
-"""What the verbs of one engine share."""
+"""The state that all verbs of one engine share."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from app.kernel.user_events.users import Users
 
 
 class EngineState:
-    """The database, and what this process remembers of it.
+    """The database, and what this process knows of it.
 
-    max_waiting: calls that may wait for one verb of one topic.
+    max_waiting: how many calls can wait for one verb of one topic.
     signs: whether the service has a secret for webhooks.
     """
 
@@ -64,16 +64,16 @@ class EngineState:
         self.reads, self.writes = self.uses.reads, self.uses.writes
 
     def note_move(self, topic: Topic, *, ready: int = 0, in_flight: int = 0) -> None:
-        """This process has moved jobs of a topic, and so changed its counts."""
+        """This process has moved jobs of a topic. Updates its counts."""
         self.marks.note_move(topic)
         self.counters.add(topic.id, ready=ready, in_flight=in_flight)
 
     def make_room(self, policy: Policy, jobs: int, tenants: Iterable[str] = ()) -> None:
-        """So many jobs of a topic, of these tenants as far as that is known, are not under lease any more: a tenant
-        that was at its limit may have others."""
+        """Jobs of a topic are not leased any more, of these tenants if known. Tenants that were at their limits can
+        have others."""
         if jobs and policy.config.tenant_limits:
             self.waiters.announce(policy.topic.id, jobs, self.fairness.note_freed(policy.topic.id).union(tenants))
 
     def verbs(self, policy: Policy) -> Pool:
-        """The pool for a topic's verbs: the topic chooses whether they wait for the flush."""
+        """The pool for a topic's verbs. The topic's durability decides whether they wait for the flush."""
         return self.pools.verbs(durable=policy.config.durable)

@@ -1,10 +1,13 @@
 -- name: as_of
--- What a queue looked like at an instant.   $1 topic  $2 topic id  $3 the instant
--- Answers one row: its jobs by state; oldest_ms, for how long the oldest of those ready could have been claimed (NULL: none,
--- or it is not known of any); from_ms, since when its events are shown, in ms since 1970: for an instant before that the
--- rest says nothing. A job counts as expired from when it was marked.
--- The function: functions/as_of.sql. Costs what happened to all topics since from_ms, or the topic's beginning, up to then,
--- and where the topic is older than that, up to now, and its jobs.   Index: lease_events_read.
+-- The counts of a queue at an instant.
+--   $1  topic
+--   $2  topic id
+--   $3  the instant
+-- Answers one row: its jobs by state; oldest_ms, how long the oldest ready one had been claimable (NULL: there was
+-- none, or it is unknown); from_ms, since when its events are shown, in ms since 1970. For an instant before from_ms
+-- the other fields mean nothing. A job counts as expired once it was marked.
+-- The function: functions/as_of.sql. Reads the events of all topics from from_ms, or the topic's beginning, to the
+-- instant. If the topic is older than its events, it reads events up to now, and its jobs.   Index: lease_events_read.
 SELECT a.ready, a.in_flight, a.scheduled, a.blocked, a.failed, a.expired, a.dead,
        (date_part('epoch', $3::timestamptz - a.oldest) * 1000)::bigint AS oldest_ms,
        (date_part('epoch', f.first_at) * 1000)::bigint AS from_ms
@@ -12,32 +15,41 @@ FROM holdfast.events_from($2::integer) AS f(first_at)
 CROSS JOIN holdfast.as_of($1, $2::integer, $3::timestamptz) a
 
 -- name: count_all
--- How many jobs there are in all topics, finished ones that are kept included: one row.   Reads the tallies.
+-- How many jobs there are in all topics, with finished ones that are kept: one row.   Reads the tallies.
 SELECT coalesce(sum(ready + scheduled + blocked + leased + failed + expired), 0)::bigint FROM holdfast.tallies
 
 -- name: drop_partitions
--- Drop a table's partitions of days long ago.   $1 table  $2 more than so many days  $3 only those that are kept as files
--- One row: gone, how many there were; held, how many stay for want of files.
+-- Drop a table's partitions of past days.
+--   $1  table
+--   $2  older than so many days
+--   $3  only days that are kept as files
+-- One row: gone, how many were dropped; held, how many stay because they have no files.
 SELECT gone, held FROM holdfast.drop_day_partitions($1, $2, $3)
 
 -- name: drop_results
--- Drop the days of results that nobody is shown any more.   $1 only those that are kept as files
--- One row: gone, how many there were; held, how many stay for want of files.
+-- Drop the days of results that can't be shown any more.   $1 only days that are kept as files
+-- One row: gone, how many were dropped; held, how many stay because they have no files.
 SELECT gone, held FROM holdfast.drop_result_partitions($1)
 
 -- name: find_data
--- Which of a topic's jobs have something in their payloads, in the order in which they are named.
---   $1 topic  $2 topic id  $3 their seqs  $4, $5, $6 what, as holdfast.has_data takes it: keys, ends, values
---   $7 most bytes of payloads to look at: it ends before the job that has more, or behind its first  $8 most to name
--- Answers one row: their seqs, in that order; and last_seq, the last one that was looked at, NULL where all were.
--- Index: primary key.
+-- Jobs of a topic that have certain values in their payloads, in the given order.
+--   $1  topic
+--   $2  topic id
+--   $3  their seqs
+--   $4  keys, as in holdfast.has_data
+--   $5  ends, as in holdfast.has_data
+--   $6  values, as in holdfast.has_data
+--   $7  most bytes of payloads to read; at least one job is read
+--   $8  most jobs
+-- Answers one row: their seqs, in that order; last_seq, the last seq that was read, NULL if all were.   Index: primary
+-- key.
 WITH sized AS MATERIALIZED (
     SELECT l.seq, l.ord, sum(x.bytes) OVER (ORDER BY l.ord) - x.bytes AS before
     FROM unnest($3::bigint[]) WITH ORDINALITY AS l(seq, ord)
     CROSS JOIN LATERAL (
         SELECT octet_length(j.payload) AS bytes FROM holdfast.jobs j
         WHERE j.topic = $1 AND j.topic_id = $2::integer AND j.seq = l.seq
-        LIMIT 1  -- as a plan that was made for an empty table walks over all jobs of the topic else
+        LIMIT 1  -- otherwise a plan that was made for an empty table scans all jobs of the topic
     ) x
 ), found AS MATERIALIZED (
     SELECT l.seq, l.ord FROM (SELECT s.seq, s.ord FROM sized s WHERE s.before < $7::bigint ORDER BY s.ord) l
@@ -56,8 +68,8 @@ SELECT array(SELECT f.seq FROM found f ORDER BY f.ord) AS seqs,
 
 -- name: find_letters
 -- Where dead letters are now.   $1 ids of the topics that they were in at first  $2 their seqs there; one each per job
--- One row a dead letter: its place in $2 (from 1), topic, topic's id and seq. One that is gone is left out.
--- Index: jobs_first. Names no topic, since it looks for one: where the table is distributed, each node is asked.
+-- One row per dead letter: its place in $2 (from 1), topic, topic's id and seq. Deleted ones are left out.
+-- Index: jobs_first. Names no topic, as it looks for one: if the table is distributed, all nodes are asked.
 SELECT r.ord, j.topic, j.topic_id, j.seq
 FROM unnest($1::integer[], $2::bigint[]) WITH ORDINALITY AS r(topic_id, seq, ord)
 CROSS JOIN LATERAL (
@@ -66,20 +78,29 @@ CROSS JOIN LATERAL (
 ) j
 
 -- name: history
--- What happened to a job, oldest first.   $1 topic id  $2 seq  $3 no earlier than this  $4 most events
--- A row for each event; `at` and `until` in ms since 1970. None: it never was, or its days were dropped.
+-- A job's events, the oldest first.
+--   $1  topic id
+--   $2  seq
+--   $3  no earlier than this
+--   $4  most events
+-- One row per event; `at` and `until` in ms since 1970. No row: the job never existed, or its days were dropped.
 -- The function: functions/ledger.sql.   Index: lease_events_read.
 SELECT (date_part('epoch', e.at) * 1000)::bigint AS at_ms, e.event::text AS event, e.deliveries,
        (date_part('epoch', e.until) * 1000)::bigint AS until_ms, e.node, e.detail
 FROM holdfast.job_events($1::integer, $2::bigint, $3::timestamptz, $4::integer) e
 
 -- name: jobs_as_of
--- Which jobs a queue had at an instant, by seq.   $1 topic  $2 topic id  $3 the instant  $4 of this state, NULL for any
--- $5 behind this seq  $6 most jobs
--- Answers a row for each: times in ms since 1970; since_ms, when it came into its state (NULL: nothing that is kept says
--- so); until_ms, of one that was leased or scheduled; node, who held it; key, of one that is
--- still there. No row: there are no more, or the instant is before its events are shown, which events_from tells.
--- The function: functions/as_of.sql. Costs what as_of does, and at most $6 jobs.   Index: lease_events_read, jobs_pkey.
+-- The jobs of a queue at an instant, by seq.
+--   $1  topic
+--   $2  topic id
+--   $3  the instant
+--   $4  only in this state, NULL for any
+--   $5  after this seq
+--   $6  most jobs
+-- One row per job, times in ms since 1970: since_ms, when it came into its state (NULL: no stored event says so);
+-- until_ms, of a leased or scheduled job; node, its holder; key, of a job that still exists. No row: there are no more,
+-- or the instant is before events_from.
+-- The function: functions/as_of.sql. Costs as much as as_of, and $6 jobs.   Index: lease_events_read, jobs_pkey.
 SELECT a.seq, a.state, (date_part('epoch', a.began) * 1000)::bigint AS since_ms, a.deliveries,
        (date_part('epoch', a.until) * 1000)::bigint AS until_ms, a.node, k.key
 FROM holdfast.jobs_as_of($1, $2::integer, $3::timestamptz, $4::text, $5::bigint, $6::integer) a
@@ -89,8 +110,12 @@ LEFT JOIN LATERAL (
 ORDER BY a.seq
 
 -- name: key_seqs
--- The seqs of jobs with a key, in no order.   $1 topic  $2 tenant, or NULL for any  $3 key  $4 most of them
--- Answers one row: those of no tenant too, among which dead letters are.     Indexes: jobs_keyed, primary key of lanes.
+-- The seqs of jobs with a key, in no order.
+--   $1  topic
+--   $2  tenant, or NULL for any
+--   $3  key
+--   $4  most seqs
+-- Answers one row. Includes jobs without a tenant, such as dead letters.     Indexes: jobs_keyed, primary key of lanes.
 SELECT array(
     SELECT k.seq FROM (SELECT DISTINCT l.tenant FROM holdfast.lanes l
                        WHERE l.topic = $1 AND ($2::text IS NULL OR l.tenant IN ($2::text, ''))) t
@@ -103,18 +128,25 @@ SELECT array(
 ) AS seqs
 
 -- name: last_events
--- What happened to a job last, the newest first.   $1 topic id  $2 seq  $3 most events
--- Rows as those of history.   The function: functions/ledger.sql.   Index: lease_events_read.
+-- A job's last events, the newest first.
+--   $1  topic id
+--   $2  seq
+--   $3  most events
+-- Rows as in history.   The function: functions/ledger.sql.   Index: lease_events_read.
 SELECT (date_part('epoch', e.at) * 1000)::bigint AS at_ms, e.event::text AS event, e.deliveries,
        (date_part('epoch', e.until) * 1000)::bigint AS until_ms, e.node, e.detail
 FROM holdfast.last_events($1::integer, $2::bigint, $3::integer) e
 
 -- name: list_finished
--- A page of a topic's jobs that failed or expired, newest first: their seqs.
---   $1 topic  $2 seqs below this one  $3 failed or expired  $4 most seqs  $5 leave out so many first
---   $6 most jobs to look at
--- Answers one row: the seqs, descending. Those are looked at that ended last; of expired ones, also those that are not
--- marked yet.   Indexes: jobs_finished, jobs_expiring.
+-- A page of a topic's failed or expired jobs, newest first.
+--   $1  topic
+--   $2  seqs below this one
+--   $3  failed or expired
+--   $4  most seqs
+--   $5  leave out so many first
+--   $6  most jobs to read
+-- Answers one row: the seqs, descending. Reads the jobs that ended last; expired jobs need not be marked yet.
+-- Indexes: jobs_finished, jobs_expiring.
 SELECT array(
     SELECT f.seq FROM (
         SELECT * FROM (
@@ -136,9 +168,13 @@ SELECT array(
 ) AS seqs
 
 -- name: list_held
--- A page of a topic's jobs under a good lease, newest first: their seqs.
---   $1 topic  $2 seqs below this one  $3 most seqs  $4 leave out so many first  $5 most jobs of a lane to look at
--- Answers one row: the seqs, descending. Those are looked at whose leases end first.   Index: jobs_due.
+-- A page of a topic's jobs with a valid lease, newest first.
+--   $1  topic
+--   $2  seqs below this one
+--   $3  most seqs
+--   $4  leave out so many first
+--   $5  most jobs of a lane to read
+-- Answers one row: the seqs, descending. Reads the leases that end first.   Index: jobs_due.
 SELECT array(
     SELECT h.seq FROM holdfast.lanes l CROSS JOIN LATERAL (
         SELECT j.seq, j.state::text AS state FROM holdfast.jobs j
@@ -151,13 +187,17 @@ SELECT array(
 ) AS seqs
 
 -- name: list_jobs
--- A page of a topic's jobs, newest first: their seqs.
---   $1 topic  $2 seqs below this one  $3 only those of these states, or NULL  $4 most seqs  $5 leave out so many first
---   $6 most jobs to look at  $7 whether only those that let two workers or more die are wanted, where they are dead letters
---   in the topic that they came from
--- Answers one row: the seqs, descending; looked, how many jobs were looked at, and last_seq, the lowest of them; where $7,
--- matched, how many of them it would list without $4 and $5.
--- A state is what the database's clock says, not the stored word (see explain_job).   Index: primary key.
+-- A page of a topic's jobs, newest first.
+--   $1  topic
+--   $2  seqs below this one
+--   $3  only jobs in these states, or NULL
+--   $4  most seqs
+--   $5  leave out so many first
+--   $6  most jobs to read
+--   $7  only jobs that crashed two workers or more; for dead letters, in the topic they came from
+-- Answers one row: the seqs, descending; looked, how many jobs were read; last_seq, the lowest of them; with $7,
+-- matched, how many it would list without $4 and $5.
+-- States are by the database's clock, not as stored (see explain_job).   Index: primary key.
 WITH looked AS MATERIALIZED (
     SELECT j.seq, holdfast.state_now(j.state, j.visible_at, j.expires_at, j.cancelled_at) AS state,
            greatest(j.crashes + (j.state::text = 'leased' AND j.visible_at < now())::integer, j.original_crashes) >= 2
@@ -173,9 +213,12 @@ SELECT array(SELECT l.seq FROM looked l WHERE ($3::text[] IS NULL OR l.state = A
        END AS matched
 
 -- name: list_newest
--- A page of all topics' jobs, newest first.   $1 most jobs  $2 leave out so many first  $3 both together
--- One row a job: its topic, the topic's id and its seq. What is on the page is among the $3 newest of the $3 topics that
--- have the newest.   Index: primary keys.
+-- A page of all topics' jobs, newest first.
+--   $1  most jobs
+--   $2  leave out so many first
+--   $3  both together
+-- One row per job: its topic, the topic's id and its seq. All jobs of the page are among the $3 newest jobs of the $3
+-- topics with the newest jobs.   Index: primary keys.
 WITH t AS MATERIALIZED (
     SELECT l.topic, newest.created_at
     FROM (SELECT name AS topic FROM holdfast.topics WHERE type = 'queue') l
@@ -191,8 +234,8 @@ SELECT f.topic, f.topic_id, f.seq FROM t CROSS JOIN LATERAL (
 ORDER BY f.created_at DESC, f.topic, f.seq DESC LIMIT $1::integer OFFSET $2::integer
 
 -- name: past_begins
--- Since when a topic has a past: since its events are shown, or since it was made.   $1 topic  $2 topic id
--- One row: in ms since 1970; none for a topic that is gone.   Index: primary key of topics.
+-- Since when a topic has a past: since its events are shown, or since it was created.   $1 topic  $2 topic id
+-- One row: in ms since 1970. No row: the topic was deleted.   Index: primary key of topics.
 SELECT (date_part('epoch', greatest(f.first_at, t.created_at)) * 1000)::bigint AS begins_ms
 FROM holdfast.topics t CROSS JOIN LATERAL holdfast.events_from(t.id) AS f(first_at)
 WHERE t.name = $1 AND t.id = $2::integer
@@ -203,12 +246,15 @@ WHERE t.name = $1 AND t.id = $2::integer
 SELECT (date_part('epoch', f.first_at) * 1000)::bigint AS from_ms FROM holdfast.events_from($1::integer) AS f(first_at)
 
 -- name: purge
--- Delete a batch of a queue's jobs by their states, for good, those under a good lease too if that is asked for.
---   $1 topic  $2 after this seq  $3 up to this one  $4 states by the clock (see explain_job)
---   $5 most jobs to look at
--- Answers one row: deleted; of those, ready and in_flight as counts have them; picked, those that were locked (more than
--- deleted: another verb changed one meanwhile, and the caller runs the statement again from the same place); last_seq
--- looked at (NULL: there is nothing more). Index: primary key.
+-- Delete a batch of a queue's jobs in certain states for good, also leased ones if asked for.
+--   $1  topic
+--   $2  after this seq
+--   $3  up to this seq
+--   $4  states, by the clock (see explain_job)
+--   $5  most jobs to read
+-- Answers one row: deleted; ready and in_flight, how many of these were; picked, how many were locked; last_seq, the
+-- last seq that was read, NULL at the end. If picked is more than deleted, another statement changed a job meanwhile,
+-- and the caller runs the statement again from the same place.   Index: primary key.
 WITH looked AS MATERIALIZED (
     SELECT j.seq FROM holdfast.jobs j WHERE j.topic = $1 AND j.seq > $2::bigint AND j.seq <= $3::bigint
     ORDER BY j.seq LIMIT $5::integer
@@ -240,21 +286,22 @@ SELECT (SELECT count(*) FROM done) AS deleted, (SELECT count(*) FROM done d WHER
        (SELECT max(l.seq) FROM looked l) AS last_seq
 
 -- name: recent_events
--- How many of a topic's jobs were claimed, acknowledged and enqueued lately.   $1 topic id  $2 seconds
--- Answers one row; span_ms since the first claim and idle_ms since the last one in that time
--- (NULL: there was none).
--- Costs what all topics did in that time.   The function: functions/ledger.sql.   Index: lease_events_read.
+-- How many jobs of a topic were claimed, acked and enqueued in the last seconds.   $1 topic id  $2 seconds
+-- Answers one row, with span_ms since the first claim in that time, and idle_ms since the last one (NULL: there was
+-- none). Reads the events of all topics in that time.   The function: functions/ledger.sql.   Index: lease_events_read.
 SELECT r.claimed, r.acked, r.enqueued,
        (date_part('epoch', clock_timestamp() - r.first_claim) * 1000)::bigint AS span_ms,
        (date_part('epoch', clock_timestamp() - r.last_claim) * 1000)::bigint AS idle_ms
 FROM holdfast.recent_events($1::integer, $2::double precision) r
 
 -- name: show_jobs
--- Jobs as people look at them.   $1 topics  $2 their ids  $3 seqs; one each per job
---   $4 most bytes of payloads: it ends before the job that has more, or behind its first
--- One row a job, by its place: what there is of it; times in ms since 1970. One that is gone is left out.
--- A state is what the database's clock says, not the stored word (see explain_job); so is whether a lease has ended in a
--- crash.   Index: primary key.
+-- Jobs with all their fields, for pages and the API.
+--   $1  topic per job
+--   $2  its id
+--   $3  seq per job
+--   $4  most bytes of payloads; at least one job is returned
+-- One row per job, by its place; times in ms since 1970. Deleted jobs are left out. The state, and whether a lease
+-- ended in a crash, are by the database's clock (see explain_job).   Index: primary key.
 SELECT p.topic, p.topic_id, p.seq, p.state, p.cancelled, p.node, p.leased_ms, p.original_seq,
        p.original_deliveries, p.deliveries, p.priority, p.max_deliveries, p.last_error, p.tag, p.metadata,
        p.payload, p.content_type, p.created_ms, p.updated_ms, p.visible_ms, p.expires_ms, p.original_topic, p.dlq_moved_ms,
@@ -287,9 +334,11 @@ ORDER BY p.ord
 
 -- name: statuses
 -- How many jobs topics have of each status.
---   $1 topics  $2 their ids; one each per topic  $3 most jobs of a topic to look at whose time has come or passed
--- One row a topic: pending, processing, failed, expired, by the database's clock. How many there are of each state stands
--- in the tallies; what changed by time alone is counted.
+--   $1  topics
+--   $2  their ids
+--   $3  most due or expired jobs of a topic to read
+-- One row per topic: pending, processing, failed, expired, by the database's clock. The tallies have the number of jobs
+-- in each state. Changes by time alone are counted.
 -- Indexes: primary key of tallies, primary key of lanes, jobs_expiring, jobs_due.
 SELECT t.topic, (stored.waiting + due.ended - stale.n)::bigint AS pending,
        (stored.leased - due.ended)::bigint AS processing, stored.failed::bigint AS failed,

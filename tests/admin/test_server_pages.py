@@ -63,7 +63,7 @@ async def test_a_reaper_is_run_and_says_what_it_moved(
 async def test_webhooks_say_who_is_told_and_what_was_given_up(
     boss: Operator, queue: Topic, service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service.context.engine.kept, "ttl", 0.1)
+    monkeypatch.setattr(service.context.engine.readings, "ttl", 0.1)
     hook = {"url": "http://127.0.0.1:9/<i>", "on": ["completed"], "secret": "a long and a random one"}
     await queue.put(webhook=hook)
     await queue.add(1)

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from app.errors import TopicNotFound, Unavailable
-from app.kernel.batching import RETRIES, Apart, GroupCommit
+from app.kernel.batching import RETRIES, GroupCommit, MustSplit
 
 Answer = list[str | BaseException]
 
@@ -109,7 +109,7 @@ async def test_who_left_before_the_statement_is_not_in_it() -> None:
 async def test_the_result_of_who_left_during_the_statement_is_told_but_not_an_error(fails: bool) -> None:
     told: list[tuple[str, str]] = []
     statement = Statement(lambda _items: TopicNotFound("t") if fails else None)
-    group = GroupCommit(statement, max_waiting=10, left=lambda item, result: told.append((item, result)))
+    group = GroupCommit(statement, max_waiting=10, on_abandoned=lambda item, result: told.append((item, result)))
     statement.let.clear()
     gone, stays = group.submit("a", "one"), group.submit("a", "two")
     await soon(lambda: statement.groups == [["one", "two"]])
@@ -141,7 +141,7 @@ async def test_one_item_that_the_commit_answers_with_an_error_fails_alone() -> N
 
 
 async def test_what_can_not_be_done_together_is_done_apart() -> None:
-    statement = Statement(lambda items: Apart() if len(items) > 1 else None)
+    statement = Statement(lambda items: MustSplit() if len(items) > 1 else None)
     group = GroupCommit(statement, max_waiting=10)
     assert await asyncio.gather(*(group.submit("a", item) for item in ("one", "two"))) == ["one!", "two!"]
     assert statement.groups == [["one", "two"], ["one"], ["two"]]

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from app.base.db import sql
 from app.errors import Draining, NotReplayable, OutsideWindow, ShuttingDown, TopicNotFound
 from app.features.archive.archive import JOIN_MS, ArchivePlace
-from app.kernel.batching import tried_again
+from app.kernel.batching import retry_lost_race
 from app.kernel.engine import Core
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class Replays(Core):
 
     async def _next(self, policy: Policy, run: Replay) -> Replay:
         try:
-            moved = await tried_again(partial(self._enqueue_batch, policy, run))
+            moved = await retry_lost_race(partial(self._enqueue_batch, policy, run))
         except asyncpg.InternalServerError:  # what a missing sequence raises
             self._engine.policies.forget(policy.topic.name)
             raise TopicNotFound(policy.topic.name) from None

@@ -16,7 +16,7 @@ from app.base.outages import TOO_SLOW
 from app.errors import TopicNotFound
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Action, Actor
-from app.kernel.batching import tried_again
+from app.kernel.batching import retry_lost_race
 from app.kernel.engine import Core
 from app.kernel.topics.policy import Policy
 from app.kernel.topics.settings import TopicType
@@ -97,7 +97,7 @@ class FailureReader(Core):
                 return None
 
         key = ("failures", policy.topic.id, policy.config.dead_letter, lately)
-        return await self._engine.kept.within(key, read, patience)
+        return await self._engine.readings.within(key, read, patience)
 
     async def purge(self, policy: Policy, cluster: str, by: Actor) -> int:
         """Delete the jobs that are in a cluster by now, for good: how many. Leases on them are lost. The audit trail
@@ -122,7 +122,7 @@ class FailureReader(Core):
         after: tuple[datetime, int] | None = (THE_BEGINNING, 0)
         while after is not None:
             run = partial(db.fetchrow, _PURGE, topic.name, failed_in, cluster, *after, until, BATCH)
-            row = await tried_again(run)
+            row = await retry_lost_race(run)
             assert row is not None, "it answers one row always"
             self._engine.note_move(topic, ready=-row["ready"], in_flight=-row["in_flight"])
             count += row["deleted"]

@@ -89,7 +89,7 @@ class Explain(Core):
         self, policy: Policy, seq: int, covers: Callable[[str], bool], events: Sequence[Event] | None
     ) -> Explanation | None:
         db, topic = self._engine.pools.rest, policy.topic
-        for place in (await jobs.letters(db, [(topic.id, seq)])).values():
+        for place in (await jobs.find_letters(db, [(topic.id, seq)])).values():
             for letter in await jobs.show(db, [place]):
                 where = (letter.topic, letter.seq) if covers(letter.topic) else None
                 deliveries = letter.original_deliveries or 0

@@ -23,7 +23,7 @@ from app.base.outages import UNREACHABLE
 from app.errors import KeyConflict, NotAQueue, NotFound, NotPending, TopicNotFound
 from app.features.jobs.operations import LAST, MatchCount, Operation, OperationState, OperationStep, SearchPlace
 from app.kernel import jobs
-from app.kernel.batching import tried_again
+from app.kernel.batching import retry_lost_race
 from app.kernel.claim import consumer, ordering
 from app.kernel.claim.consumer import MAX_RUNS, Return
 from app.kernel.counts import holders, inspector
@@ -150,7 +150,7 @@ class Changes(Core):
     async def cancel(self, policy: Policy, seqs: Sequence[Seq]) -> CancelResult:
         """Cancel jobs: waiting ones are deleted. Leased ones are marked, and end however their lease ends, unless it is
         an ack."""
-        done = await tried_again(partial(cancel, self._engine.verbs(policy), policy.topic, sorted(set(seqs))))
+        done = await retry_lost_race(partial(cancel, self._engine.verbs(policy), policy.topic, sorted(set(seqs))))
         await _count_cancels(self._engine, policy, done)
         return done
 
@@ -185,7 +185,7 @@ class Changes(Core):
             await self._engine.lanes.ensure(db, topic, lane)
         began = time.monotonic()
         try:
-            done = await tried_again(partial(change, db, topic, seq, to))
+            done = await retry_lost_race(partial(change, db, topic, seq, to))
         except asyncpg.UniqueViolationError:
             raise KeyConflict("Another job of its key waits already.", {"topic": topic.name, "seq": seq}) from None
         if done.status is None:

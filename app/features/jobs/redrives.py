@@ -42,7 +42,7 @@ from app.features.jobs.requeues import (
 from app.kernel import jobs
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Action, Actor
-from app.kernel.batching import tried_again
+from app.kernel.batching import retry_lost_race
 from app.kernel.engine import Core
 from app.kernel.model import Seq
 
@@ -100,9 +100,9 @@ class Redrives(Core):
             return await requeues.requeue(db, topic, seqs, ttl_ms=ttl_ms, starts=starts)
 
         try:
-            done = await tried_again(run)
+            done = await retry_lost_race(run)
         except (asyncpg.UndefinedObjectError, asyncpg.InternalServerError):
-            done = await tried_again(run)  # its topic was deleted meanwhile, which is seen now
+            done = await retry_lost_race(run)  # its topic was deleted meanwhile, which is seen now
         await report_requeues(self._engine, done)
         return done
 

@@ -132,7 +132,7 @@ class Outcomes(Core):
             if not found.kept:
                 return None
             return JobOutcome(COMPLETED, found.completed_ms, result=found.result, expires_ms=found.expires_ms)
-        for place in (await jobs.letters(db, [(topic.id, seq)])).values():
+        for place in (await jobs.find_letters(db, [(topic.id, seq)])).values():
             for one in await jobs.show(db, [place]):
                 letter = (one.topic, one.seq) if covers(one.topic) else None
                 return JobOutcome(DEAD_LETTERED, one.dlq_moved_ms, error=one.last_error, letter=letter)

@@ -18,7 +18,7 @@ from app.features.schedules.fires import Fires
 from app.features.schedules.store import FireOutcome, Schedule, ScheduleSpec
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Action, Actor
-from app.kernel.batching import tried_again
+from app.kernel.batching import retry_lost_race
 from app.kernel.engine import Core
 from app.kernel.enqueue.enqueues import Gone
 from app.kernel.model import Connection, Seq, Topic
@@ -133,7 +133,7 @@ class Schedules(Core):
         while made is None:
             policy = await policies.queue((await self.get(name, covers)).topic)
             made = await policies.again_if(
-                Gone, policy, lambda now: tried_again(partial(self._run, now, name, by, covers)), policies.queue
+                Gone, policy, lambda now: retry_lost_race(partial(self._run, now, name, by, covers)), policies.queue
             )
         return made
 

@@ -20,7 +20,7 @@ from app.base.outages import TOO_SLOW, UNREACHABLE, as_unavailable
 from app.errors import HoldfastError, InvalidSchedule, NotAQueue, TopicNotFound
 from app.features.schedules import store
 from app.features.schedules.store import DueSchedule, FireOutcome, OnMissed, Schedule
-from app.kernel.batching import tried_again
+from app.kernel.batching import retry_lost_race
 from app.kernel.enqueue.enqueues import NOTHING, Gone
 from app.kernel.model import Batch, Seq, merge
 from app.kernel.topics.policy import FIFO
@@ -93,7 +93,7 @@ class Fires:
     async def _fire_or_refuse(self, topic: str, names: Sequence[str], at: datetime | None) -> tuple[int, int]:
         """Returns how many jobs were enqueued, and how many schedules were moved on."""
         try:
-            return await tried_again(partial(self._fire_topic, topic, names, at))
+            return await retry_lost_race(partial(self._fire_topic, topic, names, at))
         except TOO_SLOW as error:  # the topic's jobs are locked; other topics must not wait for it
             return await self._fire(topic, None, as_unavailable(error), names, at)
         except UNREACHABLE:

@@ -120,7 +120,7 @@ async def _tenants(context: Context, policy: Policy) -> list[Stats] | None:
         except (TimeoutError, *TOO_SLOW):
             return None
 
-    return await context.engine.kept.within(("tenants", policy.topic.id), count, PATIENCE_MS / 1000)
+    return await context.engine.readings.within(("tenants", policy.topic.id), count, PATIENCE_MS / 1000)
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -289,7 +289,7 @@ async def _charts(context: Context, policy: Policy, over: str) -> list[Chart] | 
         except TOO_SLOW:
             return None
 
-    return await context.engine.kept.within(("charts", policy.topic.id, over), read, SECONDS)
+    return await context.engine.readings.within(("charts", policy.topic.id, over), read, SECONDS)
 
 
 async def _read_charts(db: Connection, policy: Policy, span: Span) -> list[Chart]:

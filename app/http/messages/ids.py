@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from app.errors import NotAQueue, NotFound, TopicNotFound
 from app.http import sight
 from app.http.openapi import path
-from app.kernel.jobs import letters
+from app.kernel.jobs import find_letters
 from app.kernel.model import LOW_BITS, Seq, id_of
 from app.kernel.topics.settings import BIGINT_MAX
 
@@ -52,7 +52,7 @@ async def first_place(context: Context, key: Key | None, job: tuple[int, Seq]) -
 
 async def later_places(context: Context, key: Key | None, jobs: Sequence[tuple[int, Seq]]) -> dict[int, Place]:
     """The current places of jobs that are dead letters, by index in `jobs`."""
-    found = await letters(context.pools.rest, jobs)
+    found = await find_letters(context.pools.rest, jobs)
     places = {}
     for i, place in found.items():
         policy = await _policy(context, key, place.topic, place.topic_id, place.seq)

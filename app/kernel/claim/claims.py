@@ -51,7 +51,7 @@ class Claims:
             max_waiting=self._state.max_waiting,
             most=MAX_SLOTS if window else MAX_CLAIM,
             weight=lambda claimer: 1 if window else claimer.max,
-            left=self._give_back,
+            on_abandoned=self._give_back,
             window=(lambda claimer: claimer.policy.config.claim_jitter_ms / 1000) if window else None,
         )
 

@@ -13,7 +13,7 @@ import msgspec
 
 from app.base.metrics import Verb
 from app.errors import Draining
-from app.kernel.batching import Apart, GroupCommit
+from app.kernel.batching import GroupCommit, MustSplit
 from app.kernel.enqueue import bounds, producer
 from app.kernel.enqueue.bounds import Bounds, Refusal
 from app.kernel.enqueue.producer import Placement
@@ -98,7 +98,7 @@ class Enqueues:
         call = _EnqueueCall(policy, write, size + BYTES_OF_A_RECORD * len(batch))
         if write.looks_back:
             return await self.deduped.submit(policy.topic.id, call)
-        if batch.placed_singly:
+        if batch.is_placed_singly:
             return await self.keyed.submit(policy.topic.id, call)
         return await self.group.submit(policy.topic.id, call)
 
@@ -122,11 +122,11 @@ class Enqueues:
         admitted, and their lanes be known; for a queue with bounds, all must have the same groups and keys. Raises
         asyncpg's errors, and `Gone` if the topic may have been deleted."""
         writes = [_write(policy, batch, None) for batch in batches]
-        if any(write.looks_back or write.batch.placed_singly for write in writes):
+        if any(write.looks_back or write.batch.is_placed_singly for write in writes):
             began = time.monotonic()
             try:
                 placed = await self._upserts.place(db, policy, writes)
-            except Apart:
+            except MustSplit:
                 placed = Placements([], [])
                 for write in writes:
                     placed.add(await self._upserts.place(db, policy, [write]))

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from app.base.db.pool import Pool
 from app.errors import HoldfastError, Throttled, TopicFull
-from app.kernel.batching import Apart
+from app.kernel.batching import MustSplit
 from app.kernel.enqueue import bounds, producer
 from app.kernel.enqueue.bounds import Clearance, Refusal
 from app.kernel.enqueue.producer import Placement, Windows
@@ -81,7 +81,7 @@ class Upserts:
         """Write batches whose lanes are known, in one statement, and store their webhooks.
 
         For a topic with bounds, and for records with webhooks, `db` must be in a transaction. If there is no room for
-        all of several batches, it raises Apart. Each batch then needs a transaction of its own, because in one
+        all of several batches, it raises MustSplit. Each batch then needs a transaction of its own, because in one
         transaction they would lock groups and keys in any order.
         """
         placements = await self._place(db, policy, writes)
@@ -105,7 +105,7 @@ class Upserts:
         if not isinstance(found, Refusal):
             return replace(found, room=room)
         if len(writes) > 1:
-            raise Apart
+            raise MustSplit
         self._state.metrics.topic(policy.topic.name).refused.add(len(writes[0].batch))
         return Placements([refusal_error(policy, found)], [], room)
 

@@ -1,10 +1,10 @@
--- How many jobs of each state a queue had at an instant. The last event of each job up to then says where it was. For
--- a job from before events are kept, the first event after the instant says where it had been; a job without one is
--- where it is now. A dead letter is one until it is gone from the topic that it went to; of several that came of one
--- job, the last one answers for all.
+-- How many jobs of each state a queue had at an instant. The last event of a job up to then gives its state. For a job
+-- from before events are kept, the first event after the instant tells the state before; a job without events is in its
+-- present state. A dead letter counts until it has left the topic that it went to; of several dead letters of one job,
+-- the last one counts for all.
 --
--- Reads what happened to all topics between the first event that is kept, or the topic's beginning, and the instant;
--- and up to now, where the topic is older than its events.
+-- Reads the events of all topics from the first stored event, or the topic's beginning, to the instant, and up to now
+-- if the topic is older than its events.
 CREATE OR REPLACE FUNCTION holdfast.as_of(
     of_topic text, of_topic_id integer, instant timestamptz, OUT ready bigint, OUT in_flight bigint,
     OUT scheduled bigint, OUT blocked bigint, OUT failed bigint, OUT expired bigint, OUT dead bigint,
@@ -16,8 +16,8 @@ SET work_mem = '64MB' SET max_parallel_workers_per_gather = 0
 AS $$
 DECLARE
     since timestamptz;
-    older boolean;    -- may it have jobs from before that?
-    letters text;     -- where its dead letters go
+    older boolean;    -- whether it may have jobs from before `since`
+    letters text;     -- its dead-letter topic
     letters_id integer;
 BEGIN
     SELECT greatest(f.first_at, t.created_at), t.created_at < f.first_at, d.name, d.id
@@ -53,7 +53,7 @@ BEGIN
                     WHEN l.event IN ('failed', 'expired', 'dead_lettered') THEN l.event::text
                     ELSE 'gone' END AS state
         FROM told l
-        WHERE NOT (l.event = 'updated' AND l.until IS NULL)  -- where it was says what came next
+        WHERE NOT (l.event = 'updated' AND l.until IS NULL)  -- the next event tells where it was
     ), away AS MATERIALIZED (
         SELECT x.came, max(x.came_at) AS came_at FROM placed x
         WHERE x.topic_id = letters_id AND x.state = 'gone' GROUP BY x.came
@@ -107,8 +107,8 @@ BEGIN
     INTO ready, in_flight, scheduled, blocked, failed, expired, dead, oldest FROM job j;
 END $$;
 
--- Which jobs of one state a queue had at an instant, where as_of counts them; tests/api/test_as_of.py holds the two
--- together. `began` is when the job came into its state, NULL where no event that is kept says so.
+-- The jobs in one state that a queue had at an instant, counted as in as_of; tests/api/test_as_of.py compares the two.
+-- `began` is when the job came into its state, NULL if no stored event says so.
 CREATE OR REPLACE FUNCTION holdfast.jobs_as_of(
     of_topic text, of_topic_id integer, instant timestamptz, wanted text, behind bigint, most integer
 ) RETURNS TABLE (seq bigint, state text, began timestamptz, deliveries integer, until timestamptz, node text)
@@ -119,8 +119,8 @@ AS $$
 #variable_conflict use_column
 DECLARE
     first_at timestamptz;
-    older boolean;    -- may it have jobs from before that?
-    letters text;     -- where its dead letters go
+    older boolean;    -- whether it may have jobs from before `since`
+    letters text;     -- its dead-letter topic
     letters_id integer;
 BEGIN
     SELECT greatest(f.at, t.created_at), t.created_at < f.at, d.name, d.id
@@ -159,7 +159,7 @@ BEGIN
                     WHEN l.event IN ('failed', 'expired', 'dead_lettered') THEN l.event::text
                     ELSE 'gone' END AS state
         FROM told l
-        WHERE NOT (l.event = 'updated' AND l.until IS NULL)  -- where it was says what came next
+        WHERE NOT (l.event = 'updated' AND l.until IS NULL)  -- the next event tells where it was
     ), away AS MATERIALIZED (
         SELECT x.came, max(x.came_at) AS came_at FROM placed x
         WHERE x.topic_id = letters_id AND x.state = 'gone' GROUP BY x.came

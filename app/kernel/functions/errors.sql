@@ -1,8 +1,8 @@
--- What errors of one kind have in common: the type and the message, one line of up to 200 characters. Of a Python
--- traceback that is the line that names the exception. Of any other text it is the first line, and the next one too
--- where the first ends in a colon. Control characters, colours and marks that turn the direction of a text are left
--- out. What differs from case to case, such as numbers, ids, addresses and paths, becomes an asterisk. A change
--- here gives new failures other clusters than the old ones have.
+-- The title of an error, which errors of one kind share: type and message in one line of up to 200 characters. For a
+-- Python traceback it is the line with the exception. For any other text it is the first line, with the next one if the
+-- first ends in a colon. Control characters, colours and direction marks are removed. Parts that differ from case to
+-- case, such as numbers, ids, addresses and paths, become asterisks. After a change of this function, new failures are
+-- in other clusters than old ones.
 CREATE OR REPLACE FUNCTION holdfast.error_title(error text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 AS $$
@@ -19,7 +19,7 @@ BEGIN
         said := replace(replace(said, E'\r\n', E'\n'), E'\r', E'\n');
     END IF;
     IF starts_with(said, 'Traceback (most recent call last)') THEN
-        -- Behind the last frame: a traceback that caused another one comes before it.
+        -- After the last frame: a traceback may begin with the one that caused it.
         SELECT l.text INTO line FROM unnest(string_to_array(said, E'\n')) WITH ORDINALITY AS l(text, n)
         WHERE l.text ~ '^[^ \t]' AND l.n > coalesce((
             SELECT max(f.n) FROM unnest(string_to_array(said, E'\n')) WITH ORDINALITY AS f(text, n)
@@ -46,7 +46,7 @@ BEGIN
     IF length(line) > 2000 OR rest ~ '[^ \t\n\f\v]' THEN
         line := left(line, 2000) || chr(1);
     END IF;
-    -- The type stays as it is: the digit in urllib3.exceptions.MaxRetryError is no number.
+    -- The type stays as it is: the digit in urllib3.exceptions.MaxRetryError is part of a name.
     kind := coalesce(
         substring(line FROM '(?x)^ (?: [A-Za-z_$][A-Za-z0-9_$]* (?: [.] | :: | [\\] ) )*
             [A-Za-z_$][A-Za-z0-9_$]* (?: Error|Exception|Warning|Failure|Fault|Exit|Interrupt )
@@ -54,9 +54,9 @@ BEGIN
         substring(line FROM '(?x)^ (?: [A-Za-z_$][A-Za-z0-9_$]* [.] )+ [A-Z][A-Za-z0-9_$]* (?=[ :]|$|\u0001)'),
         '');
     rest := substr(line, length(kind) + 1);
-    -- What differs from case to case, one kind after the other: all in one pattern, they would take ten times as long.
-    -- ASCII is looked at, whatever the database's locale. U+0001 ends a line that was cut off.
-    -- What is quoted; where that was cut off, up to the cut.
+    -- Parts that differ from case to case, one kind after the other: one pattern for all would take ten times as long.
+    -- Looks for ASCII, whatever the database's locale. U+0001 ends a line that was cut.
+    -- Quoted text; if it was cut, up to the cut.
     IF rest ~ $p$["'`\u201c\u201e\u00ab\u2018]$p$ THEN
         rest := regexp_replace(rest, $p$(?x)
             [bBrRuUfF]{0,2} " (?: [^"\\] | \\. )* (?: " | \u0001$ ) | " [^"]* "
@@ -72,7 +72,7 @@ BEGIN
             rest, $p$(?x)[A-Za-z][A-Za-z0-9+.-]* :// [^\s"'<>`]* [^\s"'<>`.,;!?)\u0001]$p$,
             '*', 'g');
     END IF;
-    -- Addresses of mail.
+    -- E-mail addresses.
     IF rest ~ $p$@$p$ THEN
         rest := regexp_replace(rest, $p$(?x)[A-Za-z0-9._%+-]+ @ [A-Za-z0-9-]+ (?: [.] [A-Za-z0-9-]+ )+$p$, '*', 'g');
     END IF;
@@ -82,7 +82,7 @@ BEGIN
             rest, $p$(?x)(?<![A-Za-z0-9_.]) (?: ~ | [.]{1,2} | [A-Za-z]: )? [/\\] [^\s"'`<>|,;:()\[\]{}\u0001]+$p$,
             '*', 'g');
     END IF;
-    -- Paths of files that have no root.
+    -- Relative paths of files.
     IF rest ~ $p$[/\\].*[.]$p$ THEN
         rest := regexp_replace(
             rest, $p$(?x)(?<![A-Za-z0-9_/]) (?: [A-Za-z0-9_.-]+ [/\\] )+ [A-Za-z0-9_-]+ (?: [.][A-Za-z0-9]{1,8} )+$p$,
@@ -118,13 +118,13 @@ BEGIN
             rest, $p$(?x)(?<![A-Za-z0-9+/_-]) (?=[A-Za-z+/_-]*[0-9]) [A-Za-z0-9+/_-]{20,}={0,2}$p$,
             '*', 'g');
     END IF;
-    -- Numbers, and words that have a digit.
+    -- Numbers, and words that contain a digit.
     IF rest ~ $p$[0-9]$p$ THEN
         rest := regexp_replace(
             rest, $p$(?x)[+-]? (?: [A-Za-z_]+[.-]? )* [0-9] (?: [.+-]?[A-Za-z0-9_] )*$p$,
             '*', 'g');
     END IF;
-    -- However many there are: lists of two and of three are one kind.
+    -- Lists: those of two and of three items are one kind.
     IF rest ~ $p$[*].*[*]$p$ THEN
         rest := regexp_replace(rest, $p$(?x)[*] (?: []\ ,;:./|&=+\#~(){}<>_[-]* [*] )+$p$, '*', 'g');
     END IF;
@@ -132,8 +132,7 @@ BEGIN
     RETURN CASE WHEN line = '' THEN NULL ELSE line END;
 END $$;
 
--- The cluster of an error: 16 hex digits of its title. Jobs whose leases ended without a word have a cluster of their
--- own.
+-- The cluster of an error: 16 hex digits of a hash of its title. Jobs whose leases ran out have a cluster of their own.
 CREATE OR REPLACE FUNCTION holdfast.error_cluster(error text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$

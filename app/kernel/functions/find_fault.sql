@@ -1,4 +1,4 @@
--- How deep JSON nests.
+-- How deep a JSON document is nested.
 CREATE OR REPLACE FUNCTION holdfast.json_depth(document text) RETURNS bigint
 LANGUAGE sql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
@@ -11,7 +11,7 @@ AS $$
     ) d
 $$;
 
--- What is wrong with a record; NULL if nothing is.
+-- The fault of a record; NULL if there is none.
 CREATE OR REPLACE FUNCTION holdfast.find_fault(payload text, content_type text, metadata text) RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

@@ -1,6 +1,6 @@
--- Whether a payload is JSON that has all of these values: the path to wanted[n] is the keys behind ends[n - 1] up to
--- ends[n]. Values are compared as text: a string by its content, a number by its own digits. An object or a list never
--- matches, and neither does a payload that can't be read.
+-- Whether a payload is JSON with all of these values. The path to wanted[n] is the keys after ends[n - 1] up to
+-- ends[n]. Values are compared as text: a string by its content, a number by its own digits. Objects, lists and
+-- payloads that can't be read never match.
 CREATE OR REPLACE FUNCTION holdfast.has_data(
     payload bytea, content_type text, keys text[], ends integer[], wanted text[]
 ) RETURNS boolean

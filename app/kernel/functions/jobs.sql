@@ -1,4 +1,4 @@
--- The id of a job in the messages dialect: says where the job is. app/http/messages/ids.py is the same in Python.
+-- The id of a job in the messages dialect, which contains where the job is. id_of in app/kernel/model.py does the same.
 CREATE OR REPLACE FUNCTION holdfast.message_id(topic_id integer, seq bigint) RETURNS uuid
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
@@ -6,8 +6,8 @@ AS $$
             || to_hex((-9223372036854775808) | ($2 & 4611686018427387903)))::uuid
 $$;
 
--- The state of a job by the clock, where the stored state is the one that a statement last wrote: a lease or a delay
--- may have ended since. One expression, which the planner inlines: a call costs what the expression costs.
+-- The state of a job by the clock. The stored state is from the last statement: a lease or a delay may have ended
+-- since. One expression, which the planner inlines, so a call costs no more than the expression.
 CREATE OR REPLACE FUNCTION holdfast.state_now(
     state holdfast.job_state, visible_at timestamptz, expires_at timestamptz, cancelled_at timestamptz
 ) RETURNS text

@@ -1,8 +1,7 @@
--- Reads of the ledger. It has one index, a BRIN, which is read by a bitmap scan: the pools' sessions have those off,
--- so these functions turn them on. A plan made for the days that are asked for is worth more than one made before (ADR
--- 0038).
+-- Reads of the ledger. Its only index is a BRIN, which needs bitmap scans. The pools' sessions have these off, so the
+-- functions turn them on. A plan made for the days that are read is better than one made before (ADR 0038).
 
--- From when on events of a topic are shown: its event_ttl_ms.
+-- From when on a topic's events are shown, by its event_ttl_ms.
 CREATE OR REPLACE FUNCTION holdfast.events_from(of_topic_id integer) RETURNS timestamptz
 LANGUAGE sql STABLE
 AS $$
@@ -14,9 +13,9 @@ AS $$
          WHERE t.id = of_topic_id))
 $$;
 
--- A job's events since an instant, the first first. The bound is a variable, so it is worked out once: as a condition
--- it was worked out for each row of each range that the BRIN leaves, 64 us where the row costs 0.4. A topic has no
--- events from before it was made.
+-- A job's events since an instant, in order. The bound is a variable, so that it is computed once. As a condition it
+-- was computed for each row of each range that the BRIN leaves, which took 64 us where the row takes 0.4. A topic has
+-- no events from before it was created.
 CREATE OR REPLACE FUNCTION holdfast.job_events(of_topic_id integer, of_seq bigint, since timestamptz, most integer)
 RETURNS SETOF holdfast.lease_events
 LANGUAGE plpgsql STABLE
@@ -34,7 +33,7 @@ BEGIN
     ORDER BY e.at LIMIT most;
 END $$;
 
--- A job's newest events, however many there are.
+-- A job's newest events.
 CREATE OR REPLACE FUNCTION holdfast.last_events(of_topic_id integer, of_seq bigint, most integer)
 RETURNS SETOF holdfast.lease_events
 LANGUAGE plpgsql STABLE
@@ -52,7 +51,7 @@ BEGIN
     ORDER BY e.at DESC, e.tx DESC LIMIT most;
 END $$;
 
--- How fast a topic's jobs went in the last seconds.
+-- How many jobs of a topic were claimed, acked and enqueued in the last seconds.
 CREATE OR REPLACE FUNCTION holdfast.recent_events(
     of_topic_id integer, seconds double precision, OUT claimed bigint, OUT acked bigint, OUT enqueued bigint,
     OUT first_claim timestamptz, OUT last_claim timestamptz

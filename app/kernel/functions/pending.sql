@@ -1,9 +1,7 @@
--- The pending job of a key, for the statements that put one there. At most one job of a key is pending:
--- jobs_pending_key.
+-- The pending job of a key, for statements that add one. A key has at most one pending job (jobs_pending_key).
 
--- Locks the pending job of a key; answers nulls where there is none. A pending job that has outlived its time counts
--- as none: it is marked as expired on the way, since it would swallow what is written into it. Such a job is lost to
--- the queue's readers: ttl_lost_to.
+-- Locks the pending job of a key; answers NULLs if there is none. An expired pending job is marked as expired and does
+-- not count, because it would take the update with it. It is lost to the queue's readers (ttl_lost_to).
 CREATE OR REPLACE FUNCTION holdfast.lock_pending(
     of_topic text, of_tenant text, of_key text, OUT seq bigint, OUT state holdfast.job_state,
     OUT updated_at timestamptz, OUT deliveries integer, OUT bytes bigint
@@ -32,9 +30,8 @@ BEGIN
     END IF;
 END $$;
 
--- Puts a job that was taken out of the table back as a pending one. Answers false if its key has a pending job by now,
--- which may have been committed while this waited: an UPDATE would fail then. A job that is pending again belongs to
--- no cluster of failures.
+-- Puts a deleted job back into the table as a pending one. Answers false if its key has a pending job by now, which may
+-- have been committed while this waited: an UPDATE would fail then. The job leaves its cluster of failures.
 CREATE OR REPLACE FUNCTION holdfast.put_pending(job holdfast.jobs) RETURNS boolean
 LANGUAGE plpgsql
 AS $$

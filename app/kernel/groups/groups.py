@@ -17,7 +17,7 @@ from app.base.db import sql
 from app.base.outages import UNREACHABLE
 from app.base.signals import Signal
 from app.errors import TopicNotFound
-from app.kernel.batching import tried_again
+from app.kernel.batching import retry_lost_race
 from app.kernel.model import Connection, Topic
 from app.kernel.topics.policy import FIFO, Policy
 
@@ -117,7 +117,7 @@ class Groups:
         topic, db = policy.topic, self._pools.verbs(durable=policy.config.durable)
         freed = 0
         for _ in range(MOST_BATCHES):
-            done = await tried_again(partial(promote, db, topic, BATCH))
+            done = await retry_lost_race(partial(promote, db, topic, BATCH))
             freed += done.freed
             if done.ready:
                 self._marks.note_move(topic)

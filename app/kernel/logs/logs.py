@@ -10,7 +10,7 @@ import msgspec
 
 from app.base.metrics import Verb
 from app.errors import TopicFull, TopicNotFound
-from app.kernel.batching import GroupCommit, tried_again
+from app.kernel.batching import GroupCommit, retry_lost_race
 from app.kernel.counts import inspector
 from app.kernel.enqueue.enqueues import BYTES_OF_A_RECORD, MOST_BYTES
 from app.kernel.logs import log
@@ -120,7 +120,7 @@ class Logs:
         after: int | None = 0
         while after is not None and after < upto:
             # It locks by seq, and enqueues of jobs with keys lock by key.
-            done = await tried_again(
+            done = await retry_lost_race(
                 partial(exits.delete, db, topic, match, after=after, upto=upto, limit=DELETED_AT_ONCE)
             )
             self._state.note_move(topic, ready=-done.ready)

@@ -47,8 +47,7 @@ class SchemaText(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Why a payload does not fit: where, as a JSON Pointer (RFC 6901), empty for the whole payload, and what is
-    wrong."""
+    """Why a payload does not fit. `path` is a JSON Pointer (RFC 6901), empty for the whole payload."""
 
     path: str
     text: str

@@ -9,7 +9,7 @@ import asyncpg
 
 from app.base.db.pool import Pool
 from app.errors import TopicNotFound
-from app.kernel.batching import tried_again
+from app.kernel.batching import retry_lost_race
 from app.kernel.claim import ordering
 from app.kernel.logs import log
 from app.kernel.model import Lane
@@ -157,7 +157,7 @@ class Exits:
         topic, db = policy.topic, self._state.verbs(policy)
         count, more = 0, True
         while more:
-            gone = await tried_again(lambda: exits.delete_key(db, topic, tenant, key, BATCH))
+            gone = await retry_lost_race(lambda: exits.delete_key(db, topic, tenant, key, BATCH))
             self._state.note_move(topic, ready=-gone.ready, in_flight=-gone.leased)
             self._state.make_room(policy, gone.leased)
             count, more = count + gone.count, gone.more

@@ -13,7 +13,7 @@ from asyncpg.pgproto.pgproto import UUID
 
 from app.base.metrics import Verb
 from app.base.signals import Signal
-from app.kernel.batching import GroupCommit, for_caller, tried_again
+from app.kernel.batching import GroupCommit, for_caller, retry_lost_race
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Ending, KeyedNackResult, Return
 from app.kernel.model import HeldJob, Job
@@ -241,7 +241,7 @@ class Settlements:
         jobs, how = [entries[i].held for i in keyed], [returns[i] for i in keyed]
         db = self._state.verbs(policy)
         try:
-            back = await tried_again(
+            back = await retry_lost_race(
                 lambda: consumer.nack_keyed(db, policy.topic, jobs, how, backoff=policy.config.backoff)
             )
         except Exception as error:
@@ -259,7 +259,7 @@ class Settlements:
             return set(), None
         jobs, db = [entries[i].held for i in left], self._state.verbs(policy)
         try:
-            leases = await tried_again(lambda: consumer.leases(db, policy.topic, jobs))
+            leases = await retry_lost_race(lambda: consumer.leases(db, policy.topic, jobs))
         except Exception as error:
             return set(), for_caller(error)
         marked = {left[i]: ending for i, ending in leases.items() if ending.cancelled}
@@ -291,7 +291,7 @@ class Settlements:
                 break
             spent = [Spent(entries[i].held.seq, leases[i].lease, returns[i].error, leases[i].cancelled) for i in rest]
             try:
-                done = await tried_again(functools.partial(self._exits.remove_spent, policy, spent))
+                done = await retry_lost_race(functools.partial(self._exits.remove_spent, policy, spent))
             except Exception as error:
                 return gone, for_caller(error)
             gone.update(rest[i] for i in done)

@@ -1,10 +1,23 @@
--- Which jobs of a topic match, in the order of their seqs.
---   $1 topic  $2 topic id  $3 seqs to choose from, or NULL for all jobs  $4 whether the oldest come first
---   $5 behind this seq, in that order  $6 most jobs to look at, of all  $7 most to name
---   what they have, or NULL for any:  $8 states, by the database's clock  $9 tenant (a dead letter's is what it was
---   before)  $10 tag  $11 key  $12 group  $13 enqueued so many ms ago, or earlier  $14 priority  $15 who holds them
---   $16 a part of the last error  $17 enqueued by then
--- Answers one row: their seqs, in that order; looked, how many jobs were looked at, and last_seq, the last one of them.
+-- The jobs of a topic that match, in the order of their seqs.
+--   $1   topic
+--   $2   topic id
+--   $3   seqs to choose from, or NULL for all jobs
+--   $4   whether the oldest come first
+--   $5   after this seq, in that order
+--   $6   most jobs to read
+--   $7   most jobs to return
+--   Filters, NULL for any:
+--   $8   states, by the database's clock
+--   $9   tenant; a dead letter's is the one it had before
+--   $10  tag
+--   $11  key
+--   $12  group
+--   $13  enqueued so many ms ago, or earlier
+--   $14  priority
+--   $15  node of the holder
+--   $16  a part of the last error
+--   $17  enqueued by then
+-- Answers one row: their seqs, in that order; looked, how many jobs were read; last_seq, the last of them.
 -- Index: primary key.
 WITH looked AS MATERIALIZED (
     (SELECT j.seq FROM holdfast.jobs j
