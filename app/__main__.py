@@ -1,4 +1,4 @@
-"""The command line: python -m app <command>. Settings come from the environment."""
+"""The command line: python -m app <command>. Settings come from environment variables."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from app.errors import ConfigurationError
 from app.serve import worker
 from app.settings import PREFIX, Settings, forget_secrets
 
-# Some imports stand in the functions that need them: the supervisor neither waits for the web framework nor holds
-# it in memory, and a warm `serve` is ready in half the time.
+# Some imports are inside functions, so that the supervisor never loads the web framework. `serve` starts in half the
+# time.
 
 DatabaseCommand = Callable[[str, str | None], Awaitable[int]]
 
 REFUSED = 2
 REAP = (
-    "Run every background sweep once that `serve` runs by itself, and print how much each one moved. For cron. "
-    "One that is under way in another process is joined. The exit code is 1 if one failed."
+    "Run each of the background sweeps of `serve` once, for cron, and print how many rows each one moved. If another "
+    "process already runs a sweep, wait for its result. The exit code is 1 if a sweep failed."
 )
-SERVER = "_server"  # the command that `serve` starts; nobody types it
+SERVER = "_server"  # internal command, started by `serve`
 
 
 def main(argv: Sequence[str]) -> int:
-    """The exit code: 0, 1 for a failure that was explained, 2 for a configuration that can't work, 130 for Ctrl+C."""
+    """Run a command. Returns the exit code: 0, 1 for a failure, 2 for a wrong configuration, 130 for Ctrl+C."""
     if argv[:1] == [SERVER]:
         return _explain_faults(lambda settings: _server(settings, *map(int, argv[1:])), os.environ, worker.REFUSED)
     if argv[:1] in (["keys"], ["users"]):
@@ -68,7 +68,7 @@ def _on_sign_in(command: str, argv: Sequence[str]) -> int:
 
 
 def _explain_faults(command: Callable[[Settings], int], environ: Mapping[str, str], refused: int) -> int:
-    """Run a command with the settings of `environ`; a configuration that can't work is one line on stderr."""
+    """Run a command with the settings of `environ`. Prints a configuration error as one line and returns `refused`."""
     try:
         settings = Settings.from_env(environ)
         log.configure(settings.log_level, settings.log_format)
@@ -79,7 +79,7 @@ def _explain_faults(command: Callable[[Settings], int], environ: Mapping[str, st
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read the output has gone; Python would complain again when it flushes at exit.
+        # The reader of the output is gone. Python would raise this again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
@@ -87,7 +87,7 @@ def _explain_faults(command: Callable[[Settings], int], environ: Mapping[str, st
 def _command(settings: Settings, args: argparse.Namespace, rest: list[str], environ: Mapping[str, str]) -> int:
     match args.command:
         case "serve":
-            forget_secrets()  # of `environ`, the workers get them
+            forget_secrets()  # the workers get them from `environ`
             code = asyncio.run(supervisor.serve(settings, environ))
         case "migrate":
             code = asyncio.run(_migrate(settings, args.down))
@@ -97,16 +97,16 @@ def _command(settings: Settings, args: argparse.Namespace, rest: list[str], envi
             code = _openapi(settings)
         case _:
             try:
-                from app import demo  # noqa: PLC0415  (start time; and the service does without the client)
+                from app import demo  # noqa: PLC0415  (start time; the client is optional)
             except ModuleNotFoundError as error:
-                raise ConfigurationError(f"The demo needs the Python client, which is not here: {error}") from None
+                raise ConfigurationError(f"The demo needs the Python client, which is not installed: {error}") from None
             code = demo.main(rest, settings)
     return code
 
 
 @asynccontextmanager
 async def _database(settings: Settings) -> AsyncIterator[str]:
-    """The URL of the database of the settings; the embedded one runs as long as this is open."""
+    """The database's URL. Runs the embedded PostgreSQL inside the block if no database is set."""
     if settings.database_url is not None:
         yield settings.database_url.get_secret_value()
         return
@@ -122,7 +122,7 @@ async def _migrate(settings: Settings, down: str | None) -> int:
         before = await schema.wait_for_facts(url, settings.start_wait_seconds)
         outdated = schema.judge(before)
         if down is not None:
-            print(f"holdfast: going back to {down} drops tables with all that is in them", file=sys.stderr)
+            print(f"holdfast: the downgrade to {down} drops tables and all their data", file=sys.stderr)
             await schema.downgrade(url, down)
         elif outdated:
             await schema.upgrade(url)
@@ -131,7 +131,7 @@ async def _migrate(settings: Settings, down: str | None) -> int:
 
 
 async def _reap(settings: Settings, only: Sequence[str]) -> int:
-    """1 where a sweep failed; the others ran all the same."""
+    """Run sweeps. Returns 1 if one failed; the others run all the same."""
     from app.features.upkeep.reapers import run_once  # noqa: PLC0415  (start time)
     from app.features.upkeep.runner import RunOutcome  # noqa: PLC0415
     from app.kernel.topics.policy import defaults_of  # noqa: PLC0415
@@ -139,7 +139,7 @@ async def _reap(settings: Settings, only: Sequence[str]) -> int:
 
     known = {sweep.name: sweep for sweep in SWEEPS}
     if unknown := sorted(set(only) - set(known)):
-        raise ConfigurationError(f"There is no sweep {', '.join(unknown)}; there are {', '.join(known)}")
+        raise ConfigurationError(f"There is no sweep {', '.join(unknown)}. The sweeps are {', '.join(known)}")
     wanted = [known[name] for name in only] or [sweep for sweep in SWEEPS if sweep.every]
 
     def report(name: str, outcome: RunOutcome | Exception) -> None:
@@ -152,7 +152,7 @@ async def _reap(settings: Settings, only: Sequence[str]) -> int:
 
     async with _database(settings) as url:
         if await schema.check(url):
-            raise ConfigurationError("The schema is older than this version: run `migrate` first")
+            raise ConfigurationError("The schema is older than this version of Holdfast: run `migrate` first")
         defaults, to_files = defaults_of(settings), settings.archive_to_files
         return 0 if await run_once(url, wanted, report, defaults=defaults, to_files=to_files) else 1
 
@@ -160,7 +160,9 @@ async def _reap(settings: Settings, only: Sequence[str]) -> int:
 async def _on_database(settings: Settings, run: DatabaseCommand) -> int:
     async with _database(settings) as url:
         if await schema.check(url):
-            raise ConfigurationError("The schema is missing or older than this version: run `migrate` first")
+            raise ConfigurationError(
+                "The schema is missing or older than this version of Holdfast: run `migrate` first"
+            )
         redis_url = None if settings.redis_url is None else settings.redis_url.get_secret_value()
         return await run(url, redis_url)
 
@@ -173,8 +175,8 @@ def _openapi(settings: Settings) -> int:
 
 
 def load_server() -> ModuleType:
-    """The module that serves. Nothing is collected before `Server.startup` says so: all that is loaded stays, and
-    looking through it for garbage again and again is a sixth of a start."""
+    """Import the server. Garbage collection stays off until `Server.startup`: imported objects stay alive, and scanning
+    them repeatedly takes a sixth of the start."""
     gc.disable()
     from app.serve import server  # noqa: PLC0415  (start time)
 
@@ -197,7 +199,8 @@ def _server(settings: Settings, fd: int, lifeline: int) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m app",
-        description="Holdfast: a job queue service on PostgreSQL. Without a database of its own it starts one.",
+        description="Holdfast: a job queue service on PostgreSQL. If HOLDFAST_DATABASE_URL is not set, it starts its "
+        "own PostgreSQL.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=_settings_help(),
     )
@@ -207,16 +210,18 @@ def _parser() -> argparse.ArgumentParser:
     def add(name: str, text: str, *, own_help: bool = True) -> argparse.ArgumentParser:
         return commands.add_parser(name, help=text, description=text, add_help=own_help)
 
-    serve = add("serve", "Run the service: PostgreSQL if none is named, migrations, HTTP servers; restart what dies.")
-    serve.add_argument("--workers", metavar="N", help=f"how many server processes; instead of {PREFIX}WORKERS")
-    migrate = add("migrate", "Bring the schema to this version, and stop. `serve` does it as well.")
-    migrate.add_argument("--down", metavar="REV", help="go back to a version instead, 'base' for none; deletes data")
+    serve = add(
+        "serve", "Run the service: start PostgreSQL if none is set, migrate, run HTTP servers and restart them."
+    )
+    serve.add_argument("--workers", metavar="N", help=f"number of server processes, overrides {PREFIX}WORKERS")
+    migrate = add("migrate", "Upgrade the schema to this version and exit. `serve` does this as well.")
+    migrate.add_argument("--down", metavar="REV", help="downgrade to this revision ('base': drop all); deletes data")
     reap = add("reap", REAP)
-    reap.add_argument("--only", metavar="NAME", nargs="+", help="these sweeps only, in this order")
-    add("keys", "Make, list, rotate and revoke API keys: see `keys --help`.", own_help=False)
-    add("users", "Make, list, change and delete users and their grants: see `users --help`.", own_help=False)
+    reap.add_argument("--only", metavar="NAME", nargs="+", help="run only these sweeps, in this order")
+    add("keys", "Make, list, rotate and revoke API keys. See `keys --help`.", own_help=False)
+    add("users", "Make, list, change and delete users and their grants. See `users --help`.", own_help=False)
     add("openapi", "Print the OpenAPI document of the HTTP API. Needs no database.")
-    add("demo", "Show the queue at work on a running service; needs the Python client.", own_help=False)
+    add("demo", "Run a demo of the queue on a running service. Needs the Python client.", own_help=False)
     return parser
 
 

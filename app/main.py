@@ -1,4 +1,4 @@
-"""create_app: opens pools, caches and the engine, mounts the edges. The only wiring there is."""
+"""create_app: connects pools, caches, the engine and the routes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Hot routes first: they are matched in order.
+# Routes are matched in this order: hot ones first.
 _FEATURES: Final = (
     queue.FEATURE,
     jobs.FEATURE,
@@ -103,7 +103,7 @@ _FEATURES: Final = (
 )
 SWEEPS: Final = (*upkeep.sweeps.SWEEPS, *(sweep for feature in _FEATURES for sweep in feature.sweeps))
 FEATURES: Final = (*_FEATURES, upkeep.feature(SWEEPS))
-# Which hear of ends, and count who waits, from the start.
+# Started before any request, to count waiting pages and hear of finished jobs from the start.
 CORES: Final[Sequence[type[Core]]] = (Screens,)
 ALL_PAGES: Final = tuple(page for feature in FEATURES for page in feature.pages)
 
@@ -111,10 +111,10 @@ ERRORS: Final = Errors(V0, {"/api": MESSAGES})
 
 
 def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None) -> FastAPI:
-    """The service as an ASGI application. Its database must have the current schema.
+    """Make the ASGI application. The database must have the current schema.
 
-    `slot` tells the workers of one service apart: 0 … settings.workers - 1; `folder` is where they share their metrics.
-    `app.state.stopping()` may be called ahead of the shutdown: streams close, and who waits for work is sent away.
+    `slot` is the number of the worker, 0 … settings.workers - 1. `folder` is where workers share their metrics.
+    `app.state.stopping()` may be called before the shutdown: it closes streams and ends waiting calls.
     """
     counted = Metrics(slot, folder, most_topics=settings.metrics_topics)
     quota = Quota(settings)
@@ -139,8 +139,8 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        # Not include_router: a router in a router costs a quarter of a request's time. Nor telemetry, which looks at
-        # the environment on every request.
+        # No include_router: nested routers take a quarter of a request's time. No telemetry: it reads the environment
+        # on every request.
         routes=[
             *(route for feature in FEATURES for route in feature.mount()),
             *pages.routes(ALL_PAGES),
@@ -163,7 +163,7 @@ def create_app(settings: Settings, *, slot: int = 0, folder: Path | None = None)
 async def _running(
     app: FastAPI, settings: Settings, quota: Quota, counted: Metrics, *, slot: int, folder: Path | None
 ) -> AsyncIterator[Context]:
-    """All that lives as long as the application does, started in the order in which one needs another."""
+    """Start everything that lives as long as the application, in order of dependencies, and stop it at the end."""
     if settings.database_url is None:
         raise ConfigurationError("HOLDFAST_DATABASE_URL is not set")
     pools = await open_pools(
@@ -179,7 +179,7 @@ async def _running(
         settings.api_keys,
         token_secret=None if secret is None else secret.get_secret_value().encode(),
     )
-    # Before anything is known that could become old: what the other workers say waits here until it is heard.
+    # Before the first load: changes announced by other workers are queued from now on.
     hints, relay = _relay(settings, slot, folder, counted)
     try:
         await directory.reload()
@@ -218,14 +218,14 @@ async def _running(
     directory.start()
     counted.start()
     try:
-        told = Names(pools.rest), records.record_of, origins_of(settings.ingest_origins)
+        more = Names(pools.rest), records.record_of, origins_of(settings.ingest_origins)
         async with _features(engine):
-            yield Context(settings, access, quota, pools, policies, engine, *told)
+            yield Context(settings, access, quota, pools, policies, engine, *more)
     finally:
         engine.stop()
         await sender.stop()
         await directory.stop()
-        # What is still under way afterwards is unanswered, and nothing worse.
+        # Calls that are still in progress afterwards get no answer.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(engine.drain(), settings.stop_seconds / 2)
         await asyncio.gather(*(end.stop() for end in redis or ()))
@@ -237,7 +237,7 @@ async def _running(
 
 @contextlib.asynccontextmanager
 async def _features(engine: Engine) -> AsyncIterator[None]:
-    """What features do on this engine, and in the background."""
+    """Start the features' cores and background loops, and stop the loops at the end."""
     for core in (*CORES, *(core for feature in FEATURES for core in feature.cores)):
         engine.core(core)
     loops = [loop for feature in FEATURES for loop in feature.loops(engine)]
@@ -250,39 +250,38 @@ async def _features(engine: Engine) -> AsyncIterator[None]:
 
 
 def _sender(settings: Settings, pools: Pools, engine: Engine) -> Sender:
-    """What tells receivers of webhooks."""
     secret = None if settings.webhook_secret is None else settings.webhook_secret.get_secret_value()
     return Sender(pools, engine, allowed=AllowedTargets(*settings.webhook_targets), secret=secret)
 
 
 def _spans(settings: Settings, slot: int) -> Spans | None:
-    """What makes spans; None where nobody has asked for them. Raises ConfigurationError where that is not installed."""
+    """The tracer; None if traces are off. Raises ConfigurationError if its packages are not installed."""
     if settings.traces == "off":
         return None
     try:
-        from app.base.traces import Spans  # noqa: PLC0415  (who has no traces loads none of OpenTelemetry's SDK)
+        from app.base.traces import Spans  # noqa: PLC0415  (start time: loads OpenTelemetry's SDK)
     except ImportError as error:
         raise ConfigurationError(
-            f"HOLDFAST_TRACES={settings.traces} needs packages that are not installed, the extra `tracing`, which "
-            f"deploy/requirements/tracing.txt pins: {error}"
+            f"HOLDFAST_TRACES={settings.traces} needs the extra `tracing`, which is not installed. "
+            f"deploy/requirements/tracing.txt pins its packages: {error}"
         ) from None
     return Spans(__version__, slot)
 
 
 def _relay(settings: Settings, slot: int, folder: Path | None, counted: Metrics) -> tuple[Hints, Relay | None]:
-    """Hints, and the relay to the other workers of this service; None where there are none."""
+    """Hints, and the relay to the other workers of this service; None if there are no others."""
     if folder is None or settings.workers == 1:
         return Hints(), None
     hints = Hints(folder.name)
     try:
         return hints, Relay(folder, slot, settings.workers, hints, counted)
     except OSError as error:
-        log.warning("Workers can't tell each other of changes, and find them by themselves: %r", error)
+        log.warning("Workers can't notify each other of changes, and will find them later: %r", error)
         return Hints(), None
 
 
 def _connect(hints: Hints, relay: Relay | None, policies: Policies, engine: Engine, directory: Directory) -> None:
-    """Tell hints who wants to hear what, and who says it; then they come."""
+    """Connect the senders and receivers of hints, and start the relay."""
     hints.topic_changed.subscribe(policies.forget)
     hints.work_made.subscribe(engine.hear_of_work)
     hints.user_changed.subscribe(engine.users.wake)
@@ -301,31 +300,31 @@ def _connect(hints: Hints, relay: Relay | None, policies: Policies, engine: Engi
 def _redis(
     settings: Settings, pools: Pools, defaults: Defaults, hints: Hints, counted: Metrics
 ) -> tuple[Bus, Tier, RedisBuckets] | None:
-    """What is between all processes of a database; None where there is no Redis."""
+    """Redis: the bus, the shared cache of policies, and rate limits. None without a Redis."""
     if settings.redis_url is None:
         return None
-    from app.kernel.claim.redis_tokens import RedisBuckets  # noqa: PLC0415  (start time: who has no Redis loads no client of it)
+    from app.kernel.claim.redis_tokens import RedisBuckets  # noqa: PLC0415  (start time: only with Redis)
     from app.kernel.topics.bus import Bus  # noqa: PLC0415
     from app.kernel.topics.tier import Tier  # noqa: PLC0415
 
     url = settings.redis_url.get_secret_value()
-    # Policies are what the service's defaults make of rows: who has others does not share them.
+    # Policies depend on the service's defaults: only services with the same defaults share them.
     tier = Tier(url, pools.rest, counted, variant=repr(defaults))
     return Bus(url, hints, counted, tier=tier), tier, RedisBuckets(url)
 
 
 def _must_not_be_open_to_others(settings: Settings, directory: Directory) -> None:
-    """Raises ConfigurationError where anybody who can reach the address could do anything."""
+    """Raises ConfigurationError for an open service on an address that others can reach."""
     if is_loopback(settings.host):
         return
     if not directory.guarded and not settings.allow_insecure_no_auth:
         raise ConfigurationError(
-            f"HOLDFAST_HOST={settings.host} is reachable from elsewhere and there is neither key nor user: "
-            "make one with `keys add` or `users add --admin`, or set HOLDFAST_API_KEYS, or "
-            "HOLDFAST_ALLOW_INSECURE_NO_AUTH=1 if that is meant"
+            f"HOLDFAST_HOST={settings.host} is reachable from other machines, and there is no key or user. Make one "
+            "with `keys add` or `users add --admin`, or set HOLDFAST_API_KEYS. To run without sign-in, set "
+            "HOLDFAST_ALLOW_INSECURE_NO_AUTH=1"
         )
     if directory.guarded and not directory.live:
-        log.warning("No key is live and there is no user, so nobody can sign in: `keys add` makes a key")
+        log.warning("There is no live key and no user, so no one can sign in. Make a key with `keys add`")
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The settings of a process: one frozen model, read from HOLDFAST_* once at boot."""
+"""A process's settings: one frozen model, read from the environment (HOLDFAST_*) at start."""
 
 from __future__ import annotations
 
@@ -18,153 +18,162 @@ from app.errors import ConfigurationError
 
 PREFIX = "HOLDFAST_"
 IGNORED_PREFIX = "HOLDFAST_TEST_"
-# Variables of the client and of docker-compose.yml: a shell that has them exported starts the service all the same.
+# Variables of the client and of docker-compose.yml. The service ignores them, so that it starts in a shell that has
+# them.
 CLIENTS_KEY = "HOLDFAST_API_KEY"
 CLIENT_VARIABLES = frozenset({"HOLDFAST_URL", CLIENTS_KEY, "HOLDFAST_NODE"})
 COMPOSE_VARIABLES = frozenset({"HOLDFAST_ADMIN_KEY", "HOLDFAST_METRICS_KEY"})
 MIB = 1024 * 1024
 LEAST_SECRET_BYTES = 32
-SECRETS = ("database_url", "redis_url", "api_keys", "jwt_secret", "webhook_secret")  # may come in files
+SECRETS = ("database_url", "redis_url", "api_keys", "jwt_secret", "webhook_secret")  # may be read from files
 _ORIGIN = re.compile(r"https?://[a-z0-9.\-\[\]:]+\Z")
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Settings(BaseModel):
-    """What an operator can set. Each field is read from HOLDFAST_<NAME IN CAPITALS>."""
+    """The operator's settings. Each field is read from HOLDFAST_<NAME IN CAPITALS>."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     database_url: SecretStr | None = Field(
         None,
-        description="postgresql://user:password@host:port/name. Unset: the embedded PostgreSQL in the data folder.",
+        description="postgresql://user:password@host:port/name. Unset: use the embedded PostgreSQL in the data folder.",
     )
     redis_url: SecretStr | None = Field(
         None,
-        description="redis://host:port/0. Optional: wakes waiting workers and spreads configuration between processes.",
+        description="redis://host:port/0. Optional: wakes waiting workers and shares configuration between processes.",
     )
     host: str = Field("127.0.0.1", description="Address to listen on.")
-    port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
-    data_dir: Path = Field(Path("var"), description="Where the embedded PostgreSQL keeps its data.")
-    pg_bindir: Path | None = Field(None, description="Folder with initdb and postgres for the embedded server.")
+    port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0: any free port.")
+    data_dir: Path = Field(Path("var"), description="Data folder of the embedded PostgreSQL.")
+    pg_bindir: Path | None = Field(None, description="Folder with initdb and postgres for the embedded PostgreSQL.")
     api_keys: tuple[keys.Key, ...] = Field(
         (),
         repr=False,
         exclude=True,
-        description="Comma list of key[:scopes[:prefixes]], besides `keys add`. No key, no user: open, loopback only.",
+        description="Comma-separated list of key[:scopes[:prefixes]], in addition to `keys add`. Without keys and "
+        "users the service is open, on loopback only.",
     )
-    allow_insecure_no_auth: bool = Field(
-        False, description="1 allows an address that is not loopback without any key or user."
-    )
+    allow_insecure_no_auth: bool = Field(False, description="1: allow a non-loopback address without any key or user.")
     jwt_secret: SecretStr | None = Field(
-        None, description="Signs users' tokens: 32 bytes or more. Unset: one that is kept in the database."
+        None, description="Secret that signs users' tokens, 32 bytes or more. Unset: use the one in the database."
     )
-    token_seconds: int = Field(900, ge=1, le=86_400, description="How long a user's token is good.")
+    token_seconds: int = Field(900, ge=1, le=86_400, description="How long a user's token is valid.")
     bcrypt_cost: int = Field(12, ge=10, le=16, description="Binary logarithm of bcrypt's rounds, for new passwords.")
     trusted_proxies: str = Field(
         "",
-        description="Comma list of addresses or networks whose X-Real-IP is believed, for the limit on sign-in and the "
-        "audit trail; and X-Forwarded-Proto, for the commands that the admin pages show.",
+        description="Comma-separated list of proxies' addresses or networks. Their X-Real-IP is used in the sign-in "
+        "limit and the audit trail, their X-Forwarded-Proto in commands on the admin pages.",
     )
-    probe_auth: bool = Field(False, description="1: /healthz and /readyz need sign-in as well, where it is on.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="Least severe line that is logged."
-    )
-    log_format: Literal["text", "json"] = Field("text", description="How lines are logged: for people, or as JSON.")
-    access_log: bool = Field(False, description="1: a line at level info for each request, when it has ended.")
-    workers: int = Field(1, ge=1, le=64, description="Server processes behind the port.")
+    probe_auth: bool = Field(False, description="1: /healthz and /readyz need sign-in too, if sign-in is on.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level to log.")
+    log_format: Literal["text", "json"] = Field("text", description="Format of log lines: text for people, or JSON.")
+    access_log: bool = Field(False, description="1: log a line at level info for each finished request.")
+    workers: int = Field(1, ge=1, le=64, description="Number of server processes.")
     hot_connections: int = Field(
-        8, ge=2, le=200, description="Connections for enqueue, claim, ack, nack, extend; per class of durability."
+        8, ge=2, le=200, description="Connections for enqueue, claim, ack, nack and extend, per class of durability."
     )
     rest_connections: int = Field(4, ge=1, le=100, description="Connections for everything else.")
-    prepared_statements: bool = Field(True, description="0 behind a pooler that can't keep them.")
+    prepared_statements: bool = Field(
+        True, description="0: don't use prepared statements, for a pooler without support for them."
+    )
     max_body_bytes: int = Field(64 * MIB, ge=1024, le=1024 * MIB, description="Largest request body.")
     ingest_origins: str = Field(
         "",
-        description="Comma list of origins whose pages may read the answers of public topics at /in, and users' "
-        "events; * for any.",
+        description="Comma-separated list of origins whose pages may read answers of public topics at /in, and users' "
+        "events; *: any origin.",
     )
     max_waiting: int = Field(
         10_000,
         ge=1,
         le=1_000_000,
-        description="Calls that may wait for one verb of one topic; more get 429, below /api 503.",
+        description="Most calls of one verb waiting for one topic. More get 429, under /api 503.",
     )
-    max_streams: int = Field(5_000, ge=1, le=100_000, description="Open streams in one process; more get 429.")
+    max_streams: int = Field(5_000, ge=1, le=100_000, description="Most open streams per process. More get 429.")
     max_streams_per_key: int = Field(
-        1_000, ge=0, le=100_000, description="Open streams of one API key in one process; more get 429. 0: no bound."
+        1_000, ge=0, le=100_000, description="Most open streams per API key and process. More get 429. 0: no limit."
     )
     max_requests_per_key: int = Field(
         1_000,
         ge=0,
         le=100_000,
-        description="Requests of one API key under way in one process; more get 429. 0: no bound.",
+        description="Most concurrent requests per API key and process. More get 429. 0: no limit.",
     )
     max_buffered_bytes: int = Field(
         256 * MIB,
         ge=1024,
         le=64 * 1024 * MIB,
-        description="Bytes of bodies and unread answers held in one process; more get 429.",
+        description="Most bytes of bodies and unread answers in memory per process. More get 429.",
     )
     max_total_bytes: int = Field(
-        0, ge=0, le=2**62, description="Bytes that all topics together may hold; more get 429. 0: no bound."
+        0, ge=0, le=2**62, description="Most bytes in all topics together. More get 429. 0: no limit."
     )
     max_connections: int = Field(
-        10_000, ge=1, le=1_000_000, description="Open connections in one process; more get 503."
+        10_000, ge=1, le=1_000_000, description="Most open connections per process. More get 503."
     )
     max_header_bytes: int = Field(
-        16 * 1024, ge=1024, le=MIB, description="Size of a request's header fields; larger gets 431."
+        16 * 1024, ge=1024, le=MIB, description="Largest size of a request's header fields. Larger ones get 431."
     )
-    header_seconds: float = Field(10.0, ge=0.1, le=600, description="How long a request's header may take; then 408.")
+    header_seconds: float = Field(10.0, ge=0.1, le=600, description="Time limit for a request's header, then 408.")
     body_seconds: float = Field(
-        30.0, ge=0.1, le=600, description="How long a body may take, and 1 s more for each 64 KiB of it; then 408."
+        30.0, ge=0.1, le=600, description="Time limit for a request's body, plus 1 s for each 64 KiB, then 408."
     )
     write_seconds: float = Field(
-        30.0, ge=0.1, le=600, description="How long a client may take to read, and 1 s more for each 64 KiB."
+        30.0, ge=0.1, le=600, description="Time limit for a client to read an answer, plus 1 s for each 64 KiB."
     )
     metrics_topics: int = Field(
-        1_000, ge=0, le=10_000, description="Topics that /metrics shows one by one; of more it says so."
+        1_000, ge=0, le=10_000, description="Most topics that /metrics lists separately. It reports if there are more."
     )
     delete_reaper_schedule: str = Field(
         "",
-        description="Cron of five fields, in UTC: when expired jobs are deleted, unless set at run time. Empty: never.",
+        description="When expired jobs are deleted, unless set at run time: a cron expression of five fields in UTC. "
+        "Empty: never.",
     )
     archive_to_files: bool = Field(
         False,
-        description="1: days of events, results and the archive stay until the pipeline `archive` has them in files.",
+        description="1: keep each day of events, results and the archive until the pipeline `archive` has written it "
+        "to files.",
     )
     max_retries: int = Field(
         3,
         ge=0,
         le=10_000,
-        description="Tries of a job whose topic leaves it open; 0: one, and no dead letter.",
+        description="Topics' default for max_retries: tries of a job. 0: one try and no dead letter.",
     )
     dlq_threshold: int = Field(
-        3, ge=0, le=10_000, description="Deliveries after which a job is a dead letter, the same; 0: it never is."
+        3,
+        ge=0,
+        le=10_000,
+        description="Topics' default for dlq_threshold: deliveries after which a job becomes a dead letter. 0: never.",
     )
     message_ttl_seconds: int = Field(
-        86_400, ge=0, le=315_360_000, description="How long a job lives, the same; 0: for ever."
+        86_400, ge=0, le=315_360_000, description="Topics' default for how long a job lives. 0: for ever."
     )
-    visibility_timeout_seconds: int = Field(30, ge=1, le=86_400, description="Length of a lease, the same.")
+    visibility_timeout_seconds: int = Field(
+        30, ge=1, le=86_400, description="Topics' default for how long a lease lasts."
+    )
     webhook_allow: str = Field(
         "",
-        description="Comma list of addresses, networks and host names that webhooks may reach though they are private.",
+        description="Comma-separated list of private addresses, networks and host names that webhooks may reach.",
     )
     webhook_secret: SecretStr | None = Field(
-        None, description="Signs webhooks whose topic has no secret: 32 bytes or more. May be whsec_ and base64."
+        None,
+        description="Secret that signs webhooks of topics without their own, 32 bytes or more. whsec_ and base64 is "
+        "accepted.",
     )
     start_wait_seconds: float = Field(
         60.0,
         ge=0,
         le=3600,
-        description="How long a start waits for a database that does not answer yet; 0: not at all.",
+        description="How long a start waits for an unreachable database. 0: not at all.",
     )
     traces: Literal["off", "otlp"] = Field(
         "off",
-        description="otlp sends traces of enqueues, claims and settlements over OTLP/HTTP to where "
-        "OTEL_EXPORTER_OTLP_ENDPOINT says.",
+        description="otlp: send traces of enqueues, claims and settlements over OTLP/HTTP to "
+        "OTEL_EXPORTER_OTLP_ENDPOINT.",
     )
-    stop_seconds: float = Field(8.0, ge=0.5, le=60, description="How long a stop waits for what is in flight.")
+    stop_seconds: float = Field(8.0, ge=0.5, le=60, description="How long a stop waits for requests in progress.")
 
     @field_validator("database_url")
     @classmethod
@@ -179,7 +188,7 @@ class Settings(BaseModel):
     @field_validator("api_keys", mode="before")
     @classmethod
     def _keys(cls, value: object) -> object:
-        """Their hashes: the text is not kept."""
+        """Parses the list and keeps only digests."""
         text = value.get_secret_value() if isinstance(value, SecretStr) else value
         return tuple(keys.parse(text)) if isinstance(text, str) else value
 
@@ -188,7 +197,7 @@ class Settings(BaseModel):
     def _long_enough(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None and len(value.get_secret_value().encode()) < LEAST_SECRET_BYTES:
             raise ValueError(
-                f"must have {LEAST_SECRET_BYTES} bytes or more; who guesses it can sign in the place of the service"
+                f"must have {LEAST_SECRET_BYTES} bytes or more. A guessed secret lets others sign in the service's name"
             )
         return value
 
@@ -209,7 +218,7 @@ class Settings(BaseModel):
     def _origins(cls, value: str) -> str:
         for origin in origins_of(value):
             if origin != "*" and _ORIGIN.match(origin) is None:
-                raise ValueError(f"{origin!r} is no origin: those are https://host or https://host:port, or *")
+                raise ValueError(f"{origin!r} is not an origin. Use https://host, https://host:port or *")
         return value
 
     @field_validator("delete_reaper_schedule")
@@ -222,7 +231,7 @@ class Settings(BaseModel):
         if self.max_buffered_bytes < self.max_body_bytes:
             raise ValueError(
                 f"{PREFIX}MAX_BUFFERED_BYTES ({self.max_buffered_bytes}) is less than {PREFIX}MAX_BODY_BYTES "
-                f"({self.max_body_bytes}): no body of that size could ever be taken"
+                f"({self.max_body_bytes}), so the largest body would never be accepted"
             )
         return self
 
@@ -238,12 +247,12 @@ class Settings(BaseModel):
 
     @property
     def connections(self) -> int:
-        """The most that all workers together open to the database."""
+        """The most database connections of all workers together."""
         return self.workers * (2 * self.hot_connections + self.rest_connections)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Settings:
-        """Read and validate. Raises ConfigurationError with one line that names every fault."""
+        """Read and validate the settings. Raises ConfigurationError; its message lists all faults in one line."""
         given = read(environ)
         unknown = sorted(set(given) - set(cls.model_fields))
         if unknown:
@@ -255,9 +264,9 @@ class Settings(BaseModel):
 
 
 def read(environ: Mapping[str, str]) -> dict[str, str]:
-    """What is set, by the settings' names; a secret also from the file that HOLDFAST_<NAME>_FILE names.
+    """The values that are set, by setting. Secrets may be in files named by HOLDFAST_<NAME>_FILE.
 
-    Raises ConfigurationError for a secret that is set twice, and for a file that says nothing.
+    Raises ConfigurationError for a secret that is set twice, and for an unreadable or empty file.
     """
     given = {
         name.removeprefix(PREFIX).lower(): value
@@ -283,8 +292,8 @@ def read(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def forget_secrets() -> None:
-    """Take the secrets out of this process's environment: what it starts does not inherit them, and who may look at the
-    process does not see them there."""
+    """Erase the secrets from this process's environment. Child processes don't inherit them, and they are not visible
+    in /proc."""
     names = [name for name in (f"{PREFIX}{secret.upper()}" for secret in SECRETS) if name in os.environ]
     if not names:
         return
@@ -300,12 +309,12 @@ def forget_secrets() -> None:
 
 
 def origins_of(text: str) -> frozenset[str]:
-    """The origins of a comma list, as browsers send them."""
+    """Split a comma-separated list of origins, in lower case as browsers send them."""
     return frozenset(part.strip().lower() for part in text.split(",") if part.strip())
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address to bind to can be reached from this machine only."""
+    """Whether an address can be reached from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -315,12 +324,13 @@ def is_loopback(host: str) -> bool:
 
 
 def networks_of(text: str) -> tuple[Network, ...]:
-    """The networks of a comma list; an address is one of its own. Raises ValueError for what is none."""
+    """Parse a comma-separated list of networks and addresses. Raises ValueError."""
     return tuple(ipaddress.ip_network(part.strip(), strict=False) for part in text.split(",") if part.strip())
 
 
 def targets_of(text: str) -> tuple[frozenset[str], tuple[Network, ...]]:
-    """The host names, in lower case, and the networks of a comma list. Raises ValueError for what is neither."""
+    """Parse a comma-separated list of host names, networks and addresses. Returns names in lower case, and networks.
+    Raises ValueError."""
     hosts: set[str] = set()
     networks: list[Network] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -328,13 +338,13 @@ def targets_of(text: str) -> tuple[frozenset[str], tuple[Network, ...]]:
             networks += networks_of(part)
         except ValueError:
             if not part.replace("-", "").replace(".", "").isalnum():
-                raise ValueError(f"{part!r} is no address, network or host name") from None
+                raise ValueError(f"{part!r} is not an address, network or host name") from None
             hosts.add(part.lower())
     return frozenset(hosts), tuple(networks)
 
 
 def _url(value: SecretStr | None, schemes: set[str], *, several: bool = False) -> SecretStr | None:
-    """`several`: whether it may name several hosts, by commas."""
+    """Check a URL. `several`: it may have several hosts, separated by commas."""
     if value is None:
         return None
     try:

@@ -175,7 +175,7 @@ def test_an_address_that_others_reach_needs_a_key_and_one_of_the_database_will_d
     assert refused.process.wait(60) == 2
     assert refused.out.read_text() == ""
     reason, last = refused.err.read_text().splitlines()[-2:]
-    assert reason.startswith("holdfast: HOLDFAST_HOST=0.0.0.0 is reachable from elsewhere and there is neither ")
+    assert reason.startswith("holdfast: HOLDFAST_HOST=0.0.0.0 is reachable from other machines, and there is no ")
     assert last == "holdfast: The server process did not start; the reason stands above."
     command = [sys.executable, "-m", "app", "keys", "add", "first", "--scopes", "admin"]
     environment = os.environ | {"HOLDFAST_DATA_DIR": str(tmp_path / "data")}

@@ -1,1 +1,1 @@
-"""Loops, caches, signals and outages: for every part of the service, whatever it does with them."""
+"""Utilities for every part of the service: loops, caches, signals, times, logging, the database."""

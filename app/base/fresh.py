@@ -1,4 +1,4 @@
-"""Readings that are shared: read at most every few seconds, by one for all who ask."""
+"""A cache of values that are read at most every few seconds. Concurrent callers share a reading."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ MOST: Final = 10_000
 
 
 class Fresh(Generic[Key, Value]):
-    """Values by key, each good for `ttl` seconds from before it was read. Callers that ask while one is read share the
-    reading.
+    """A cache of values by key. Concurrent callers share a reading.
 
-    `share`: one that took s seconds to read is read again no sooner than `share` * s seconds later. `retry`: after a
-    reading that failed, in seconds; until then nobody reads, and `within` finds nothing. `most`: values that are kept,
-    and readings under way. `at_once`: readings at the same time; others wait for their turn. `until`: where a value
-    itself says until when it is good, by time.monotonic(); one that was never good is given to who asked, and not kept.
+    - ttl: how long a value is valid, in seconds from the start of its reading.
+    - share: after a reading of s seconds, the next one starts no sooner than `share` * s seconds later.
+    - retry: seconds without a reading after a failure. `within` returns None meanwhile.
+    - most: limit of cached values, and of concurrent readings.
+    - at_once: limit of readings at the same time; others wait.
+    - until: returns until when a value is valid, by time.monotonic(). A value that has already expired is returned and
+      not cached.
     """
 
     def __init__(
@@ -43,26 +45,27 @@ class Fresh(Generic[Key, Value]):
         self._until = until
         self._turn = None if at_once is None else asyncio.Semaphore(at_once)
         self._kept: dict[Key, tuple[Value, float]] = {}
-        self._failed: dict[Key, float] = {}  # no reading before then
+        self._failed: dict[Key, float] = {}  # no reading before this time
         self._under_way: dict[Key, asyncio.Task[Value]] = {}
-        self._left: set[asyncio.Task[Value]] = set()  # forgotten while they read
+        self._left: set[asyncio.Task[Value]] = set()  # running readings of forgotten keys
 
     def peek(self, key: Key) -> Value | None:
-        """The value if it is still good, without reading it."""
+        """The cached value if it is valid, else None."""
         good = self._good(key)
         return None if good is None else good[0]
 
     async def get(self, key: Key, read: Callable[[], Awaitable[Value]]) -> Value:
-        """The value; raises what reading it raises. A caller that is cancelled ends no reading."""
+        """The value, read if necessary. Raises the errors of `read`. Cancelling a caller does not cancel the
+        reading."""
         good = self._good(key)
         if good is not None:
             return good[0]
         return await asyncio.shield(self._task(key, read))
 
     async def within(self, key: Key, read: Callable[[], Awaitable[Value]], patience: float) -> Value | None:
-        """The value; None where that takes longer than `patience` seconds, too much is under way, or it failed a
-        moment ago. It is read to its end then, for who asks next: it has to have a limit of its own. Raises what
-        reading it raises."""
+        """The value; None if reading it takes longer than `patience` seconds, if there are too many readings, or after
+        a recent failure. A slow reading continues for later callers, so `read` needs a time limit. Raises its
+        errors."""
         good = self._good(key)
         if good is not None:
             return good[0]
@@ -75,11 +78,11 @@ class Fresh(Generic[Key, Value]):
         return task.result() if done else None
 
     def may_keep(self, key: Key) -> bool:
-        """For a reading under way: whether its value may be kept, as nobody has forgotten the key meanwhile."""
+        """Whether the current reading may cache its value: its key has not been forgotten meanwhile."""
         return self._under_way.get(key) is asyncio.current_task()
 
     def forget(self, key: Key) -> None:
-        """Read it again for the next caller. A reading under way answers only those who wait for it already."""
+        """Make the next caller read the value again. A running reading answers only its current callers."""
         self._kept.pop(key, None)
         self._failed.pop(key, None)
         task = self._under_way.pop(key, None)
@@ -87,12 +90,12 @@ class Fresh(Generic[Key, Value]):
             self._left.add(task)
 
     def forget_all(self) -> None:
-        """The same for all."""
+        """Forget all keys."""
         for key in [*self._kept, *self._under_way]:
             self.forget(key)
 
     async def stop(self) -> None:
-        """Stop reading."""
+        """Cancel all readings."""
         await end_tasks(*self._under_way.values(), *self._left)
 
     def _good(self, key: Key) -> tuple[Value, float] | None:
@@ -133,7 +136,7 @@ class Fresh(Generic[Key, Value]):
         if until <= time.monotonic():
             return
         if len(self._kept) >= self._most:
-            del self._kept[next(iter(self._kept))]  # the one that was read longest ago
+            del self._kept[next(iter(self._kept))]  # the oldest
         self._kept[key] = (value, until)
 
     def _finish(self, key: Key, task: asyncio.Task[Value]) -> None:
@@ -141,4 +144,4 @@ class Fresh(Generic[Key, Value]):
             del self._under_way[key]
         self._left.discard(task)
         if not task.cancelled():
-            task.exception()  # seen, also where all who asked have left
+            task.exception()  # mark it as retrieved, even if all callers have left

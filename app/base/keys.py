@@ -1,7 +1,8 @@
-"""API keys: who may do what to which topics, and how an operator writes that.
+"""API keys: scopes, prefixes of topics, and the syntax of HOLDFAST_API_KEYS.
 
-`HOLDFAST_API_KEYS` is a list, by commas or lines, of `key`, `key:scopes`, `key:scopes:prefixes` or `key::prefixes`;
-scopes are joined by '+', prefixes of topic names by '|'. Empty scopes are all scopes, no prefixes every topic.
+`HOLDFAST_API_KEYS` is a list of `key`, `key:scopes`, `key:scopes:prefixes` or `key::prefixes`, separated by commas or
+line ends. Scopes are joined by '+', prefixes of topics by '|'. Without scopes a key has all scopes; without prefixes it
+covers every topic.
 """
 
 from __future__ import annotations
@@ -12,12 +13,9 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import Final
 
-# Behind the last character of a prefix that is a whole name; no topic's name has it.
-END: Final = "$"
-# How the names of topics begin that the service keeps for itself.
-OWN: Final = "holdfast."
-# How a key or grant that hides payloads is described.
-HIDDEN: Final = "hidden"
+END: Final = "$"  # ends a prefix that is a whole topic's name; no name has it
+OWN: Final = "holdfast."  # prefix of the service's own topics
+HIDDEN: Final = "hidden"  # label of a key or grant that hides payloads
 
 
 class Scope(Flag):
@@ -29,7 +27,7 @@ class Scope(Flag):
 
     @property
     def words(self) -> list[str]:
-        """Its parts by name, always in the same order."""
+        """The names of its scopes, in a fixed order."""
         return [scope.name.lower() for scope in self if scope.name]
 
 
@@ -49,10 +47,11 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key as it is known here, without its text. A key of the environment has neither id nor name.
+    """A key, without its secret. A key of the environment has no id and no name.
 
-    `until`: of the process's monotonic clock; it is not valid from then on. None: no end is known. `tenant`: it sees
-    and touches jobs of this tenant alone; None: of all. `hides_payloads`: it sees jobs, and not what is in them.
+    - until: end of its validity on the monotonic clock; None: no end.
+    - tenant: restricts it to this tenant's jobs; None: all tenants.
+    - hides_payloads: it sees jobs without their payloads.
     """
 
     digest: bytes
@@ -66,32 +65,32 @@ class Key:
 
     @property
     def label(self) -> str:
-        """How the audit trail and the log name it: by its id; one of the environment by the start of its digest."""
+        """Its name in the audit trail and the log: its id, or the start of the digest for a key of the environment."""
         return self.id or f"environment key {self.digest.hex()[:6]}"
 
     def covers(self, topic: str) -> bool:
-        """Whether the key may touch this topic at all; the service's own take admin."""
+        """Whether the key covers this topic. The service's own topics need the scope admin."""
         if topic.startswith(OWN) and Scope.ADMIN not in self.scopes:
             return False
         return not self.prefixes or (topic + END).startswith(self.prefixes)
 
     def sees_payloads(self, topic: str) -> bool:
-        """Whether it may see the payloads of a topic's jobs."""
+        """Whether the key may see payloads of a topic's jobs."""
         return not self.hides_payloads
 
     def sees_payloads_below(self, starts: Iterable[str]) -> bool:
-        """Whether it may see payloads in all topics whose names begin with one of these; "" is every topic."""
+        """Whether the key may see payloads in all topics with these prefixes; "" is every topic."""
         return not self.hides_payloads
 
     def may_grant(self, scopes: Scope, prefixes: Iterable[str], *, hides_payloads: bool = True) -> bool:
-        """Whether this key can do all that a key with these could."""
+        """Whether this key has all rights of a key with these scopes and prefixes."""
         prefixes = list(prefixes)
         within = not self.prefixes or (bool(prefixes) and all(one.startswith(self.prefixes) for one in prefixes))
         return not scopes & ~self.scopes and within and (hides_payloads or self.sees_payloads_below(prefixes or ("",)))
 
 
 def covers(key: Key | None) -> Callable[[str], bool]:
-    """Which topics a caller may touch at all; every one, where no key is asked for."""
+    """A function that says whether the key covers a topic; None, on an open server, covers every topic."""
     return _every if key is None else key.covers
 
 
@@ -100,33 +99,31 @@ def _every(_topic: str) -> bool:
 
 
 def digest_of(secret: bytes) -> bytes:
-    """What is kept of a secret. Fast is right: there are 256 random bits in it, and nothing to guess."""
+    """The stored digest of a secret. A fast hash is enough: secrets have 256 random bits."""
     return hashlib.sha256(secret).digest()
 
 
 def scopes_of(words: Iterable[str]) -> Scope:
-    """The scopes that these words name; none for no words. Raises ValueError for a word that is no scope."""
+    """The scopes with these names. Raises ValueError for an unknown name."""
     scopes = Scope(0)
     for word in words:
         if word not in _WORDS:
-            raise ValueError(f"{word!r} is no scope; scopes are read, write, delete, admin and rw, joined by '+'")
+            raise ValueError(f"{word!r} is not a scope. Scopes are read, write, delete, admin and rw, joined by '+'")
         scopes |= _WORDS[word]
     return scopes
 
 
 def parse(text: str) -> list[Key]:
-    """The keys of a list; none for an empty one. Raises ValueError for an entry that makes no sense.
-
-    A list of nothing but commas is no list: it must not open a service that was meant to be closed.
-    """
+    """Parse a list of keys. Raises ValueError for a malformed entry, and for a list of commas only: that must not open
+    a service."""
     keys = [_key(entry) for entry in entries(text)]
     if text and not keys:
-        raise ValueError("it has no entry")
+        raise ValueError("the list has no entries")
     return keys
 
 
 def entries(text: str) -> list[str]:
-    """The entries of a list, as they stand there."""
+    """Split a list into its entries."""
     return [entry.strip() for entry in text.replace("\n", ",").split(",") if entry.strip()]
 
 

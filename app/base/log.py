@@ -1,6 +1,6 @@
-"""Logging: one line an event on stderr, as text or as JSON, with the time in UTC and the request that it is about.
+"""Logging to stderr: one line per event, as text or JSON, with the time in UTC and the request.
 
-What callers send is in no line: no payloads, secrets, lease ids, headers or query strings.
+Lines never have payloads, secrets, lease ids, headers or query strings.
 docs/operations/monitoring.md.
 """
 
@@ -21,9 +21,9 @@ Scope = MutableMapping[str, Any]
 Format = Literal["text", "json"]
 
 REQUEST_ID: Final = b"x-request-id"
-ID_PATTERN: Final = r"[A-Za-z0-9._-]{1,128}"  # what is taken of a caller
-TOPIC_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}"  # as app.kernel.topics.settings has it
-# In a request's scope: its id, what is known of it by now, and the event loop's clock when it came.
+ID_PATTERN: Final = r"[A-Za-z0-9._-]{1,128}"  # valid ids of callers
+TOPIC_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}"  # same as in app.kernel.topics.settings
+# Keys in a request's scope.
 ID: Final = "holdfast.request_id"
 KEY: Final = "holdfast.key_id"
 TOPIC: Final = "holdfast.topic"
@@ -31,7 +31,7 @@ STATUS: Final = "holdfast.status"
 CODE: Final = "holdfast.code"
 MILLISECONDS: Final = "holdfast.duration_ms"
 
-# The keys of a line of JSON, in this order; those after `message` stand only where there is something to say.
+# The keys of a JSON line, in this order. Keys after `message` are left out if they have no value.
 FIELDS: Final = (
     "time", "level", "logger", "message", "worker", "request_id", "key_id", "topic", "route", "method", "status",
     "code", "duration_ms", "trace_id", "span_id", "exception",
@@ -40,28 +40,28 @@ FIELDS: Final = (
 _ID: Final = re.compile(ID_PATTERN.encode()).fullmatch
 _TOPIC: Final = re.compile(TOPIC_PATTERN).fullmatch
 _TRACE: Final = re.compile(rb"(?!ff)[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-((?!0{16})[0-9a-f]{16})-[0-9a-f]{2}(?:-.*)?")
-# What could end a line, or change what a terminal shows of others.
+# Characters that end a line or control a terminal.
 _CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {
     0x0A: "\\n", 0x0D: "\\r", 0x09: "\\t", 0x2028: "\\u2028", 0x2029: "\\u2029",
 }  # fmt: skip
 _MOST: Final = 8_000  # characters of a message
 _MOST_CHAINED: Final = 10  # causes of an exception that are shown
-_WITHHELD: Final = "(what it says is left out: it may quote data)"
-_bits: Final = random.getrandbits  # ids need not be unguessable
+_WITHHELD: Final = "(text withheld: it may quote data)"
+_bits: Final = random.getrandbits  # ids may be guessable
 
-# Requests under way, by the task that serves them. Not a context variable: tasks and timers that a request starts keep
-# a copy of its context, and serve others as well, or live on.
+# Running requests, by task. Not a context variable: tasks and timers that a request starts would inherit it, though
+# they serve other requests as well.
 UNDER_WAY: Final[dict[asyncio.Task[Any] | None, Scope]] = {}
 
 
 def configure(level: str, form: Format = "text", worker: int | None = None) -> None:
-    """Send all loggers of the process to stderr. `worker`: which one this is, where several write to one stderr."""
+    """Send all loggers to stderr. `worker`: this process's number, if several write to the same stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines(worker) if form == "json" else TextLines(worker))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    # A lost connection is answered with 503 and said once, where it is met; asyncpg adds a traceback for each.
+    # Lost connections are logged elsewhere; asyncpg would add a traceback for each.
     logging.getLogger("asyncpg.pool").setLevel(logging.ERROR)
-    # A form that is none is answered with 400: who sends many writes no lines here.
+    # Malformed forms are answered with 400. Callers must not be able to fill the log with them.
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
     logging.getLogger("uvicorn.access").setLevel(logging.WARNING)
     logging.captureWarnings(capture=True)
@@ -70,7 +70,7 @@ def configure(level: str, form: Format = "text", worker: int | None = None) -> N
 
 
 def request_id(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The caller's X-Request-Id if it can be one, else a new one: 32 hexadecimal digits."""
+    """The caller's X-Request-Id if it is valid, else a new id of 32 hexadecimal digits."""
     for name, value in headers:
         if name == REQUEST_ID:
             if _ID(value):
@@ -80,13 +80,13 @@ def request_id(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def route_of(scope: Mapping[str, Any]) -> str:
-    """The template of a request's route, such as /v0/topics/{topic}; empty for a path that nothing is at."""
+    """The template of a request's route, such as /v0/topics/{topic}; "" for an unknown path."""
     route = scope.get("route")
     return "" if route is None else f"{scope.get('root_path', '')}{route.path}"
 
 
 class TextLines(logging.Formatter):
-    """Lines for people. None can be forged: control characters are escaped, and tracebacks are indented."""
+    """Lines for people. They can't be forged: control characters are escaped and tracebacks indented."""
 
     def __init__(self, worker: int | None) -> None:
         super().__init__()
@@ -97,13 +97,13 @@ class TextLines(logging.Formatter):
             f"{_time(record)} {record.levelname} {self._speaker}{record.name}: {_message(record).translate(_CONTROLS)}"
         )
         about = _request()
-        told = [f"{name}={about[name]}" for name in ("request_id", "topic", "key_id") if name in about]
+        parts = [f"{name}={about[name]}" for name in ("request_id", "topic", "key_id") if name in about]
         fault = _exception(record)
-        return " ".join((line, *told)) + "".join(f"\n  {part}" for part in fault.split("\n") if part)
+        return " ".join((line, *parts)) + "".join(f"\n  {part}" for part in fault.split("\n") if part)
 
 
 class JsonLines(logging.Formatter):
-    """Lines for programs: one JSON object each, in ASCII, whatever is in it."""
+    """Lines for programs: one JSON object each, in ASCII."""
 
     def __init__(self, worker: int | None) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class JsonLines(logging.Formatter):
 
 
 def as_line(logger: logging.Logger, message: str) -> str:
-    """What `logger` would write of this, for what is not said on stderr."""
+    """Format a line of `logger`, for output elsewhere than stderr."""
     record = logger.makeRecord(logger.name, logging.INFO, "", 0, message, (), None)
     return logging.getLogger().handlers[0].format(record)
 
@@ -131,16 +131,16 @@ def _time(record: logging.LogRecord) -> str:
 def _message(record: logging.LogRecord) -> str:
     try:
         text = record.getMessage().strip()
-    except Exception:  # or logging would print its arguments
-        text = f"{record.msg} (with arguments that don't fit)"
+    except Exception:  # or logging would print the arguments
+        text = f"{record.msg} (with arguments that don't match)"
     if record.name == "asyncio":
-        # What follows is the callback with its arguments, or the task with its exception.
+        # The rest is a callback with its arguments, or a task with its exception.
         text = text.partition("\n")[0].partition("(")[0].rstrip()
     return text if len(text) <= _MOST else f"{text[:_MOST]}…"
 
 
 def _request() -> dict[str, Any]:
-    """What is known of the request that this task serves; nothing elsewhere."""
+    """Fields of the request that the current task serves; empty outside of requests."""
     try:
         scope = UNDER_WAY.get(asyncio.current_task())
     except RuntimeError:
@@ -169,13 +169,13 @@ def _exception(record: logging.LogRecord) -> str:
     if not record.exc_info or record.exc_info[1] is None:
         return ""
     error: BaseException | None = record.exc_info[1]
-    told: list[str] = []
+    chain: list[str] = []
     seen: set[int] = set()
-    while error is not None and id(error) not in seen and len(told) < _MOST_CHAINED:
+    while error is not None and id(error) not in seen and len(chain) < _MOST_CHAINED:
         seen.add(id(error))
-        told.append(_one(error))
+        chain.append(_one(error))
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return "\nwhich came of it:\n".join(reversed(told))
+    return "\nwhich caused:\n".join(reversed(chain))
 
 
 def _one(error: BaseException) -> str:
@@ -184,12 +184,12 @@ def _one(error: BaseException) -> str:
     if isinstance(error, BaseExceptionGroup):
         parts = [_one(part) for part in error.exceptions[:_MOST_CHAINED]]
         return "\nand:\n".join((text, *parts))
-    return f"{text}: {_said(error)}".rstrip(": ")
+    return f"{text}: {_message_of(error)}".rstrip(": ")
 
 
-def _said(error: BaseException) -> str:
-    """The text of an exception, unless it may quote what it choked on. PostgreSQL puts rows into the detail of its
-    errors, and values into those of class 22; asyncpg and Python put them into every ValueError and KeyError."""
+def _message_of(error: BaseException) -> str:
+    """The text of an exception, unless it may quote data. PostgreSQL quotes rows in the details of errors and values in
+    errors of class 22; asyncpg and Python quote values in any ValueError and KeyError."""
     state = getattr(error, "sqlstate", None)
     if isinstance(error, ValueError | LookupError) or (state or "").startswith("22"):
         return _WITHHELD
@@ -198,4 +198,4 @@ def _said(error: BaseException) -> str:
 
 
 def _uncaught(_kind: type[BaseException], error: BaseException, _traceback: object) -> None:
-    logging.getLogger("app").critical("The process ends by a fault", exc_info=error)
+    logging.getLogger("app").critical("The process ends after an unhandled exception", exc_info=error)

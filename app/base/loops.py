@@ -1,4 +1,4 @@
-"""The one loop of work in the background: a pass, again and again, and what goes wrong with it."""
+"""The loop of all background work: makes passes and handles their errors."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ from app.errors import HoldfastError
 
 RETRY_SECONDS: Final = 5.0
 CANCEL_AGAIN_SECONDS: Final = 1.0
-REST: Final = math.inf  # from a pass: there is nothing to come back for, until somebody wakes the loop
+REST: Final = math.inf  # returned by a pass: no next pass until the loop is woken
 
 log = logging.getLogger(__name__)
 
 
 class Loop:
-    """Makes passes until it is stopped. `name` says what they do: "can't {name}" is logged where they can't.
+    """Makes passes until it is stopped.
 
-    once: one pass; it may answer in how many seconds it wants the next, or REST; with None that is `every`.
-    first: seconds before the first pass. gap: the least seconds from one pass to the next, however often it is woken.
-    jitter: by up to this part each pause is shorter, so that processes that started together don't stay together.
-    passing: what may go wrong for a while, beside a database's being away or busy and the service's own errors. That is
-    logged when it begins and when it is over, and tried again after `retry` seconds, or `every` if that is less.
+    - name: what a pass does, as in the log line "can't {name}".
+    - once: makes one pass. Returns the seconds until the next one, or REST; None stands for `every`.
+    - first: seconds before the first pass.
+    - gap: least seconds between passes, even if the loop is woken.
+    - jitter: each pause is shortened by a random part up to this, so that processes don't run in step.
+    - passing: temporary errors, in addition to an unreachable or busy database and the service's own errors. They are
+      logged when they begin and end. The next pass comes after `retry` seconds, or `every` if that is less.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class Loop:
         self._jitter = jitter
         self._retry = min(every, retry)
         self._passing: tuple[type[Exception], ...] = (HoldfastError, *UNREACHABLE, *passing)
-        self._fault = ""  # what is logged, and not over yet
+        self._fault = ""  # the logged error that is not over yet
         self._due = REST
         self._at_work = self._wanted = False
         self._not_before = 0.0
@@ -60,8 +62,8 @@ class Loop:
         self._stopped = False
 
     def start(self) -> None:
-        """Begin, or go on after a rest. One that was stopped is left alone. One that is at work makes its next pass
-        when that is due; where it would rest, at once."""
+        """Start the loop, or wake it from a rest. Has no effect on a stopped loop. If a pass is running and would rest
+        afterwards, another pass follows."""
         if self._task is None and not self._stopped:
             self._task = asyncio.create_task(self._run(), name=self._name)
         if self._at_work:
@@ -70,14 +72,14 @@ class Loop:
             self.wake(self._first)
 
     def wake(self, seconds: float = 0.0) -> None:
-        """Make the next pass in `seconds` at the latest; after the one that is being made."""
+        """Make the next pass within `seconds`, after the current one."""
         due = max(time.monotonic() + seconds, self._not_before)
         if due < self._due:
             self._due = due
             self._sooner.set()
 
     async def stop(self) -> None:
-        """Cancel it for good, and wait until it has ended."""
+        """Cancel the loop for good and wait until it has ended."""
         self._stopped = True
         if self._task is not None:
             await end_tasks(self._task)
@@ -90,7 +92,7 @@ class Loop:
                     async with asyncio.timeout(None if left == REST else left):
                         await self._sooner.wait()
                 continue
-            self._due = REST  # who wakes it from now on means the pass after this one
+            self._due = REST  # a wake from now on is for the pass after this one
             self._at_work, self._wanted = True, False
             pause, least = await self._pass()
             self._at_work = False
@@ -101,12 +103,12 @@ class Loop:
             self._due = max(min(self._due, now + pause * part), self._not_before)
 
     async def _pass(self) -> tuple[float, float]:
-        """In how many seconds the next one is due, and may be made."""
+        """Make a pass. Returns the seconds until the next one is due, and the least seconds until it."""
         try:
             asked = await self._once()
         except self._passing as error:
             busy = isinstance(error, TOO_SLOW)
-            self._say("can't %s: the database is too slow: %r" if busy else "can't %s at the moment: %r", error)
+            self._log_once("can't %s: the database is too slow: %r" if busy else "can't %s right now: %r", error)
             return self._retry, self._retry
         except Exception:
             self._fault = "a traceback"
@@ -117,17 +119,17 @@ class Loop:
             log.info("can %s again", self._name)
         return self._every if asked is None else asked, self._gap
 
-    def _say(self, fault: str, error: Exception) -> None:
+    def _log_once(self, fault: str, error: Exception) -> None:
         if fault != self._fault:
             self._fault = fault
             log.warning(fault, self._name, error)
 
 
 async def end_tasks(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks, and wait until they have ended; what they raise is dropped.
+    """Cancel tasks and wait until they have ended. Drops their exceptions.
 
-    One that goes on is cancelled again each second: a cancellation can be lost on its way, by redis-py while it
-    connects and by Python 3.11's asyncio.wait_for when it meets the result.
+    Cancels again each second, because a cancellation can get lost: in redis-py while it connects, and in Python 3.11's
+    asyncio.wait_for if it arrives together with the result.
     """
     left = set(tasks)
     while left:

@@ -1,4 +1,4 @@
-"""Errors of a database that is away or overloaded."""
+"""Errors of an unreachable or overloaded database."""
 
 from __future__ import annotations
 
@@ -26,23 +26,24 @@ UNREACHABLE: Final = (
     asyncpg.OutOfMemoryError,
     asyncpg.ReadOnlySQLTransactionError,
 )
-TOO_SLOW: Final = (asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError)  # of those: it is there, and busy
-_OUT_OF_ORDER: Final[dict[type[BaseException], str]] = {  # of those: it is there, and says what it lacks
+# Subsets of UNREACHABLE for a database that can be reached:
+TOO_SLOW: Final = (asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError)
+_OUT_OF_ORDER: Final[dict[type[BaseException], str]] = {
     asyncpg.DiskFullError: "The database's disk is full.",
     asyncpg.OutOfMemoryError: "The database is out of memory.",
     asyncpg.TooManyConnectionsError: "The database has no connection left.",
-    asyncpg.ReadOnlySQLTransactionError: "The database is read-only at the moment.",
+    asyncpg.ReadOnlySQLTransactionError: "The database is read-only right now.",
 }
 LOST_RACE: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 
 def as_unavailable(error: BaseException) -> Unavailable | None:
-    """The answer for an error of a database that is away or overloaded; None for any other error."""
+    """The error to return for an unreachable or overloaded database; None for other exceptions."""
     if isinstance(error, TOO_SLOW):
         return Unavailable("The database took too long. Try again.")
     for kind, why in _OUT_OF_ORDER.items():
         if isinstance(error, kind):
             return Unavailable(f"{why} Try again.")
     if isinstance(error, UNREACHABLE):
-        return Unavailable("The database can't be reached at the moment. Try again.")
+        return Unavailable("The database can't be reached right now. Try again.")
     return None

@@ -1,4 +1,4 @@
-"""Events within a process: one emits, any number of subscribers hear."""
+"""Events within a process, with one sender and any number of subscribers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ log = logging.getLogger(__name__)
 
 
 class Signal(Generic[*Ts]):
-    """Calls its subscribers in order before `emit` returns. An error of one is logged, and the others are called all
-    the same."""
+    """An event. `emit` calls all subscribers in order before it returns. It logs their exceptions and continues."""
 
     def __init__(self) -> None:
         self._subscribers: tuple[Callable[[*Ts], object], ...] = ()
 
     def subscribe(self, subscriber: Callable[[*Ts], object]) -> Callable[[], None]:
-        """Call it for each event. Returns a function that ends that."""
+        """Call `subscriber` for each event. Returns a function that unsubscribes it."""
         self._subscribers = (*self._subscribers, subscriber)
 
         def unsubscribe() -> None:

@@ -1,4 +1,4 @@
-"""Spans, and where they are sent. Imported only where HOLDFAST_TRACES asks for it. docs/operations/monitoring.md."""
+"""Makes and exports spans. Imported only if HOLDFAST_TRACES is on. docs/operations/monitoring.md."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from opentelemetry.trace import (
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 MAX_LINKS: Final = 128  # of a span
-MAX_STATE: Final = 512  # characters of a tracestate: a longer one is dropped, and its traceparent kept
-MAX_PARENT: Final = 256  # characters of a traceparent: of version 00 it has 55
+MAX_STATE: Final = 512  # characters of a tracestate; a longer one is dropped, its traceparent is kept
+MAX_PARENT: Final = 256  # characters of a traceparent; version 00 has 55
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 _NOBODY: Final = Context()
 
-# What a request does with jobs, as OpenTelemetry's conventions for messaging call it.
+# A request's operation on jobs, in the terms of OpenTelemetry's messaging conventions.
 Operation = Literal["send", "receive", "settle"]
 Headers = Iterable[tuple[bytes, bytes]]
 
 
 class _Carrier(msgspec.Struct):
-    """What of a job's metadata is its producer's context. Anything may stand there."""
+    """The producer's trace context in a job's metadata. The values may be anything."""
 
     traceparent: object = None
     tracestate: object = None
@@ -52,8 +52,8 @@ _carrier = msgspec.json.Decoder(_Carrier)
 
 
 class Spans:
-    """Makes spans, and sends them in the background: some thousands wait at most, more are dropped. Where to, how they
-    are sampled, and how many wait, is what OTEL_* says."""
+    """Makes spans and sends them in the background. OTEL_* variables set the endpoint, the sampling and the size of the
+    buffer; spans beyond it are dropped."""
 
     def __init__(self, version: str, slot: int) -> None:
         attributes: dict[str, str] = {"service.version": version}
@@ -62,7 +62,7 @@ class Spans:
             attributes["service.name"] = "holdfast"
         if "service.instance.id=" not in given:
             attributes["service.instance.id"] = f"{socket.gethostname()}-{slot}-{os.getpid()}"
-        # What clients send is no matter for the log, however malformed it is.
+        # Don't log malformed headers of clients.
         logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)
         self._provider = TracerProvider(resource=Resource.create(attributes), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
@@ -78,8 +78,8 @@ class Spans:
         attributes: Mapping[str, str | int],
         metadata: Iterable[str | None] = (),
     ) -> Span:
-        """A span that began at this time, in ns since 1970: a child of what these headers name, with links to whoever
-        enqueued jobs with these metadata, MAX_LINKS at most."""
+        """Begin a span at `began_ns`, in ns since 1970. Its parent comes from the headers. It links to the producers of
+        jobs with these metadata, at most MAX_LINKS."""
         about: dict[str, str | int] = {"messaging.system": "holdfast", "messaging.operation.type": operation}
         if topic is not None:
             about["messaging.destination.name"] = topic
@@ -94,22 +94,22 @@ class Spans:
 
     @staticmethod
     def carrier_of(span: Span) -> dict[str, str]:
-        """The span's context, as a job carries it; empty where nothing is traced (OTEL_SDK_DISABLED)."""
+        """The span's context as metadata of a job; empty if nothing is traced (OTEL_SDK_DISABLED)."""
         carrier: dict[str, str] = {}
         _PROPAGATOR.inject(carrier, set_span_in_context(span))
         return carrier
 
     @staticmethod
     def end(span: Span, error: str | None) -> None:
-        """`error`: the code of what the request was answered with, or the kind of what went wrong."""
+        """End a span. `error`: the code of the request's error, or the type of the exception."""
         if error is not None:
             span.set_attribute("error.type", error)
             span.set_status(StatusCode.ERROR, error)
         span.end()
 
     async def stop(self, seconds: float) -> None:
-        """Send what waits, for so many seconds at most. What was not sent by then is lost."""
-        # A thread that nobody has to wait for: a collector may take a connection and never answer.
+        """Send the buffered spans for at most `seconds`. The others are lost."""
+        # A daemon thread, because a collector may accept a connection and never answer.
         loop = asyncio.get_running_loop()
         sent = asyncio.Event()
 
@@ -124,7 +124,7 @@ class Spans:
 
 
 def _parent(headers: Headers) -> Context:
-    """The context of whoever made a request. What is malformed, or there twice, is as good as none."""
+    """The caller's trace context. Empty if the headers are malformed or repeated."""
     parents, states = [], []
     for name, value in headers:
         if name == b"traceparent":
@@ -135,7 +135,7 @@ def _parent(headers: Headers) -> Context:
 
 
 def _producers(metadata: Iterable[str | None]) -> list[SpanContext]:
-    """Of whoever enqueued jobs with these metadata, each once, in order."""
+    """Span contexts of the producers of jobs with these metadata, without duplicates, in order."""
     found: dict[tuple[int, int], SpanContext] = {}
     for text in metadata:
         producer = None if text is None or "traceparent" not in text else _producer(text)

@@ -192,7 +192,7 @@ async def test_what_passes_is_said_once_tried_again_sooner_and_said_when_it_is_o
         loop = running(passes.once, NEVER, retry=TICK)
         await passes.made(5)
         await loop.stop()
-    assert caplog.messages == ["can't look at the moment: ConnectionRefusedError(111, 'refused')", "can look again"]
+    assert caplog.messages == ["can't look right now: ConnectionRefusedError(111, 'refused')", "can look again"]
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
@@ -204,7 +204,7 @@ async def test_a_database_that_is_there_and_busy_is_told_from_one_that_is_away(
     await passes.made(4)
     await loop.stop()
     assert caplog.messages == [
-        "can't look at the moment: OSError()",
+        "can't look right now: OSError()",
         "can't look: the database is too slow: QueryCanceledError('statement timeout')",
     ]
 
@@ -214,7 +214,7 @@ async def test_what_else_may_pass_is_the_callers_word(running: Any, caplog: pyte
     loop = running(passes.once, TICK, passing=(LookupError,))
     await passes.made(2)
     await loop.stop()
-    assert caplog.messages == ["can't look at the moment: LookupError('no')"]
+    assert caplog.messages == ["can't look right now: LookupError('no')"]
 
 
 async def test_a_fault_of_its_own_is_logged_with_its_traceback_and_ends_nothing(

@@ -44,7 +44,7 @@ def test_the_sdk_and_the_exporter_are_loaded_only_for_traces() -> None:
     assert set(off[1]) & OURS == set()
     assert set(on[1]) > OURS, "else this test sees nothing"
     assert (off[0], on[0]) == (["Gate"], ["TracingMiddleware", "Gate"])
-    assert missing.startswith("HOLDFAST_TRACES=otlp needs packages that are not installed, the extra `tracing`, ")
+    assert missing.startswith("HOLDFAST_TRACES=otlp needs the extra `tracing`, which is not installed. ")
     assert "deploy/requirements/tracing.txt" in missing
 
 
