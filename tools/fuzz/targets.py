@@ -227,10 +227,10 @@ def hints(data: bytes) -> None:
     heard: list[object] = []
     one = Hints()
     one.topic_changed.subscribe(heard.append)
-    one.user_told.subscribe(heard.append)
+    one.user_changed.subscribe(heard.append)
     one.work_made.subscribe(lambda topic_id, jobs: heard.append(topic_id + jobs))
-    one.heard(data)
-    one.heard(data, relayed=True)
+    one.receive(data)
+    one.receive(data, relayed=True)
 
 
 def form_bodies(data: bytes) -> None:
