@@ -63,9 +63,8 @@ from app.http.v0.dialect import V0
 from app.kernel.engine import Core, Engine
 from app.kernel.topics import store
 from app.kernel.topics.cache import Names, Policies
-from app.kernel.topics.hints import Hints
+from app.kernel.topics.hints import Hints, Relay
 from app.kernel.topics.policy import Defaults, defaults_of
-from app.kernel.topics.relay import Relay
 from app.pages import mount as pages
 from app.pages.screens import Screens
 from app.settings import Settings, is_loopback, origins_of

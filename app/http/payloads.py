@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from app.errors import InvalidRequest
-from app.kernel.forms import PayloadForm, form_of, is_utf8
+from app.kernel.model import PayloadForm, form_of, is_utf8
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"

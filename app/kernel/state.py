@@ -13,14 +13,14 @@ from app.kernel.claim.ordering import Lanes
 from app.kernel.claim.waiters import Waiters
 from app.kernel.counts.counters import Counters
 from app.kernel.enqueue.bounds import ByteQuota
-from app.kernel.groups.groups import Groups
+from app.kernel.groups import Groups
 from app.kernel.logs.readers import Readers
 from app.kernel.model import Topic
 from app.kernel.schemas.store import Checks
 from app.kernel.topics.cache import Policies
 from app.kernel.topics.last_used import Uses
 from app.kernel.topics.policy import Policy
-from app.kernel.user_events.users import Users
+from app.kernel.user_events import Users
 
 
 class EngineState:

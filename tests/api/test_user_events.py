@@ -12,7 +12,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from app.kernel.user_events.users import MOST_AT_ONCE, MOST_STREAMS
+from app.kernel.user_events import MOST_AT_ONCE, MOST_STREAMS
 from tests.api.dialect import Body, Topic, accepted, eventually, refused
 from tests.api.events import streaming
 from tests.api.keyring import Services, bearer, client, make

@@ -15,9 +15,9 @@ import asyncpg
 from app.base.db.pool import PLANNER
 from app.features.archive import replays
 from app.features.archive.replays import Replay
+from app.kernel import groups
 from app.kernel.claim import consumer
 from app.kernel.enqueue import producer
-from app.kernel.groups import groups
 from app.kernel.logs import log
 from app.kernel.logs.log import AppendPart
 from app.kernel.model import Batch, Lane, Topic

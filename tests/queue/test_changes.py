@@ -12,7 +12,7 @@ from app.features.jobs import changes
 from app.features.jobs.changes import Change, Payload
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
-from app.kernel.groups.groups import Promotion
+from app.kernel.groups import Promotion
 from app.kernel.logs.log import TagMatch as Matching
 from app.kernel.model import Seq
 from app.kernel.settle import exit_rows as exits

@@ -8,12 +8,12 @@ import pytest
 
 from app.base.db.pool import Pools
 from app.features.jobs import requeues
+from app.kernel import groups
 from app.kernel import jobs as shown
 from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
 from app.kernel.enqueue.producer import Placement
-from app.kernel.groups import groups
-from app.kernel.groups.groups import Promotion
+from app.kernel.groups import Promotion
 from app.kernel.jobs import Status
 from app.kernel.logs.log import TagMatch
 from app.kernel.model import Batch, Connection, Job

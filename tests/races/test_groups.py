@@ -12,7 +12,7 @@ from app.kernel.claim import consumer
 from app.kernel.claim.consumer import Return
 from app.kernel.enqueue import producer
 from app.kernel.enqueue.producer import Placement
-from app.kernel.groups.groups import Promotion
+from app.kernel.groups import Promotion
 from app.kernel.logs.log import TagMatch
 from app.kernel.model import Batch, Budget, Topic
 from app.kernel.settle import exit_rows as exits

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from app.kernel.user_events import users as core
-from app.kernel.user_events.users import NewUserEvent
+from app.kernel import user_events as core
+from app.kernel.user_events import NewUserEvent
 from tests.queue.calls import Session
 from tests.races.rivals import Rivals
 

@@ -17,11 +17,11 @@ import pytest
 
 from app.base.keys import digest_of
 from app.base.metrics import catalogue
+from app.kernel import user_events as users
 from app.kernel.claim import waiters
 from app.kernel.topics.bus import Bus, announce_keys
 from app.kernel.topics.cache import TTL_SECONDS
 from app.kernel.topics.hints import Hints
-from app.kernel.user_events import users
 from tests.api.dialect import Topic
 from tests.api.events import working
 from tests.api.keyring import Services, client, make

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from app.base.metrics import Numbers, catalogue
-from app.kernel.topics import hints, relay
-from app.kernel.topics.hints import Hints
-from app.kernel.topics.relay import Relay
-from app.kernel.user_events.users import digest_of
+from app.kernel.topics import hints
+from app.kernel.topics.hints import Hints, Relay
+from app.kernel.user_events import digest_of
 from tests.topics.test_bus import until
 
 
@@ -66,7 +65,7 @@ async def test_all_others_hear_and_nobody_hears_itself(start: Start) -> None:
 
 
 async def test_more_than_fits_into_a_datagram_arrives(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relay, "MOST_BYTES", 2_000)
+    monkeypatch.setattr(hints, "MOST_BYTES", 2_000)
     one, two = start(0), start(1)
     names = {f"{number}{'x' * 250}" for number in range(50)}
     for name in names:
@@ -136,4 +135,4 @@ async def test_a_path_that_is_too_long_is_said(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 120)
     folder.mkdir()
     with pytest.raises(OSError, match="too long"):
-        relay.Relay(folder, 0, 2, Hints())
+        Relay(folder, 0, 2, Hints())

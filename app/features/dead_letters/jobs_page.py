@@ -28,9 +28,8 @@ from app.features.saved_views import page as saved
 from app.http.context import Context, context_of
 from app.http.sight import WHY, as_seen, sees_payloads
 from app.kernel import jobs, ledger
-from app.kernel.forms import PayloadForm, form_of, is_utf8
 from app.kernel.jobs import JobMatch, JobPlace, JobView
-from app.kernel.model import Connection, Seq
+from app.kernel.model import Connection, PayloadForm, Seq, form_of, is_utf8
 from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import BIGINT_MAX
 from app.pages.frame import tabs

@@ -20,10 +20,9 @@ from msgspec.structs import replace
 from starlette.requests import Request
 
 from app.http.context import context_of
-from app.kernel.forms import PayloadForm, as_json, form_of, is_utf8
 from app.kernel.jobs import JobView
 from app.kernel.ledger import Event, detail_for
-from app.kernel.model import Batch
+from app.kernel.model import Batch, PayloadForm, as_json, form_of, is_utf8
 
 # What ends a delivery by its holder's word, or by somebody else's; and how it looks.
 _ENDS: Final = {

@@ -27,10 +27,10 @@ from app.features.saved_views import page as saved
 from app.http.context import Context, context_of
 from app.http.fields import whole
 from app.http.sight import as_seen, must_see_what_it_asks
-from app.kernel import forms
 from app.kernel.counts.levels import Levels
 from app.kernel.counts.triage import TopicLevels
 from app.kernel.jobs import LOOKED_AT, JobMatch, JobPage, JobView, list_page
+from app.kernel.model import PayloadForm, form_of
 from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import BIGINT_MAX
 from app.pages.forms import describe_doubling, number
@@ -197,7 +197,7 @@ def _words_of(jobs: Sequence[JobView]) -> list[str]:
     nodes = {f"node:{filters.quote_value(job.node)}": 0 for job in jobs if job.state == "leased" and job.node}
     paths: dict[str, int] = {}
     for job in jobs:
-        if len(job.payload) <= _SMALL and forms.form_of(job.content_type) is forms.PayloadForm.JSON:
+        if len(job.payload) <= _SMALL and form_of(job.content_type) is PayloadForm.JSON:
             with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 data = msgspec.json.decode(job.payload)
                 fields = data if isinstance(data, dict) else {}

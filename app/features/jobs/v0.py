@@ -17,9 +17,8 @@ from app.http.openapi import query
 from app.http.route import Call
 from app.http.sight import WHY, as_seen, must_see_what_it_asks
 from app.kernel import jobs
-from app.kernel.forms import as_json
 from app.kernel.jobs import JobView
-from app.kernel.model import MAX_GROUP, MAX_JOB_KEY, MAX_TAG_BYTES
+from app.kernel.model import MAX_GROUP, MAX_JOB_KEY, MAX_TAG_BYTES, as_json
 from app.kernel.topics.backoff import is_suspect
 from app.kernel.topics.settings import BIGINT_MAX, MAX_TENANT, TEN_YEARS_MS
 

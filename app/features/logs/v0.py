@@ -22,9 +22,8 @@ from app.http.sight import must_see_payloads
 from app.http.v0.dialect import answer
 from app.kernel.audit import trail
 from app.kernel.audit.trail import Action
-from app.kernel.forms import as_json
 from app.kernel.logs.log import Ask, Diff, Records, TagMatch
-from app.kernel.model import MAX_TAG_BYTES
+from app.kernel.model import MAX_TAG_BYTES, as_json
 from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import TopicType
 

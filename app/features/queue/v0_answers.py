@@ -11,8 +11,7 @@ from app.http import sight
 from app.http.context import Context
 from app.http.fields import encode, flag, history
 from app.http.openapi import query
-from app.kernel.forms import as_json
-from app.kernel.model import Job
+from app.kernel.model import Job, as_json
 from app.kernel.topics.policy import Policy
 
 COUNTS: Final = query(

@@ -19,7 +19,7 @@ from app.features.schedules.store import OnMissed, Schedule, ScheduleSpec
 from app.http.access import must_cover
 from app.http.context import context_of
 from app.http.sight import WHY
-from app.kernel.forms import as_json
+from app.kernel.model import as_json
 from app.kernel.topics.policy import check_name
 from app.pages.permissions import SCHEDULE, SEE_SCHEDULES, allows, check_permission
 from app.pages.render import page

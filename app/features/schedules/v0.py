@@ -19,7 +19,7 @@ from app.http.fields import cursor_to, name_after, page_size, prefix, prefix_in
 from app.http.route import Call
 from app.http.sight import WHY
 from app.http.v0.records import AppendBody, Record, columns_of
-from app.kernel.forms import as_json
+from app.kernel.model import as_json
 from app.kernel.topics.settings import PATTERN
 
 MOST_ZONE: Final = 64

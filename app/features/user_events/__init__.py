@@ -14,7 +14,7 @@ from app.features.user_events import v0
 from app.http.route import Route
 from app.http.v0.dialect import V0
 from app.kernel.model import Connection
-from app.kernel.user_events.users import sweep_events
+from app.kernel.user_events import sweep_events
 
 _v0 = partial(Route, dialect=V0, parameters=[v0.USER], finds=False)
 _EVENTS: Final = "/v0/users/{id}/events"

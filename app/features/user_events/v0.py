@@ -38,7 +38,7 @@ from app.http.signin.tokens import EventsTokenClaims
 from app.http.sse import ADVICE_SECONDS, HEARTBEAT, EventStream, close, error_frame, must_accept_events, one_line, push
 from app.http.users import MAX_USER_ID, allow_origin
 from app.kernel.topics.settings import BIGINT_MAX, ONE_DAY_MS
-from app.kernel.user_events.users import Listener, NewUserEvent, UserEvent, Users
+from app.kernel.user_events import Listener, NewUserEvent, UserEvent, Users
 
 HEARTBEAT_SECONDS: Final = 15.0
 MAX_EVENT_BYTES: Final = 64 * 1024

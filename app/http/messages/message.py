@@ -12,9 +12,8 @@ from app.http.bounds import about
 from app.http.fields import encode, history
 from app.http.payloads import to_base64
 from app.http.sight import WHY
-from app.kernel.forms import PayloadForm, form_of, is_utf8
 from app.kernel.jobs import JobView, Status
-from app.kernel.model import Job, id_of
+from app.kernel.model import Job, PayloadForm, form_of, id_of, is_utf8
 from app.kernel.settle.results import Progress
 from app.kernel.topics.policy import Policy
 

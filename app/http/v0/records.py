@@ -34,8 +34,7 @@ from app.http.bounds import (
 from app.http.fields import check_text
 from app.http.payloads import BYTES, JSON, MAX_TYPE_BYTES, TYPE_PATTERN, check_json, check_type, of_base64, stored_type
 from app.http.users import UserId, with_user
-from app.kernel.forms import PayloadForm, form_of
-from app.kernel.model import MAX_TAG_BYTES, Batch
+from app.kernel.model import MAX_TAG_BYTES, Batch, PayloadForm, form_of
 from app.kernel.topics.policy import AskedInFull
 from app.kernel.topics.settings import TEN_YEARS_MS, Tenant
 from app.kernel.topics.webhooks import MAX_URL_BYTES

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import msgspec
 
 from app.errors import InvalidSchema
-from app.kernel.forms import PayloadForm, form_of
+from app.kernel.model import PayloadForm, form_of
 
 if TYPE_CHECKING:
     from app.kernel.schemas.avro import Avro

@@ -10,10 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from app.base.db import sql
-from app.kernel.forms import as_json
 from app.kernel.logs import log
 from app.kernel.logs.log import AppendOutcome, AppendPart, Limits, TagMatch
-from app.kernel.model import Batch, Budget, Connection, Lane, LeaseId, Topic
+from app.kernel.model import Batch, Budget, Connection, Lane, LeaseId, Topic, as_json
 
 _BURY = sql.load(__package__, "bury")
 _SQL: Final = sql.load_all(__package__)

@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 from app.errors import InvalidRequest
 from app.http.messages.message import _payload
 from app.http.payloads import is_json, stored_type, type_of
-from app.kernel.forms import as_json
+from app.kernel.model import as_json
 from tests.api.dialect import Body, Topic, refused
 from tests.api.messages import client
 from tests.api.messages.client import Messages
