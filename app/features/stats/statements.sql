@@ -1,11 +1,10 @@
 -- name: depths_looked
--- Every queue has been looked at by now.   Index: primary key.
+-- Record that all queues were sampled in this minute.   Index: primary key.
 INSERT INTO holdfast.depth_looks (minute) VALUES (date_trunc('minute', now(), 'UTC')) ON CONFLICT (minute) DO NOTHING
 
 -- name: depths_sweep
--- Forget what queues held longer ago than $1, an interval: $2 rows at most. The last row from before that stays, since it
--- says what was so until the next one, unless the topic is gone.
--- Answers how many. A step for each topic that has any.   Index: primary key.
+-- Delete depths older than $1, an interval: $2 rows at most. The last older row stays, since it holds until the next one,
+-- unless the topic is gone. Returns how many. It visits each topic that has rows.   Index: primary key.
 WITH RECURSIVE topic AS (
     (SELECT d.topic_id FROM holdfast.depths d ORDER BY d.topic_id LIMIT 1)
     UNION ALL
@@ -29,10 +28,14 @@ WITH RECURSIVE topic AS (
 SELECT count(*) FROM gone
 
 -- name: depths_write
--- Write down what queues held $6, an interval, ago: those of which it is not what their last row says.
--- One each:  $1 topic ids  $2 ready  $3 in flight  $4 scheduled  $5 blocked
--- Answers how many. A minute that has a row takes the later look; of a topic that is gone nothing is written.
--- Index: primary key.
+-- Store the depths of queues that differ from their last rows. Index: primary key. Arrays with one element per queue:
+--   $1  topic ids
+--   $2  ready
+--   $3  in flight
+--   $4  scheduled
+--   $5  blocked
+--   $6  interval: how long ago the depths were read
+-- Returns how many. The row of the same minute is replaced. Nothing is written for a deleted topic.
 WITH at AS MATERIALIZED (
     SELECT date_trunc('minute', now() - $6::interval, 'UTC') AS minute
 ), put AS (
@@ -56,10 +59,9 @@ WITH at AS MATERIALIZED (
 SELECT count(*) FROM put
 
 -- name: flows
--- What became of topics' jobs in the last minutes.   $1 topic ids   $2 how many minutes, the one that runs included
--- One row a topic of which anything is known: `ago`, how many minutes before the one that runs, ascending by time, and
--- for each of them what was counted, of all tenants together.
--- Costs a row a minute and tenant.   Index: primary key of topic_stats.
+-- Statistics of topics in the last minutes.   $1 topic ids  $2 how many minutes, the current one included
+-- One row per topic with any: `ago` (minutes before the current one, oldest first), and the counts of each minute over all
+-- tenants. Reads a row per minute and tenant.   Index: primary key of topic_stats.
 SELECT t.id AS topic_id, f.ago, f.enqueued, f.claimed, f.completed, f.failed, f.dead_lettered
 FROM unnest($1::integer[]) AS t(id) CROSS JOIN LATERAL (
     SELECT array_agg(m.ago ORDER BY m.ago DESC) AS ago, array_agg(m.enqueued ORDER BY m.ago DESC) AS enqueued,
@@ -78,8 +80,7 @@ FROM unnest($1::integer[]) AS t(id) CROSS JOIN LATERAL (
 ) f WHERE f.ago IS NOT NULL
 
 -- name: looks_sweep
--- Forget when queues were looked at, longer ago than $1, an interval: $2 rows at most.
--- Answers how many.   Index: primary key.
+-- Delete records of samples older than $1, an interval: $2 rows at most. Returns how many.   Index: primary key.
 WITH old AS MATERIALIZED (
     SELECT l.minute FROM holdfast.depth_looks l WHERE l.minute < now() - $1::interval
     ORDER BY l.minute LIMIT $2::integer FOR UPDATE SKIP LOCKED
@@ -89,27 +90,30 @@ WITH old AS MATERIALIZED (
 SELECT count(*) FROM gone
 
 -- name: stats_fill
--- Count what became of each topic's jobs in the minutes from $1 on, up to and without $2: whole minutes.
--- Answers how many rows of topic_stats that made; what they were before is written over. Reads all topics' events of
--- that time once.   The function: functions/stats.sql.   Index: lease_events_read.
+-- Count the jobs of all topics in the whole minutes from $1 up to $2 (not included). Returns how many rows of topic_stats
+-- were written; existing rows are replaced. Reads the events of that time once.   The function is in
+-- functions/stats.sql.   Index: lease_events_read.
 SELECT holdfast.fill_topic_stats($1::timestamptz, $2::timestamptz)
 
 -- name: stats_mark
--- Say that minutes are told before $1, and guessed before $2, and set a new mark if the old one has been reached ($3).
--- Transactions from the mark on got their ids after this statement began, and an id comes before an event's time; the
--- 2 s are for who was stopped between the two.
+-- Store the progress of counting minutes.
+--   $1  minutes before this are counted for good
+--   $2  minutes before this are counted early
+--   $3  whether the mark was reached: then set a new one
+-- Transactions from the mark on got their ids after this statement began, and a transaction gets its id before its events
+-- get their times. The 2 s are for a transaction that was stopped between the two.
 UPDATE holdfast.topic_stats_progress
 SET filled_to = $1, guessed_to = greatest(guessed_to, $2::timestamptz),
     marked_at = CASE WHEN $3::boolean THEN statement_timestamp() - interval '2 s' ELSE marked_at END,
     mark = CASE WHEN $3::boolean THEN pg_snapshot_xmax(pg_current_snapshot()) ELSE mark END
 
 -- name: stats_place
--- How far minutes are told, and how far they can be by now. Locks the row: whoever else fills skips.
--- Answers one row: `filled_to`; `closed_to`, before which nothing more can appear: up to the mark's minute, once every
--- transaction from before the mark has ended; and `guessed_to` and `guess_to`, from and up to where minutes are old enough
--- to be told as they are, if an older transaction is still open ($1, an interval, says how old).
--- A mark that is yet to come here is of the cluster that the database was dumped from: whoever it waits for has ended.
--- No row: another process is at it.   Index: none, it is one row.
+-- The progress of counting minutes, and how far it can go now. Locks the row; other processes skip it.
+--   $1  interval: minutes older than this are counted early if a transaction is still open
+-- One row. filled_to: minutes before it are counted. closed_to: no event can appear before it any more. It is the mark's
+-- minute, once all transactions from before the mark have ended; else NULL. guessed_to, guess_to: the minutes between
+-- them can be counted early. A mark in the future comes from the cluster that the database was dumped from, and its
+-- transactions have ended. No row: another process has locked it.   Index: none, it is one row.
 WITH picked AS MATERIALIZED (
     SELECT p.filled_to, p.guessed_to, p.marked_at, p.mark FROM holdfast.topic_stats_progress p
     LIMIT 1 FOR UPDATE SKIP LOCKED
@@ -121,8 +125,8 @@ SELECT p.filled_to, greatest(p.guessed_to, p.filled_to) AS guessed_to,
 FROM picked p
 
 -- name: stats_sweep
--- Forget minutes of topics that are older than $1, an interval: $2 rows at most.
--- Answers how many. A step for each topic that has any.   Index: primary key.
+-- Delete statistics older than $1, an interval: $2 rows at most. Returns how many. It visits each topic that has rows.
+-- Index: primary key.
 WITH RECURSIVE topic AS (
     (SELECT s.topic_id FROM holdfast.topic_stats s ORDER BY s.topic_id LIMIT 1)
     UNION ALL
@@ -141,8 +145,8 @@ WITH RECURSIVE topic AS (
 SELECT count(*) FROM gone
 
 -- name: stats_unstage
--- Forget what a run of Spark has staged and not merged: rows older than $1, an interval, $2 at most.
--- Answers how many.   Index: none; the table is empty but for runs that are under way, and those that died.
+-- Delete rows that a run of Spark has staged and not merged: older than $1, an interval, $2 at most. Returns how many.
+-- Index: none; the table only has rows of current and failed runs.
 WITH old AS MATERIALIZED (
     SELECT s.ctid AS tid FROM holdfast.topic_stats_staged s
     WHERE s.staged_at < now() - $1::interval LIMIT $2::integer FOR UPDATE SKIP LOCKED
@@ -152,10 +156,13 @@ WITH old AS MATERIALIZED (
 SELECT count(*) FROM gone
 
 -- name: topic_depths
--- What a queue held, step by step.   $1 topic id  $2 from when on  $3 how many steps  $4 the step, an interval
--- $5 an interval: where nobody looked for so long, nothing is known
--- One row a step of which it is known, by time: `at`, in ms since 1970, and what was held at its end, or is now.
--- Costs two looks a step.   Indexes: primary keys.
+-- Depths of a queue by steps. Indexes: primary keys, two look-ups per step.
+--   $1  topic id
+--   $2  start
+--   $3  number of steps
+--   $4  length of a step, an interval
+--   $5  interval: without a sample for this long, the depth is unknown
+-- One row per step with a known depth, by time: `at` in ms since 1970, and the depth at its end, or now.
 SELECT (date_part('epoch', s.at) * 1000)::bigint AS at, d.ready, d.in_flight, d.scheduled, d.blocked
 FROM (
     SELECT $2::timestamptz + n * $4::interval AS at,
@@ -170,12 +177,15 @@ WHERE s.at < now()
 ORDER BY s.at
 
 -- name: topic_stats
--- What became of a topic's jobs, step by step.   $1 topic id  $2 from  $3 to, not included  $4 the step, an interval:
--- steps begin at $2   $5 only this tenant, or NULL for all
--- One row a step in which anything was, by time: `at`, in ms since 1970, counts, and of waiting and processing how many and
--- the percentiles by nearest rank in ms (NULL: none): exact where a step is one row, else the top of the bucket that has
--- them, which is up to an eighth too high and never too low.
--- Costs a row a minute and tenant.   Index: primary key.   Buckets: app/features/stats/functions/stats.sql.
+-- Statistics of a topic by steps. Index: primary key; reads a row per minute and tenant.
+--   $1  topic id
+--   $2  start, where the first step begins
+--   $3  end, not included
+--   $4  length of a step, an interval
+--   $5  only this tenant, or NULL for all
+-- One row per step with any events, by time: `at` in ms since 1970, counts, and the number and percentiles (nearest rank,
+-- in ms, NULL if there are none) of waits and processing times. Percentiles are exact if the step is one row. Else they
+-- are the top of their bucket (functions/stats.sql), up to an eighth too high and never too low.
 WITH picked AS MATERIALIZED (
     SELECT date_bin($4::interval, s.minute, $2::timestamptz) AS at, s.* FROM holdfast.topic_stats s
     WHERE s.topic_id = $1::integer AND s.minute >= $2 AND s.minute < $3::timestamptz
@@ -220,13 +230,13 @@ SELECT (date_part('epoch', o.at) * 1000)::bigint AS at, max(o.enqueued)::bigint 
 FROM row_of o GROUP BY o.at ORDER BY o.at
 
 -- name: topic_stats_told
--- Up to when all minutes of topic_stats are told, in ms since 1970, and now. Answers one row.   Index: none, it is one row.
+-- Up to when all minutes are counted, in ms since 1970, and the time. One row.   Index: none, it is one row.
 SELECT (date_part('epoch', p.filled_to) * 1000)::bigint AS filled_to_ms, clock_timestamp() AS at
 FROM holdfast.topic_stats_progress p
 
 -- name: untold
--- How many minutes, the one that runs included, are not told in topic_stats yet; a day's at most. What an open transaction
--- may still add to a minute is no reason to wait for it here.   Answers one row.   Index: none, it is one row.
+-- How many minutes are not counted yet, the current one included; 1,440 at most. Minutes that were counted early count as
+-- counted. One row.   Index: none, it is one row.
 SELECT greatest(0, 1 + date_part('epoch', date_trunc('minute', now()) - greatest(
     p.filled_to, p.guessed_to, date_trunc('minute', now()) - interval '1 day')) / 60)::integer
 FROM holdfast.topic_stats_progress p

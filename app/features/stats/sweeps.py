@@ -1,5 +1,7 @@
-"""Counts what became of each topic's jobs, minute by minute, from the ledger (ADR 0038), and writes down what queues
-hold. A minute in which no process looked at the queues is a gap in their curve."""
+"""Sweeps that count each topic's jobs per minute from the ledger (ADR 0038), and sample the depths of queues.
+
+A minute without a sample is a gap in the depth chart.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
     from app.kernel.topics.policy import Policy
 
 MINUTE: Final = timedelta(minutes=1)
-DAY: Final = timedelta(days=1)  # the longest step, over time in which nothing happened
-QUICK_SECONDS: Final = 0.05  # a step that took no longer is followed by one over twice as many minutes
-GUESS_AFTER: Final = timedelta(minutes=5)  # a minute that a transaction keeps open for longer is counted as it is
+DAY: Final = timedelta(days=1)  # the longest step, over time without events
+QUICK_SECONDS: Final = 0.05  # after a faster step, the next one is twice as long
+GUESS_AFTER: Final = timedelta(minutes=5)  # a minute that a transaction keeps open for longer is counted early
 KEPT: Final = timedelta(days=31)
 BATCH: Final = 1_000
 PAGE: Final = 500  # topics at a time
@@ -41,7 +43,7 @@ _LOOKED = _SQL["depths_looked"]
 
 
 class _Walk:
-    """Goes through the minutes: one at a time where something happens, in longer steps where nothing does."""
+    """Walks through the minutes: one at a time if they have events, else in longer steps."""
 
     def __init__(self, pools: Pools) -> None:
         self.at_end = False
@@ -49,7 +51,7 @@ class _Walk:
         self._span = MINUTE
 
     async def step(self) -> int:
-        """Count the next minutes: how many rows that made."""
+        """Count the next minutes. Returns how many rows were written."""
         async with self._pools.rest.acquire() as db, db.transaction():
             place = await db.fetchrow(_PLACE, GUESS_AFTER)
             if place is None:
@@ -75,10 +77,10 @@ class _Walk:
 
 
 async def fill_minutes(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
-    """Count the minutes that have closed since an earlier run set its mark. Returns how many rows that made.
+    """Count the minutes that have closed since an earlier run set its mark. Returns how many rows were written.
 
-    A minute closes when every transaction has ended that could have written in it. One that stays open for long does
-    not hold up the others: they are counted as they are, and once more when it has ended.
+    A minute closes when all transactions that could have written to it have ended. A long transaction does not hold up
+    the counting: minutes are counted early, and again when it has ended.
     """
     pace = pace or Pace()
     walk = _Walk(pools)
@@ -88,7 +90,7 @@ async def fill_minutes(pools: Pools, _engine: Engine, pace: Pace | None = None) 
 
 
 async def write_depths(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
-    """Write down what queues hold where that has changed. Returns for how many queues."""
+    """Store the depths of queues that have changed. Returns how many queues."""
     pace = pace or Pace()
     async for queues in store.queues(pools.rest, PAGE, defaults=engine.policies.defaults):
         await pace.batch(partial(_write_some, pools, engine, queues))
@@ -103,7 +105,7 @@ async def _write_some(pools: Pools, engine: Engine, queues: Sequence[Policy]) ->
     changed: int = await pools.rest.fetchval(
         _WRITE_DEPTHS,
         [queue.topic.id for queue in queues],
-        # Counts that were changed past the service may be negative until `tallies` sets them right.
+        # Counts may be negative until `tallies` corrects them, if the jobs table was written to without the service.
         *(
             [max(getattr(depth, part), 0) for depth in depths]
             for part in ("ready", "in_flight", "scheduled", "blocked")
@@ -114,8 +116,7 @@ async def _write_some(pools: Pools, engine: Engine, queues: Sequence[Policy]) ->
 
 
 async def forget(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
-    """Forget minutes older than KEPT, what queues held then, and what runs of Spark that died have staged. Returns how
-    many rows."""
+    """Delete minutes and depths older than KEPT, and rows staged by failed runs of Spark. Returns how many rows."""
     pace = pace or Pace()
     await pace.drain(partial(pools.rest.fetchval, _UNSTAGE, DAY, BATCH), BATCH)
     for old in (_SWEEP, _DEPTHS_SWEEP, _LOOKS_SWEEP):

@@ -1,4 +1,4 @@
-"""/v0/topics/:topic/stats, its history and /scale, and /v0/overview: what topics hold and held, and what is wrong."""
+"""/v0/topics/:topic/stats, /stats/history and /scale, and /v0/overview."""
 
 from __future__ import annotations
 
@@ -26,45 +26,45 @@ from app.kernel.tenants.census import Census
 from app.kernel.tenants.tenants import Stats
 from app.kernel.topics.settings import MAX_TENANT
 
-MOST: Final = 100  # tenants, or topics, of a page
+MOST: Final = 100  # tenants or topics per page
 MOST_STEPS: Final = 1_500
 LONGEST_STEP: Final = 86_400  # seconds
 HOUR: Final = timedelta(hours=1)
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-HISTORY_SECONDS: Final = 5  # of a topic with very many tenants it may take longer: then it is a 503
+HISTORY_SECONDS: Final = 5  # a topic with very many tenants may take longer, and gets a 503
 
 _WHOLE: Final = re.compile(r"[0-9]{1,9}\Z")
 _TIME: Final = {"type": "string", "format": "date-time"}
 
 STATS_PARAMETERS: Final = (
-    query("by", "By what.", {"type": "string", "enum": ["tenant"]}, required=True),
+    query("by", "How to group the counts.", {"type": "string", "enum": ["tenant"]}, required=True),
     query("page_size", f"1 to {MOST}, clamped.", {"type": "integer", "default": MOST}),
     CURSOR,
 )
 HISTORY_PARAMETERS: Final = (
     query(
         "from",
-        "From when on, an RFC 3339 time with its offset; down to a whole step. Absent: an hour ago.",
+        "The start, an RFC 3339 time with its offset, rounded down to a whole step. Absent: an hour ago.",
         _TIME,
     ),
-    query("to", "Up to when, not included; up to a whole step. Absent: now.", _TIME),
+    query("to", "The end, not included, rounded up to a whole step. Absent: now.", _TIME),
     query(
         "step",
-        f"Seconds of a step, a multiple of 60. There may be {MOST_STEPS} steps.",
+        f"The length of a step in seconds, a multiple of 60. The limit is {MOST_STEPS} steps.",
         {"type": "integer", "minimum": 60, "maximum": LONGEST_STEP, "multipleOf": 60, "default": 60},
     ),
     query(
         "tenant",
-        "Of this tenant alone; the default tenant's name is empty.",
+        "Only this tenant. The default tenant's name is empty.",
         {"type": "string", "maxLength": MAX_TENANT, "pattern": NO_NUL},
     ),
 )
 OVERVIEW_PARAMETERS: Final = (
     prefix("topics"),
-    query("troubled", "Only topics with which something is wrong.", {"type": "boolean", "default": False}),
+    query("troubled", "Only topics in trouble.", {"type": "boolean", "default": False}),
     query(
         "sort",
-        "By name, or what hurts most, waits longest, or has most ready or dead jobs first.",
+        "name, or worst trouble first, oldest job first, most ready jobs first, most failed jobs first.",
         {"type": "string", "enum": [one.value for one in Sort], "default": Sort.NAME.value},
     ),
     query("page_size", f"1 to {MOST}, clamped.", {"type": "integer", "default": MOST}),
@@ -78,10 +78,12 @@ Dead = Annotated[
         "and those in its dead-letter topic that came from it, if that is a queue."
     ),
 ]
-Exact = Annotated[bool, about("false: more than 10,000 jobs are due, and there may be more of each state.")]
-DeadExact = Annotated[bool, about("false: there may be more failed jobs: 10,000 in the dead-letter topic are counted.")]
-ClaimableAge = Annotated[int | None, about("null: nothing can be claimed.")]
-BlockedAge = Annotated[int | None, about("Of jobs behind the heads of their groups. null: none waits.")]
+Exact = Annotated[bool, about("false: more than 10,000 jobs are due, and each count is a lower bound.")]
+DeadExact = Annotated[
+    bool, about("false: there may be more failed jobs, as counting stops at 10,000 in the dead-letter topic.")
+]
+ClaimableAge = Annotated[int | None, about("null: no job can be claimed.")]
+BlockedAge = Annotated[int | None, about("The longest wait of a job behind the head of its group. null: none waits.")]
 
 
 class TenantStats(msgspec.Struct):
@@ -93,12 +95,12 @@ class TenantStats(msgspec.Struct):
     in_flight: int
     blocked: int
     dead: Dead
-    at_least: Annotated[bool, about("Whether there may be more: counts end at 10000 of a priority.")]
+    at_least: Annotated[bool, about("Whether there may be more: counting stops at 10000 per priority.")]
     oldest_claimable_age_ms: ClaimableAge
 
 
 class TopicStats(msgspec.Struct):
-    """Counts of the whole topic's jobs, now."""
+    """Counts of all jobs of the topic."""
 
     ready: int
     scheduled: int
@@ -112,19 +114,17 @@ class TopicStats(msgspec.Struct):
 
 
 class TenantStatsAnswer(msgspec.Struct):
-    """A page of tenants by name, as of the last second; `next_cursor` is absent on the last one."""
+    """A page of tenants by name, as of the last second. The last page has no `next_cursor`."""
 
     topic: str
     tenants: list[TenantStats]
-    total: Annotated[TopicStats | UnsetType, about("On the first page, and not for a key that is for one tenant.")] = (
-        UNSET
-    )
+    total: Annotated[TopicStats | UnsetType, about("Only on the first page, and not for a key of one tenant.")] = UNSET
     next_cursor: str | UnsetType = UNSET
 
 
 class StatsHistoryAnswer(msgspec.Struct):
-    """Steps by time; one in which nothing happened is left out. Times are in ms since 1970; minutes before `told_to`
-    are whole, and later ones may lack some events, or all."""
+    """Steps by time, without steps that have no events. Times are in ms since 1970. Minutes before `told_to` are
+    complete. Later ones may lack events."""
 
     topic: str
     step_s: int
@@ -132,25 +132,25 @@ class StatsHistoryAnswer(msgspec.Struct):
     steps: list[StatsStep]
     depths: Annotated[
         list[DepthStep] | UnsetType,
-        about("Looked at once a minute; a step of which it is not known is left out. Absent of one tenant."),
+        about("Sampled once a minute. Steps without a sample are left out. Absent for one tenant."),
     ] = UNSET
 
 
 class ScaleAnswer(msgspec.Struct):
-    """What workers of a queue have to do. Numbers only, as scalers take no null. Of a paused topic, what is ready does
-    not count: more workers would get none of it."""
+    """The load of a queue, for autoscalers. All values are numbers, as scalers don't accept null. Ready jobs of a
+    paused topic don't count, since more workers would get none of them."""
 
     topic: str
-    depth: Annotated[int, about("Jobs that workers have or could have: ready, unless it is paused, and in flight.")]
+    depth: Annotated[int, about("Jobs in flight, and ready jobs unless the topic is paused.")]
     ready: int
     in_flight: int
     scheduled: int
-    oldest_claimable_age_ms: Annotated[int, about("0: nothing can be claimed, or it is paused.")]
+    oldest_claimable_age_ms: Annotated[int, about("0: no job can be claimed, or the topic is paused.")]
     paused: bool
 
 
 class TroubleShown(msgspec.Struct):
-    """Something that is wrong. bad hurts now, watch will if it stays, note is somebody's intention."""
+    """A trouble. bad: needs action now; watch: will become bad if it stays; note: an operator's intention."""
 
     code: Literal[
         "nobody_claims",
@@ -168,11 +168,11 @@ class TroubleShown(msgspec.Struct):
 
 
 class TopicSeen(msgspec.Struct):
-    """What a topic holds, and what is wrong with it, the worst first; of a log only its records and bytes are told."""
+    """A topic's counts and its troubles, the worst first. A log has only its records and bytes."""
 
     topic: str
     type: Literal["queue", "log"]
-    count: Annotated[int, about("Jobs that are not finished; a log's records.")]
+    count: Annotated[int, about("Unfinished jobs, or a log's records.")]
     bytes: int
     ready: int
     in_flight: int
@@ -183,27 +183,28 @@ class TopicSeen(msgspec.Struct):
     dead_exact: DeadExact
     oldest_claimable_age_ms: ClaimableAge
     oldest_blocked_age_ms: BlockedAge
-    wait_goal_ms: Annotated[int | None, about("From what age on it is late; 0: from none. null: it is a log.")]
+    wait_goal_ms: Annotated[
+        int | None, about("The age of the oldest job from which the topic is late. 0: never. null: a log.")
+    ]
     paused: bool
-    paused_tenants: Annotated[int, about("How many of its tenants are.")]
+    paused_tenants: Annotated[int, about("The number of paused tenants.")]
     draining: bool
-    minutes: Annotated[Minutes | None, about("null: it is a log, or PostgreSQL did not tell in time.")]
+    minutes: Annotated[Minutes | None, about("null: a log, or the statistics could not be read in time.")]
     troubles: list[TroubleShown]
 
 
 class OverviewAnswer(msgspec.Struct):
-    """A page of topics; `next_cursor` is absent on the last one. Of more topics than HOLDFAST_METRICS_TOPICS not all
-    are looked at."""
+    """A page of topics. The last page has no `next_cursor`. At most HOLDFAST_METRICS_TOPICS topics are included."""
 
     topics: list[TopicSeen]
-    topics_total: Annotated[int, about("How many there are, whether or not the caller may see them.")]
-    truncated: Annotated[bool, about("Not all of them were looked at.")]
-    age_ms: Annotated[int | None, about("How long ago they were looked at; null: never yet.")]
+    topics_total: Annotated[int, about("The number of all topics, also those the caller may not see.")]
+    truncated: Annotated[bool, about("Some topics are over the limit and not included.")]
+    age_ms: Annotated[int | None, about("The age of the counts. null: topics were not read yet.")]
     next_cursor: str | UnsetType = UNSET
 
 
 async def stats(call: Call) -> TenantStatsAnswer:
-    """Counts of jobs: of each tenant of a queue, and of the whole queue."""
+    """Counts of a queue's jobs, by tenant and in all."""
     request, context = call.request, call.context
     if request.query_params.get("by") != "tenant":
         raise InvalidRequest("by must be tenant.")
@@ -224,12 +225,12 @@ async def stats(call: Call) -> TenantStatsAnswer:
 
 
 async def history(call: Call) -> StatsHistoryAnswer:
-    """What became of a queue's jobs, minute by minute or in longer steps: as is kept for 31 days."""
+    """Statistics of a queue's jobs by minute or by longer steps. They are kept for 31 days."""
     request = call.request
     step = _step_in(request)
     named = request.query_params.get("tenant")
     if named is not None and (len(named) > MAX_TENANT or "\0" in named):
-        raise InvalidRequest(f"A tenant's name has up to {MAX_TENANT} characters, and no NUL.")
+        raise InvalidRequest(f"tenant must have up to {MAX_TENANT} characters, and no NUL.")
     only = tenants_for(call.key, None if named is None else [named])
     policy = await call.queue()
     topic = policy.topic
@@ -243,7 +244,7 @@ async def history(call: Call) -> StatsHistoryAnswer:
 
 
 async def scale(call: Call) -> ScaleAnswer:
-    """How much there is to do for workers of a queue, for whoever decides how many of them run."""
+    """The load of a queue, for autoscalers of its workers."""
     policy = await call.queue()
     depth = (await call.context.core(Levels).depths([policy]))[call.topic]
     paused = policy.control.paused
@@ -259,7 +260,7 @@ async def scale(call: Call) -> ScaleAnswer:
 
 
 async def overview(call: Call) -> OverviewAnswer:
-    """How topics are: what they hold, what became of their jobs within the hour, and what is wrong."""
+    """All topics with their counts, their statistics of the last hour, and their troubles."""
     request = call.request
     starts, troubled = prefix_in(request), flag(request, "troubled", default=False)
     size, sort, after = min(page_size(request, MOST), MOST), _sort_in(request), _after(request)
@@ -285,7 +286,7 @@ def _step_in(request: Request) -> timedelta:
 
 
 def _window(request: Request, now: datetime, step: timedelta) -> tuple[datetime, datetime]:
-    """Whole steps around what is asked for, so that asking again gives the same ones."""
+    """Round the window to whole steps, so that repeated calls have the same steps."""
     given, until = request.query_params.get("from"), request.query_params.get("to")
     end = now if until is None else time_of(until, "to")
     start = end - HOUR if given is None else time_of(given, "from")
@@ -295,9 +296,9 @@ def _window(request: Request, now: datetime, step: timedelta) -> tuple[datetime,
         since = start - (start - EPOCH) % step
         before = end + (EPOCH - end) % step
     except OverflowError:
-        raise InvalidRequest("from and to must be some day from year 1 to 9998.") from None
+        raise InvalidRequest("from and to must be in the years 1 to 9998.") from None
     if before - since > MOST_STEPS * step:
-        raise InvalidRequest(f"There may be {MOST_STEPS} steps: take a longer step, or less time.")
+        raise InvalidRequest(f"The limit is {MOST_STEPS} steps. Choose a longer step, or a shorter time.")
     return since, before
 
 

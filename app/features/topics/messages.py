@@ -38,21 +38,21 @@ from app.kernel.topics.settings import (
     TopicType,
 )
 
-# Two names of one thing: at most one of each pair is given.
+# Two names for the same setting. A body can have one of each pair.
 IN_SECONDS: Final = {name: one.setting.seconds for name, one in DECLARED.items() if one.setting.seconds}
 PAIRS: Final = (("max_deliveries", "max_retries"), ("max_deliveries", "dlq_threshold"), *IN_SECONDS.items())
 REPLACED: Final = tuple(name for name, one in DECLARED.items() if one.setting.replaced)
 _FLAGS: Final = {one.setting.flag.name for one in DECLARED.values() if one.setting.flag is not None}
-# These have rules of their own: _exit.
+# These have their own rules in _exit.
 RULED: Final = {"type", "max_deliveries", "dead_letter", "on_exhausted"}
-_AFTER: Final = {  # settings that follow others in answers than in v0
+_AFTER: Final = {  # settings whose place in answers differs from v0
     "idempotency_window_ms": ("result_ttl_ms", "event_ttl_ms", "dead_ttl_ms"),
     "priority": ("tenant_weights", "tenant_limits"),
 }
 _MOVED: Final = {*REPLACED, *RULED, *(name for names in _AFTER.values() for name in names)}
-# A PUT leaves these as they are where they are absent, and puts v0's default for null.
+# A PUT leaves absent ones unchanged, and sets null ones to v0's default.
 OF_V0: Final = tuple(one for name in DECLARED if name not in _MOVED for one in (name, *_AFTER.get(name, ())))
-# What answers have first.
+# The first settings in answers.
 _FIRST: Final = (
     *("replayable", "durable", "max_retries", "dlq_threshold", "message_ttl_seconds", "max_depth", "throughput_limit"),
     *("replay_window_seconds", "visibility_timeout_seconds", "max_deliveries", "on_exhausted", "dead_letter"),
@@ -76,16 +76,16 @@ def _taking_settings(of: type[T]) -> type[T]:
     fields: dict[str, tuple[Any, Any]] = {name: field(one) for name, one in DECLARED.items() if not one.setting.v0}
     for name, seconds in IN_SECONDS.items():
         fields[seconds] = _field_in_seconds(DECLARED[name])
-        clamped = "" if DECLARED[name].setting.clamp is None else ", clamped as that is"
-        fields[name] = Annotated[DECLARED[name].takes | None, about(f"In place of {seconds}{clamped}.")], None
+        clamped = "" if DECLARED[name].setting.clamp is None else ", with the same clamps"
+        fields[name] = Annotated[DECLARED[name].takes | None, about(f"Instead of {seconds}{clamped}.")], None
     return extend(of, fields)
 
 
 @_taking_settings
 class TopicConfigBody(AskedSettings, frozen=True, kw_only=True):
-    """The body of a PUT. The dialect's own settings are all replaced: null or absent is the default, the service's
-    where it has one. Absent leaves v0's settings as they are, null is v0's default. on_exhausted needs max_deliveries.
-    A setting that is not listed is a 400."""
+    """The body of a PUT. It replaces all settings of this dialect. For these, null or absent means the default: the
+    service's if it has one. For v0's settings, absent means unchanged, and null means v0's default. on_exhausted needs
+    max_deliveries. Unknown settings are a 400."""
 
     RULES: ClassVar[dict[str, Any]] = {
         "allOf": [
@@ -93,20 +93,20 @@ class TopicConfigBody(AskedSettings, frozen=True, kw_only=True):
             {"anyOf": [{"not": _has("on_exhausted")}, _has("max_deliveries")]},
         ]
     }
-    topic: Annotated[str | None, about("The name in the path, as answers have it.")] = None
-    durable: Annotated[bool | None, about("true is durability fsync, false is disk.", True)] = None
-    type: Annotated[Literal["log", "queue"] | None, about("A queue, also if absent; log is refused.")] = None
+    topic: Annotated[str | None, about("The name in the path.")] = None
+    durable: Annotated[bool | None, about("true: durability fsync; false: disk.", True)] = None
+    type: Annotated[Literal["log", "queue"] | None, about("queue, or absent. log is refused.")] = None
     dead_letter: Annotated[
         Annotated[str, Meta(extra_json_schema={"pattern": PATTERN})] | None,
-        about("Where dead letters go: another topic. null: <topic>.dlq."),
+        about("The topic for dead letters, another topic. null: <topic>.dlq."),
     ] = None
     on_exhausted: Annotated[
         Literal["redeliver", "fail", "dead_letter"] | None,
-        about("With max_deliveries: what becomes of a job whose deliveries are spent. null: dead_letter."),
+        about("With max_deliveries: what happens to a job with no deliveries left. null: dead_letter."),
     ] = None
     max_deliveries: Annotated[
         Annotated[int, Meta(ge=0, le=MOST_DELIVERIES)] | None,
-        about("v0's word, in place of max_retries and dlq_threshold: most deliveries of a job; 0: no limit."),
+        about("v0's setting, instead of max_retries and dlq_threshold: most deliveries of a job; 0: no limit."),
     ] = None
 
 
@@ -124,16 +124,15 @@ def _showing_settings(of: type[T]) -> type[T]:
 
 @_showing_settings
 class TopicConfig(msgspec.Struct, kw_only=True):
-    """What was chosen for a topic, without settings that were left to the service, and without limits of 0. A setting
-    with two names has v0's where the other can't say its value: ttl_ms for parts of a second, durability for other
-    classes than fsync and disk, max_deliveries for a topic that v0 has configured. Sending all of it back changes
-    nothing."""
+    """The settings of a topic, without defaults of the service, and without limits of 0. A setting with two names has
+    v0's name if the other one can't express its value: ttl_ms for parts of a second, durability for classes other than
+    fsync and disk, max_deliveries for a topic that was configured by v0. A PUT of the whole answer changes nothing."""
 
     topic: str
 
 
 class TopicConfigs(msgspec.Struct):
-    """A page of configurations by topic; `next_cursor` is absent on the last one."""
+    """A page of configurations by topic. The last page has no `next_cursor`."""
 
     items: list[TopicConfig]
     next_cursor: str | UnsetType = UNSET
@@ -147,34 +146,34 @@ class ParsedBody(msgspec.Struct):
 
 
 class Decoder:
-    """Tells a field that is null from one that is absent."""
+    """Distinguishes null fields from absent ones."""
 
     _any = msgspec.json.Decoder(dict[str, Any])
 
     def decode(self, body: bytes, /) -> ParsedBody:
-        """Raises msgspec.DecodeError."""
+        """Decode a body. Raises msgspec.DecodeError."""
         fields = self._any.decode(body)
         return ParsedBody(msgspec.convert(fields, TopicConfigBody), frozenset(fields))
 
 
 def must_be_clear(name: str, body: TopicConfigBody) -> None:
-    """Check that a body doesn't contradict itself. Raises InvalidRequest, and NotAQueue if it asks for a log."""
+    """Check that a body does not contradict itself. Raises InvalidRequest, and NotAQueue if it asks for a log."""
     if body.topic not in {None, name}:
-        raise InvalidRequest(f"topic is {body.topic!r} in the body and {name!r} in the path: leave it out of the body.")
+        raise InvalidRequest(f"topic is {body.topic!r} in the body and {name!r} in the path. Leave it out of the body.")
     check_leases(body)
     if body.type == TopicType.LOG.value:
         raise NotAQueue(name)
     for of_v0, other in PAIRS:
         if getattr(body, of_v0) is not None and getattr(body, other) is not None:
-            raise InvalidRequest(f"{of_v0} and {other} are two names of one thing: give one of them.")
+            raise InvalidRequest(f"{of_v0} and {other} set the same thing. Send only one of them.")
     if body.on_exhausted is not None and body.max_deliveries is None:
-        raise InvalidRequest("on_exhausted goes with max_deliveries: max_retries and dlq_threshold say it themselves.")
+        raise InvalidRequest("on_exhausted needs max_deliveries. It can't be used with max_retries and dlq_threshold.")
     if body.dead_letter is not None and check_name(body.dead_letter) == name:
         raise InvalidRequest("A topic can't be its own dead-letter topic.", {"dead_letter": name})
 
 
 def chosen_anew(topic: str, was: Chosen, asked: ParsedBody) -> Chosen:
-    """The configuration that a body makes of the present one."""
+    """Apply a body to a configuration."""
     body = asked.body
     replaced = {name: value_in(body, DECLARED[name]) for name in REPLACED}
     if not body.replayable:
@@ -187,8 +186,8 @@ def chosen_anew(topic: str, was: Chosen, asked: ParsedBody) -> Chosen:
 
 
 def _exit(name: str, was: Chosen, asked: ParsedBody) -> dict[str, Any]:
-    """How often jobs are delivered, and what happens then: in v0's words if the body has max_deliveries, else by
-    max_retries and dlq_threshold."""
+    """The settings for jobs with no deliveries left: v0's if the body has max_deliveries, else by max_retries and
+    dlq_threshold."""
     body = asked.body
     dead_letter = body.dead_letter if "dead_letter" in asked.given else was.dead_letter
     if body.max_deliveries is None:
@@ -204,7 +203,7 @@ def _exit(name: str, was: Chosen, asked: ParsedBody) -> dict[str, Any]:
 
 
 def config_of(topic: str, chosen: Chosen) -> TopicConfig:
-    """A configuration as this dialect shows it."""
+    """Convert a configuration to this dialect."""
     hidden = {"max_deliveries", "on_exhausted"} if chosen.max_deliveries is None else {"max_retries", "dlq_threshold"}
     if not chosen.replayable:
         hidden.add("replay_window_ms")
@@ -216,7 +215,7 @@ def config_of(topic: str, chosen: Chosen) -> TopicConfig:
 
 
 def _entry(one: Declaration, value: Any) -> dict[str, Any]:
-    """A value under the name that can say it; nothing if it was left to the service, or is a limit of 0."""
+    """A value under the name that can express it. Empty for a default of the service and for a limit of 0."""
     setting, plain = one.setting, value.value if isinstance(value, Enum) else value
     if value is None or value == {} or (setting.replaced and one.type is int and value == one.stored == 0):
         return {}
@@ -233,7 +232,7 @@ PAGE_SIZE: Final = query("page_size", "1 to 1000, clamped.", {"type": "integer",
 
 
 async def page(call: Call) -> TopicConfigs:
-    """What was chosen for queues, by topic, a page at a time. A topic that came about by being used is not there."""
+    """List the configurations of queues by topic. Topics that were created by use and not configured are left out."""
     request, context = call.request, call.context
     size = page_size(request, MOST_SHOWN)
     policies = await store.configured_queues(
@@ -248,9 +247,9 @@ async def page(call: Call) -> TopicConfigs:
 
 
 async def get(call: Call) -> TopicConfig:
-    """What was chosen for a topic."""
+    """Show the configuration of a topic."""
     context, name = call.context, call.topic
-    # Not from the cache: what is shown here is what is stored.
+    # Not from the cache: this shows what is stored.
     policy = await store.get(context.pools.rest, check_name(name), context.policies.defaults)
     if policy is None:
         raise TopicNotFound(name)
@@ -262,8 +261,8 @@ async def get(call: Call) -> TopicConfig:
 
 
 async def put(call: Call, asked: ParsedBody) -> TopicConfig:
-    """Configure a topic, which is made if there is none: what this dialect names is replaced, the rest of v0's settings
-    stays unless it is given."""
+    """Configure a topic, and create it if it does not exist. All settings of this dialect are replaced. Settings of v0
+    are only changed if they are given."""
     request, name = call.request, call.topic
     new = of_messages(name)
     must_be_clear(name, asked.body)
@@ -280,7 +279,7 @@ async def put(call: Call, asked: ParsedBody) -> TopicConfig:
 
 
 async def delete(call: Call) -> None:
-    """Leave a topic to the service's defaults, as if it had come about by being used. It stays, with its jobs."""
+    """Reset a topic to the service's defaults. The topic and its jobs stay."""
     name = call.topic
     new = of_messages(name)
 
@@ -298,4 +297,4 @@ def _queue(name: str, chosen: Chosen) -> Chosen:
 
 
 def _none_of(name: str) -> NotFound:
-    return NotFound(f"Nothing was chosen for topic {name!r}: the service's defaults hold.")
+    return NotFound(f"Topic {name!r} is not configured. It uses the service's defaults.")

@@ -1,4 +1,4 @@
-"""/v0/topics: topics made, configured, listed and deleted; queues paused, resumed and drained."""
+"""/v0/topics: create, configure, list and delete topics; pause, resume and drain queues."""
 
 from __future__ import annotations
 
@@ -43,10 +43,12 @@ from app.kernel.topics.webhooks import Webhook
 EXACT: Final = 10_000
 MAX_WAIT_MS: Final = 60_000
 PREFIX: Final = prefix("topics")
-TOUCH: Final = query("touch", "Whether this look counts as a read of the topic.", {"type": "boolean", "default": True})
-TOUCH_ALL: Final = query("touch", "Whether it counts as a read of those listed.", {"type": "boolean", "default": False})
+TOUCH: Final = query("touch", "Whether this call counts as a read of the topic.", {"type": "boolean", "default": True})
+TOUCH_ALL: Final = query(
+    "touch", "Whether this call counts as a read of the listed topics.", {"type": "boolean", "default": False}
+)
 IF_EMPTY: Final = query(
-    "if_empty", "true refuses to delete what holds live jobs or records.", {"type": "boolean", "default": False}
+    "if_empty", "true: refuse to delete a topic with live jobs or records.", {"type": "boolean", "default": False}
 )
 
 _TENANT = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -62,7 +64,7 @@ def _showing_settings(of: type[T]) -> type[T]:
 
 @_showing_settings
 class ResolvedConfig(msgspec.Struct, kw_only=True):
-    """A topic's configuration, defaults filled in and clamps applied."""
+    """A topic's full configuration, with defaults and clamps applied."""
 
     durable: bool
     webhook: Webhook | UnsetType = UNSET
@@ -71,7 +73,7 @@ class ResolvedConfig(msgspec.Struct, kw_only=True):
 
 
 class PutAnswer(msgspec.Struct):
-    """The topic as it is now."""
+    """The configured topic."""
 
     topic: str
     created: bool
@@ -79,17 +81,17 @@ class PutAnswer(msgspec.Struct):
 
 
 class QueueCounts(msgspec.Struct):
-    """ready and in_flight are how many there are now."""
+    """Counts of a queue. `ready` and `in_flight` are current."""
 
     ready: int
     in_flight: int
     dead_lettered: Annotated[
-        int, about("How many became dead letters over the life of the topic. How many there are is dead in its stats.")
+        int, about("Dead letters over the topic's life. The current number is `dead` in its stats.")
     ]
 
 
 class StateAnswer(msgspec.Struct, kw_only=True):
-    """A topic. count and bytes are of what is live."""
+    """A topic. `count` and `bytes` are of its live jobs or records."""
 
     topic: str
     type: str
@@ -118,14 +120,14 @@ class ListItem(msgspec.Struct):
 
 
 class ListAnswer(msgspec.Struct):
-    """A page of topics by name; `next_cursor` is absent on the last one."""
+    """A page of topics by name. The last page has no `next_cursor`."""
 
     topics: list[ListItem]
     next_cursor: str | UnsetType = UNSET
 
 
 class DeleteAnswer(msgspec.Struct):
-    """Whether there was such a topic."""
+    """Whether the topic existed."""
 
     topic: str
     deleted: bool
@@ -133,43 +135,45 @@ class DeleteAnswer(msgspec.Struct):
 
 
 class PauseBody(msgspec.Struct, forbid_unknown_fields=True):
-    """All of the topic, or one tenant's jobs."""
+    """The whole topic, or one tenant's jobs."""
 
     tenant: Annotated[_TENANT | None, about("Only this tenant's jobs.")] = None
 
 
 class DrainBody(msgspec.Struct, forbid_unknown_fields=True):
-    """How long to wait until nothing is left."""
+    """How long to wait until the topic is empty."""
 
     wait_ms: Annotated[int, Meta(ge=0, le=MAX_WAIT_MS, description="How long to wait until no job is left, in ms.")] = 0
 
 
 class ControlAnswer(msgspec.Struct):
-    """How the topic is held up now."""
+    """Whether the topic is paused or draining."""
 
     topic: str
-    paused: Annotated[bool, about("Claims get none of its jobs.")]
-    paused_tenants: Annotated[list[str], about("Tenants whose jobs claims don't get.")]
-    draining: Annotated[bool, about("It takes no new jobs.")]
+    paused: Annotated[bool, about("Workers get no jobs from the topic.")]
+    paused_tenants: Annotated[list[str], about("Workers get no jobs of these tenants.")]
+    draining: Annotated[bool, about("The topic refuses new jobs.")]
 
 
 class DrainAnswer(ControlAnswer, kw_only=True):
-    """How the topic is held up now, and what is left."""
+    """A draining topic, and the rest of its jobs."""
 
     left: Annotated[int, about("Jobs that are ready, scheduled, blocked or in flight.")]
-    closes_in_ms: Annotated[int, about("Until then another process that has not heard of the drain may take some in.")]
-    empty: Annotated[bool, about("It has no jobs, and none can come.")]
+    closes_in_ms: Annotated[
+        int, about("Until then, another process that does not know of the drain yet may accept jobs.")
+    ]
+    empty: Annotated[bool, about("It has no jobs, and can't get any.")]
 
 
 async def put(call: Call, body: AskedInFull) -> tuple[int, PutAnswer]:
-    """Create a topic, or replace its configuration: what is left out goes back to its default."""
+    """Create a topic, or replace its configuration. Settings that are left out go back to their defaults."""
     name = check_name(call.topic)
     config, schema, created = await configure(call.request, call.context, name, body)
     return 201 if created else 200, PutAnswer(name, created, resolved_config(config, schema))
 
 
 async def get(call: Call) -> StateAnswer:
-    """A topic's configuration, and counts of what it holds."""
+    """Show a topic: its configuration and counts."""
     context, name = call.context, call.topic
     touch = flag(call.request, "touch", default=True)
     # Not from the cache: the answer is what is stored.
@@ -178,11 +182,11 @@ async def get(call: Call) -> StateAnswer:
         raise TopicNotFound(name)
     schema = None if policy.schema_version is None else await schema_store.get(context.pools.rest, name)
     extent, rest = await extent_of(context, policy)
-    if touch:  # it counts itself
+    if touch:  # before last_read, so that this call counts
         context.engine.reads.note(policy.topic.id)
     last_read, last_write = (await context.engine.uses.last([policy.topic]))[policy.topic.id]
     fields = {**extent, **rest}
-    if policy.config.type is TopicType.QUEUE:  # its newest job may be gone, or SQL users may have enqueued it
+    if policy.config.type is TopicType.QUEUE:  # its newest job may be gone, or SQL users may have enqueued one
         known = [at for at in (last_write, fields["last_write_ts"]) if at is not None]
         fields["last_write_ts"] = max(known, default=None)
     return StateAnswer(
@@ -199,7 +203,7 @@ async def get(call: Call) -> StateAnswer:
 
 
 async def page(call: Call) -> ListAnswer:
-    """Topics by name, a page at a time."""
+    """List topics by name."""
     request, context = call.request, call.context
     touch = flag(request, "touch", default=False)
     size = page_size(request)
@@ -221,8 +225,8 @@ async def page(call: Call) -> ListAnswer:
 
 
 async def delete(call: Call) -> DeleteAnswer:
-    """Delete a topic and everything in it, leased jobs too. Its content goes in batches: a deletion that breaks off has
-    done a part, and can be repeated."""
+    """Delete a topic and all its content, leased jobs too. Content is deleted in batches. If a deletion is interrupted,
+    a part is gone; repeat the call."""
     context = call.context
     if_empty = flag(call.request, "if_empty", default=False)
     name = check_name(call.topic)
@@ -236,19 +240,19 @@ async def delete(call: Call) -> DeleteAnswer:
 
 
 async def pause(call: Call, body: PauseBody) -> ControlAnswer:
-    """Stop claims of the topic's jobs, or of one tenant's. Leases go on, and so do enqueues."""
+    """Stop claims of the topic's jobs, or of one tenant's. Leases and enqueues go on."""
     held = await hold(call.request, call.topic, to_paused(body.tenant), Action.TOPIC_PAUSED)
     return ControlAnswer(**_state(call.topic, held))
 
 
 async def resume(call: Call, body: PauseBody) -> ControlAnswer:
-    """Allow claims and enqueues again: of the topic and all its tenants, or of one tenant that was paused."""
+    """Allow claims and enqueues again, for the topic and all its tenants, or for one paused tenant."""
     held = await hold(call.request, call.topic, to_resumed(body.tenant), Action.TOPIC_RESUMED)
     return ControlAnswer(**_state(call.topic, held))
 
 
 async def drain(call: Call, body: DrainBody) -> DrainAnswer:
-    """Take no new jobs until the topic is resumed. With `wait_ms`, the answer comes once no job is left, or after that
+    """Refuse new jobs until the topic is resumed. With `wait_ms`, the answer comes when no job is left, or after that
     time."""
     context, name = call.context, call.topic
     held = await hold(call.request, name, to_drained, Action.TOPIC_DRAINED)
@@ -263,8 +267,7 @@ def _state(name: str, held: Control) -> dict[str, Any]:
 
 
 async def extent_of(context: Context, policy: Policy) -> tuple[dict[str, int], dict[str, Any]]:
-    """First and last seq, count and bytes of a topic; and its last write, and a queue's counts, of one snapshot. Raises
-    TopicNotFound."""
+    """Read a topic's first and last seq, count, bytes, last write, and a queue's counts. Raises TopicNotFound."""
     topic, db = policy.topic, context.pools.rest
     if policy.config.type is TopicType.LOG:
         log_state = (await log.states(db, [(topic, policy.config.ttl_ms)], EXACT)).get(topic.name)
@@ -290,7 +293,7 @@ def _extent(state: QueueState | LogState) -> dict[str, int]:
 
 
 async def _extents(context: Context, policies: list[Policy]) -> dict[str, dict[str, int]]:
-    """First and last seq, count and bytes by topic, without topics that were just deleted."""
+    """Read first and last seq, count and bytes by topic, without topics that were just deleted."""
     queues = [policy.topic for policy in policies if policy.config.type is TopicType.QUEUE]
     logs = [(policy.topic, policy.config.ttl_ms) for policy in policies if policy.config.type is TopicType.LOG]
     states = await inspector.states(context.pools.rest, queues, EXACT) if queues else {}
@@ -313,7 +316,7 @@ def _effective(policy: Policy, last_read: int | None) -> int:
 
 
 def resolved_config(config: Config, schema: SchemaText | None = None) -> Any:
-    """A ResolvedConfig, in the order in which settings are declared."""
+    """Build a ResolvedConfig, in the order of the declarations."""
     first, *others = SETTINGS
     shown = {name: getattr(config, name) for name in (first, "durable", *others)}
     if schema is not None:

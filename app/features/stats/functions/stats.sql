@@ -1,6 +1,5 @@
--- The bucket of a duration: up to 15 ms one each, from there on eight for each doubling, so none is wider than an
--- eighth of where it begins. One expression, which the planner inlines. The half keeps logarithms off whole numbers,
--- up to 2^44 ms.
+-- The bucket of a duration: one per ms up to 15 ms, then eight per doubling, so a bucket is at most an eighth of its start
+-- wide. It is one expression, so that the planner inlines it. The 0.5 keeps logarithms off whole numbers, up to 2^44 ms.
 CREATE OR REPLACE FUNCTION holdfast.duration_bucket(ms bigint) RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
@@ -17,8 +16,8 @@ AS $$
                 ELSE ((bucket % 8 + 9)::bigint << (bucket / 8 - 1)) - 1 END
 $$;
 
--- Counts the minutes from `since` up to and without `before` anew, and reads their events once. Events come with their
--- times, so a BRIN finds them (ADR 0038). What is equal is counted before it is sorted.
+-- Count the minutes from `since` up to `before` (not included) again. Reads their events once, by the BRIN index on their
+-- times (ADR 0038). Equal events are counted before they are sorted.
 CREATE OR REPLACE FUNCTION holdfast.fill_topic_stats(since timestamptz, before timestamptz) RETURNS bigint
 LANGUAGE plpgsql
 SET enable_bitmapscan = on SET enable_seqscan = off SET enable_hashagg = on SET enable_hashjoin = on
@@ -89,8 +88,8 @@ BEGIN
     RETURN filled;
 END $$;
 
--- What Spark has worked out (spark/topic_stats.py) takes the place of what topic_stats has of the same minutes: counts
--- by one function, durations by the other. `expected`: how many rows were staged; otherwise nothing is merged.
+-- Replace minutes of topic_stats by the results of spark/topic_stats.py: counts by merge_throughput, durations by
+-- merge_latency. `expected`: the number of staged rows; if it differs, nothing is merged.
 
 CREATE OR REPLACE FUNCTION holdfast.merge_throughput(
     of_run uuid, since timestamptz, before timestamptz, of_topic text, expected bigint
