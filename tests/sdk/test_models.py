@@ -29,7 +29,7 @@ ASKED = {
 }
 # Models of the answers' names, with or without "Answer", and those of other names.
 OTHERS = (
-    *(("AppendAnswer", "Appended"), ("JobClaimed", "ClaimedJob"), ("AckAnswer", "Acked")),
+    *(("AppendAnswer", "Appended"), ("AckAnswer", "Acked")),
     *(("NackAnswer", "Nacked"), ("FailAnswer", "Failed"), ("ExtendAnswer", "Extended")),
     *(("PutAnswer", "TopicPut"), ("ResolvedConfig", "TopicConfig"), ("StateAnswer", "TopicState")),
     *(("ListItem", "TopicSummary"), ("DeleteAnswer", "TopicRemoved"), ("DrainAnswer", "Drained")),

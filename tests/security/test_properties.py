@@ -113,7 +113,7 @@ SHOWN = {
     ("UserTokenAnswer", "token"),
     ("Webhook", "secret"),  # a mask
     # No secrets: a name for a job and its lease, and a time.
-    *((name, "token") for name in ("JobClaimed", "JobOfTopic", "JobFrame", "Message")),
+    *((name, "token") for name in ("ClaimedJob", "JobOfTopic", "JobFrame", "Message")),
     *((name, "old_secret_until") for name in ("KeyShown", "KeyAnswer", "SecretAnswer")),
 }
 SECRET = re.compile(r"hash|digest|passw|salt|epoch|secret|token|credential|dsn|proof|seal", re.IGNORECASE)

@@ -25,10 +25,10 @@ from app.http.v0 import records
 from app.http.v0.dialect import V0
 
 _TOPIC: Final = "/v0/topics/{topic}"
-_NOT_SO: Final = frozenset({409})
+_CONFLICT: Final = frozenset({409})
 _FULL: Final = frozenset({409, 422})
 
-_v0 = partial(Route, dialect=V0, hot=True, consumes=True, confines=True, refuses=_NOT_SO)
+_v0 = partial(Route, dialect=V0, hot=True, consumes=True, confines=True, refuses=_CONFLICT)
 _claims = partial(_v0, scope=Scope.READ | Scope.WRITE, parameters=[COUNTS])
 _settles = partial(_v0, scope=Scope.WRITE, parameters=[COUNTS])
 _messages = partial(Route, dialect=MESSAGES, hot=True, scope=Scope.WRITE, confines=True)
@@ -110,7 +110,7 @@ FEATURE: Final = Feature(
             scope=Scope.READ | Scope.WRITE,
             consumes=True,
             takes=messages.DequeueBody,
-            refuses=_NOT_SO,
+            refuses=_CONFLICT,
             verb="claim",
         ),
         _of_one(
@@ -120,14 +120,14 @@ FEATURE: Final = Feature(
             "POST",
             "/api/messages/{id}/nack",
             messages_leases.nack,
-            {204: None, 200: messages.MessageNacked},
+            {204: None, 200: messages.MessageNackAnswer},
             takes=messages.MessageNack,
         ),
         _of_one(
             "POST",
             "/api/messages/{id}/extend",
             messages_leases.extend,
-            {200: messages.MessageExtended},
+            {200: messages.MessageExtendAnswer},
             takes=messages.MessageExtend,
         ),
         _messages(

@@ -1,4 +1,4 @@
-"""Bodies and answers of enqueue, dequeue, ack, nack and extend in the messages dialect. Other fields are a 400."""
+"""Bodies and answers of enqueue, dequeue, ack, nack and extend in the messages dialect. Unknown fields are a 400."""
 
 from __future__ import annotations
 
@@ -36,72 +36,71 @@ _MOST_OF_NAME = 254 - len(DEAD_LETTERS)  # room for the name of its dead letters
 NewTopicName = Annotated[
     str,
     about(
-        f"The topic's name; none that ends in {DEAD_LETTERS}.",
+        f"The topic's name. It can't end in {DEAD_LETTERS}.",
         pattern=PATTERN.replace("254", str(_MOST_OF_NAME)),
     ),
 ]
 Encoding = Annotated[
-    Literal["base64"] | None, about('"base64": payloads come as base64, as bytes that are no text do anyway.')
+    Literal["base64"] | None, about('"base64": payloads are returned as base64. Bytes that are not text always are.')
 ]
 Seconds = Annotated[float, Meta(ge=0, le=MOST_SECONDS)]
 LeaseId = Annotated[
     str,
     about(
-        "The lease_id that the dequeue answered: fences off who lost the lease.", pattern="^(lease_[0-9a-fA-F]{1,64})?$"
+        "The lease_id of the dequeue's answer. A call with an outdated one has no effect.",
+        pattern="^(lease_[0-9a-fA-F]{1,64})?$",
     ),
 ]
 Visibility = Annotated[
     float | None,
-    about("How long the message stays hidden, clamped to 0.1 to 86400 s; the topic's if absent, 0 or less."),
+    about("How long the message stays hidden, clamped to 0.1 to 86400 s. Absent, 0 or less: the topic's."),
 ]
 
 
 class MessageFields(msgspec.Struct, kw_only=True, gc=False, forbid_unknown_fields=True):
     """One message."""
 
-    payload: Annotated[str, about("A text of up to 1 MiB, kept byte for byte; or bytes, as base64.", minLength=1)]
+    payload: Annotated[str, about("A text of up to 1 MiB, kept byte for byte, or bytes as base64.", minLength=1)]
     encoding: Annotated[Literal["base64"] | None, about("base64: payload is the base64 of bytes.")] = None
     content_type: Annotated[
         Annotated[str, Meta(extra_json_schema={"pattern": TYPE_PATTERN, "maxLength": MAX_TYPE_BYTES})] | None,
-        about("application/json if payload is JSON, else text/plain; of base64, application/octet-stream."),
+        about("Absent: application/json if payload is JSON, application/octet-stream for base64, else text/plain."),
     ] = None
     metadata: Annotated[
         Annotated[dict[str, str], Meta(max_length=MAX_META_KEYS)] | None,
-        about("Comes back with the message; up to 16 KiB."),
+        about("Returned with the message. Up to 16 KiB."),
     ] = None
-    priority: Annotated[Annotated[int, Meta(ge=0, le=9)] | None, about("High first.", 0)] = None
+    priority: Annotated[Annotated[int, Meta(ge=0, le=9)] | None, about("Highest first.", 0)] = None
     delay_seconds: Annotated[Seconds | None, about("How long it stays hidden.", 0)] = None
     run_at: Annotated[str | None, about("Hidden until then: an RFC 3339 time with its offset.", format="date-time")] = (
         None
     )
-    ttl_seconds: Annotated[
-        Seconds | None, about("It expires so long from now, 0 for never; as the topic says if absent.")
-    ] = None
+    ttl_seconds: Annotated[Seconds | None, about("The time to live from now. 0: for ever. Absent: the topic's.")] = None
     max_deliveries: Annotated[
         Annotated[int, Meta(ge=0, le=MOST_DELIVERIES)] | None,
-        about("How often it is delivered at most, 0 for no end; as the topic says if absent."),
+        about("Most deliveries. 0: no limit. Absent: the topic's."),
     ] = None
     key: Annotated[
         Key | None,
-        about("A message of this key that waits is updated, and keeps its id. One that is processed is left alone."),
+        about("If a message with this key waits, it is updated and keeps its id. A leased one is left alone."),
     ] = None
     group: Annotated[
         Group | None,
-        about("One message of a group is out at a time, in their order. Names that end in .fifo ask for one."),
+        about("One message of a group is delivered at a time, in order. Topics whose names end in .fifo need one."),
     ] = None
     dedupe_id: DedupeId | None = None
     webhook: Annotated[
         Annotated[str, Meta(max_length=MAX_URL_BYTES, extra_json_schema={"format": "uri"})] | None,
-        about("Is told over HTTP of the message's end, in place of the topic's webhook. docs/webhooks.md."),
+        about("The URL to call when the message ends, instead of the topic's webhook. docs/webhooks.md."),
     ] = None
     user_id: Annotated[
-        UserId | None, about("The user that it is for, an id of the application's own: in metadata as $user_id.")
+        UserId | None, about("The application's id of the message's user. It is stored in metadata as $user_id.")
     ] = None
-    tenant: Annotated[Tenant | None, about("Whose message it is: dequeues share fairly between tenants.", "")] = None
+    tenant: Annotated[Tenant | None, about("The message's tenant. Dequeues share fairly between tenants.", "")] = None
 
 
 class EnqueueBody(MessageFields, kw_only=True, gc=False):
-    """A message and its topic, which is made if it is absent."""
+    """A message and its topic, which is created if it does not exist."""
 
     topic: NewTopicName
     idempotency_key: BatchKey | None = None
@@ -112,7 +111,7 @@ class BatchMessage(MessageFields, kw_only=True, gc=False):
 
 
 class BatchBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Messages for one topic: all of them are enqueued, or none is."""
+    """Messages for one topic. Either all are enqueued, or none."""
 
     topic: NewTopicName
     messages: Annotated[list[BatchMessage], about(f"1 to {MAX_RECORDS}.", minItems=1, maxItems=MAX_RECORDS)]
@@ -120,17 +119,17 @@ class BatchBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class EnqueueAnswer(msgspec.Struct):
-    """The message's id. duplicate: it is that of an earlier message with the same dedupe_id, or of an earlier call with
-    the same idempotency key; nothing was enqueued."""
+    """The message's id. duplicate: nothing was enqueued, and the id is that of an earlier message with the same
+    dedupe_id, or of an earlier call with the same idempotency key."""
 
     id: str
     duplicate: Literal[True] | UnsetType = UNSET
 
 
 class BatchAnswer(msgspec.Struct):
-    """The messages' ids, in their order. duplicates: the places, from 0, of those that were not enqueued, and whose ids
-    are those of earlier messages with the same dedupe_id; absent if there are none. deduped: these are those of an
-    earlier call with the same idempotency key, perhaps more or fewer; nothing was enqueued."""
+    """The messages' ids, in order. duplicates: the indexes of messages that were not enqueued; their ids are those of
+    earlier messages with the same dedupe_id. Absent if there are none. deduped: nothing was enqueued, and the ids are
+    those of an earlier call with the same idempotency key. Their number may differ."""
 
     ids: list[str]
     duplicates: list[int] | UnsetType = UNSET
@@ -138,7 +137,7 @@ class BatchAnswer(msgspec.Struct):
 
 
 class DequeueBody(msgspec.Struct, forbid_unknown_fields=True):
-    """From where, how many and for how long. There are no consumer groups here."""
+    """The topic, the number of messages, and the visibility timeout. Consumer groups are not supported."""
 
     topic: TopicName
     count: Annotated[Annotated[int, Meta(ge=1, le=MAX_CLAIM)] | None, about("Most messages.", 1)] = None
@@ -152,64 +151,64 @@ class DequeueBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MessageAck(msgspec.Struct, forbid_unknown_fields=True):
-    """The lease, to be fenced, and what the message is completed with."""
+    """The lease, as a fence, and the message's result."""
 
     lease_id: LeaseId | None = None
     result: HandedIn = msgspec.field(default_factory=Raw)
 
 
 class AckBatchBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Messages, and perhaps their leases."""
+    """Messages, optionally with their leases and results."""
 
     ids: Annotated[list[str], about(f"At most {MAX_SEQS}.", maxItems=MAX_SEQS)]
-    lease_ids: Annotated[list[LeaseId] | None, about("One for each id, or none at all.", maxItems=MAX_SEQS)] = None
+    lease_ids: Annotated[list[LeaseId] | None, about("One for each id.", maxItems=MAX_SEQS)] = None
     results: Annotated[
         Annotated[list[HandedIn], about("One for each id.", maxItems=MAX_SEQS)] | None,
-        about("What each is completed with."),
+        about("The result of each message."),
     ] = None
 
 
 class AckBatchAnswer(msgspec.Struct):
-    """How many were completed; those in `skipped` the caller does not hold."""
+    """The number of completed messages. `skipped`: messages that the caller does not hold."""
 
     acked: int
     skipped: list[str]
 
 
 class MessageNack(msgspec.Struct, forbid_unknown_fields=True):
-    """What went wrong."""
+    """The error, and when to deliver the message again."""
 
     error: Annotated[
-        Annotated[str, text("Kept as the message's last_error.", most=MAX_ERROR_BYTES)] | None, about("Why.")
+        Annotated[str, text("Stored as the message's last_error.", most=MAX_ERROR_BYTES)] | None, about("The error.")
     ] = None
     delay_seconds: Annotated[
         Annotated[float, Meta(ge=0, le=MOST_LEASE_SECONDS)] | None,
-        about("How long the message stays hidden. Absent: as the topic's backoff says, if at all."),
+        about("How long the message stays hidden. Absent: by the topic's backoff."),
     ] = None
     refund: Annotated[
-        bool | None, about(f"true: gives the delivery back, at most {MOST_REFUNDS} times a message.", False)
+        bool | None, about(f"true: the delivery does not count, up to {MOST_REFUNDS} times per message.", False)
     ] = None
     lease_id: LeaseId | None = None
     consumer_group: Literal[""] | None = None
 
 
-class MessageNacked(msgspec.Struct):
-    """Whether the delivery was given back; else it counts."""
+class MessageNackAnswer(msgspec.Struct):
+    """Whether the delivery was refunded. If not, it counts."""
 
     id: str
     refunded: bool
 
 
 class MessageExtend(msgspec.Struct, forbid_unknown_fields=True):
-    """For how long from now, the lease, to be fenced, and how far the work is."""
+    """The new visibility timeout from now, the lease as a fence, and the progress."""
 
     visibility_timeout_seconds: Visibility = None
     lease_id: LeaseId | None = None
     progress: ProgressBody | None = None
 
 
-class MessageExtended(msgspec.Struct):
-    """Until when the message is hidden now; and whether it was cancelled, so that nobody waits for it any more."""
+class MessageExtendAnswer(msgspec.Struct):
+    """When the visibility timeout ends. cancelled: the message was cancelled, so its work can stop."""
 
     id: str
     visibility_timeout: str
@@ -217,6 +216,6 @@ class MessageExtended(msgspec.Struct):
 
 
 class DequeueAnswer(msgspec.Struct):
-    """The messages that the caller holds now, in the order in which they are to be worked on; perhaps none."""
+    """The messages that the caller now holds, in the order to process them. May be empty."""
 
     messages: list[Message]

@@ -35,7 +35,7 @@ _many = Few(BatchBody, "messages", MAX_RECORDS)
 
 
 async def enqueue(call: Call) -> Response:
-    """Enqueue a message. Its topic is made if it is absent."""
+    """Enqueue a message. Its topic is created if it does not exist."""
     request, context, key = call.request, call.context, call.key
     body = await read_json(request, _one, context.settings.max_body_bytes, nul=True)
     _check_topic(body.topic)
@@ -46,14 +46,14 @@ async def enqueue(call: Call) -> Response:
 
 
 async def enqueue_batch(call: Call) -> Response:
-    """Enqueue messages into one topic, all of them or none. It is made if it is absent."""
+    """Enqueue messages into one topic, all or none. The topic is created if it does not exist."""
     request, context, key = call.request, call.context, call.key
     body = await read_json(request, _many, context.settings.max_body_bytes, nul=True)
     _check_topic(body.topic)
     request.scope[TOPIC] = body.topic
     must_cover(key, body.topic)
     if not body.messages:
-        raise InvalidRequest("messages must hold at least one message.")
+        raise InvalidRequest("messages must have at least one message.")
     done = await _enqueue(request, context, key, body, body.messages)
     if done.repeated:
         return _answer(encode(BatchAnswer(done.ids, deduped=True)))
@@ -61,8 +61,8 @@ async def enqueue_batch(call: Call) -> Response:
 
 
 class _Placement(NamedTuple):
-    """The messages' ids; the places of those that are duplicates of earlier ones; and whether the ids are an earlier
-    call's, with the same idempotency key."""
+    """The messages' ids, the indexes of duplicates, and whether the ids are those of an earlier call with the same
+    idempotency key."""
 
     ids: list[str]
     duplicates: list[int]
@@ -100,7 +100,7 @@ async def _queue(request: Request, context: Context, name: str) -> Policy:
 def _check_topic(name: str) -> None:
     check_name(name)
     if name.endswith(DEAD_LETTERS):
-        raise InvalidRequest(f"Names that end in {DEAD_LETTERS} are kept for dead letters: nothing is enqueued there.")
+        raise InvalidRequest(f"Topics that end in {DEAD_LETTERS} hold dead letters. Nothing can be enqueued there.")
 
 
 def _answer(content: bytes) -> Response:
@@ -108,9 +108,9 @@ def _answer(content: bytes) -> Response:
 
 
 def _columns(messages: Sequence[MessageFields]) -> tuple[Batch, int]:
-    """Check the messages and turn them into columns; and the bytes of their payloads and metadata.
+    """Check messages and turn them into columns. Returns these, and the bytes of all payloads and metadata.
 
-    Raises InvalidRequest and RecordTooLarge; of several messages, it names the one by its place, from 0.
+    Raises InvalidRequest and RecordTooLarge. With several messages, the error names the message's index.
     """
     payloads: list[bytes] = []
     types: list[str | None] = []
@@ -126,7 +126,7 @@ def _columns(messages: Sequence[MessageFields]) -> tuple[Batch, int]:
                     raise InvalidRequest(f"{field} has a NUL character (U+0000), which can't be stored.")
             weight = len(payload) + (0 if text is None else len(text.encode()))
             if weight > MAX_RECORD_BYTES:
-                raise RecordTooLarge(f"Payload and metadata are {weight} bytes; {MAX_RECORD_BYTES} are the most.")
+                raise RecordTooLarge(f"Payload and metadata have {weight} bytes. The limit is {MAX_RECORD_BYTES}.")
         except (InvalidRequest, RecordTooLarge) as error:
             if len(messages) == 1:
                 raise
@@ -147,7 +147,7 @@ def _columns(messages: Sequence[MessageFields]) -> tuple[Batch, int]:
 
 
 def _payload(message: MessageFields) -> tuple[bytes, str | None]:
-    """The bytes, and their type as a job has it."""
+    """Returns the payload's bytes, and the content type to store."""
     if not message.payload:
         raise InvalidRequest("topic and payload are required.")
     asked = None if message.content_type is None else check_type(message.content_type)
@@ -172,5 +172,5 @@ def _metadata(metadata: dict[str, str] | None, user_id: str | None) -> str | Non
 
 
 def _ms(seconds: float | None) -> int | None:
-    """In whole ms, but never so few that they mean none."""
+    """Convert to whole ms. A time above 0 never becomes 0."""
     return None if seconds is None else max(round(seconds * 1000), seconds > 0)

@@ -1,6 +1,6 @@
-"""POST /api/messages/dequeue, and what holders do with their messages: ack, nack and extend of one, ack of many.
+"""POST /api/messages/dequeue; ack, nack and extend of a message; ack of many.
 
-Who knows the id holds the message, as long as its visibility timeout has not ended; with a lease_id, that one only.
+Any caller that knows the id of a leased message can settle it. With a lease_id, only that lease counts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from app.features.queue.messages_bodies import (
     MessageExtend,
     MessageNack,
 )
-from app.features.queue.results import beside, progress_of, result_of
+from app.features.queue.results import parallel_list, progress_of, result_of
 from app.http import sight
 from app.http.access import must_cover
 from app.http.body import read_json
@@ -42,24 +42,24 @@ from app.kernel.model import HeldJob, Seq
 from app.kernel.topics.backoff import MOST_REFUNDS
 from app.kernel.topics.policy import Policy, check_name, clamp_lease
 
-NODE: Final = "messages"  # who holds what is claimed in this dialect, which has no nodes
-ABSENT_SECONDS: Final = 1.0  # how often who waits on a topic that is yet to be made looks for it, unless it hears of it
+NODE: Final = "messages"  # the holder of all jobs that are claimed in this dialect, which has no nodes
+ABSENT_SECONDS: Final = 1.0  # a call that waits for a missing topic looks for it this often, besides notifications
 
 _body = msgspec.json.Decoder(DequeueBody)
 
 
 async def dequeue(call: Call) -> Response:
-    """Take up to `count` messages, hidden from others until they are acknowledged or their visibility timeout ends;
-    with `wait_seconds`, wait so long for the first. A topic that is absent has none."""
+    """Take up to `count` messages. They are hidden from other consumers until they are acknowledged or their visibility
+    timeout ends. With `wait_seconds`, wait for the first message. A topic that does not exist has no messages."""
     request, context, key = call.request, call.context, call.key
     body = await read_json(request, _body, context.settings.max_body_bytes)
-    context.quota.must_have_room(0)  # an answer may be large, and lies here until it is read
+    context.quota.must_have_room(0)  # the answer may be large, and stays in memory until it is sent
     check_name(body.topic)
     request.scope[TOPIC] = body.topic
     must_cover(key, body.topic)
     wait = body.wait_seconds or 0
     if wait:
-        count_as(request, "claim_wait")  # its time is the wait's
+        count_as(request, "claim_wait")  # most of its time is waiting
     try:
         policy = await context.policies.queue(body.topic)
     except TopicNotFound:
@@ -74,7 +74,7 @@ async def dequeue(call: Call) -> Response:
     claimer = Claimer(policy, NODE, body.count or 1, lease_ms, whole=True, tenants=tenants)
     claims = context.engine.claims
     if wait or policy.config.claim_jitter_ms:
-        # What is claimed for one who left goes back.
+        # If the client disconnects, its jobs are returned.
         jobs = await while_connected(request, claims.claim(claimer, wait))
     else:
         jobs = await claims.claim(claimer)
@@ -86,14 +86,14 @@ async def dequeue(call: Call) -> Response:
 
 
 def lease_ms_of(policy: Policy, seconds: float | None) -> int:
-    """The length of a lease in ms: what was asked for, clamped; else the topic's."""
+    """Return the length of a lease in ms: the given one, clamped, or the topic's."""
     if seconds is None or seconds <= 0:
         return policy.config.lease_ms
     return clamp_lease(round(min(seconds, 1_000_000) * 1000))
 
 
 async def _wait_until_made(context: Context, name: str, seconds: float) -> tuple[Policy, float] | None:
-    """The policy of a topic that is absent, once somebody has made it, and the seconds that are left; or None."""
+    """Wait until a topic is created. Returns its policy and the seconds left, or None after `seconds`."""
     until = time.monotonic() + seconds
     policy = None
     while policy is None:
@@ -104,7 +104,7 @@ async def _wait_until_made(context: Context, name: str, seconds: float) -> tuple
                 now = time.monotonic()
                 if now >= until:
                     return None
-                # All who wait look at the same moment, and share the look.
+                # All waiting calls look at the same moment, so that they share the look.
                 await asyncio.wait([changed], timeout=min(until - now, ABSENT_SECONDS - now % ABSENT_SECONDS))
     return policy, max(until - time.monotonic(), 0)
 
@@ -122,7 +122,7 @@ Settle = Callable[[Policy, HeldJob], Awaitable[bool]]
 
 
 async def ack(call: Call) -> Response:
-    """Complete a message: it is gone then, and its result is kept. 404 if the caller does not hold it any more."""
+    """Complete a message. It is deleted, and its result is kept. 404 if the caller does not hold it any more."""
     request, context, key = call.request, call.context, call.key
     body = await read_json(request, _ack_body, context.settings.max_body_bytes, empty=b"{}")
     result = result_of(body.result)
@@ -137,9 +137,8 @@ async def ack(call: Call) -> Response:
 
 
 async def nack(call: Call) -> Response:
-    """Return a message to its topic; one that has had its last delivery goes to the dead letters, or fails. With
-    `refund` the answer is a 200, which says whether the delivery was given back. 404 if the caller does not hold it any
-    more."""
+    """Return a message to its topic. A message with no deliveries left becomes a dead letter, or fails. With `refund`,
+    the answer is a 200 that says whether the delivery was refunded. 404 if the caller does not hold it any more."""
     request, context, key = call.request, call.context, call.key
     body = await read_json(request, _nack_body, context.settings.max_body_bytes, empty=b"{}")
     error = None if body.error is None else check_text(body.error, "error", MAX_ERROR_BYTES)
@@ -159,8 +158,8 @@ async def nack(call: Call) -> Response:
 
 
 async def extend(call: Call) -> Response:
-    """Hide a message for so long from now: the heartbeat of long work, which may say how far it is. 404 if the caller
-    does not hold it any more."""
+    """Extend a message's visibility timeout from now, and optionally report progress. It is the heartbeat of long work.
+    404 if the caller does not hold the message any more."""
     request, context, key = call.request, call.context, call.key
     body = await read_json(request, _extend_body, context.settings.max_body_bytes, empty=b"{}")
     progress = [] if body.progress is None else [progress_of(body.progress)]
@@ -183,15 +182,15 @@ async def extend(call: Call) -> Response:
 
 
 async def ack_batch(call: Call) -> Response:
-    """Complete messages, of any topics: each for itself. Those that the caller does not hold are skipped."""
+    """Complete messages of any topics. Messages that the caller does not hold are skipped."""
     request, context, key = call.request, call.context, call.key
     body = await read_json(request, _ack_batch_body, context.settings.max_body_bytes)
     if len(body.ids) > MAX_SEQS:
-        raise BatchTooLarge(f"At most {MAX_SEQS} ids a call.")
+        raise BatchTooLarge(f"A call can have at most {MAX_SEQS} ids.")
     if body.lease_ids is not None and len(body.lease_ids) != len(body.ids):
         raise InvalidRequest(f"lease_ids has {len(body.lease_ids)} entries for {len(body.ids)} ids.")
     leases = [lease_of(token) for token in body.lease_ids or [""] * len(body.ids)]
-    results = [result_of(one) for one in beside(body.results, "results", len(body.ids), "ids")]
+    results = [result_of(one) for one in parallel_list(body.results, "results", len(body.ids), "ids")]
     jobs: dict[int, tuple[int, Seq]] = {}
     for i, message_id in enumerate(body.ids):
         try:
@@ -230,8 +229,10 @@ async def ack_batch(call: Call) -> Response:
 
 
 async def _settle(request: Request, verb: str | None, key: Any, token: str | None, settle: Settle) -> None:
-    """Do this to the message in the path; to the dead letter that it may be, too. With a `verb` it is traced. Raises
-    NotFound where its caller does not hold it."""
+    """Settle the message in the path, also if it is a dead letter by now. With a `verb`, the call is traced.
+
+    Raises NotFound if the caller does not hold the message.
+    """
     context = context_of(request)
     message_id: str = request.path_params["id"]
     lease = lease_of(token or "")

@@ -1,4 +1,4 @@
-"""What workers hand in and say of their jobs, for every dialect. docs/jobs.md."""
+"""Results and progress that workers report, for every dialect. docs/jobs.md."""
 
 from __future__ import annotations
 
@@ -17,21 +17,19 @@ from app.kernel.settle.results import MAX_BYTES, Progress
 MAX_NOTE_BYTES: Final = 1_024
 
 HandedIn = Annotated[
-    Raw, about("Any JSON of up to 1 MiB without U+0000, nested 128 deep at most; null is none. It comes back as it is.")
+    Raw, about("Any JSON of up to 1 MiB without U+0000, at most 128 levels deep. null: none. It is returned unchanged.")
 ]
 
 
 class ProgressBody(msgspec.Struct, forbid_unknown_fields=True):
-    """How far the work is."""
+    """The progress of a job."""
 
-    percent: Annotated[int, Meta(ge=0, le=100, description="How much of it is done.")]
-    note: Annotated[
-        Annotated[str, text("Shown beside it.", most=MAX_NOTE_BYTES)] | None, about("In words, where it is.")
-    ] = None
+    percent: Annotated[int, Meta(ge=0, le=100, description="How much is done.")]
+    note: Annotated[Annotated[str, text("A note.", most=MAX_NOTE_BYTES)] | None, about("The progress in words.")] = None
 
 
 def progress_of(given: ProgressBody | None) -> Progress | None:
-    """As the engine takes it. Raises InvalidRequest."""
+    """Convert progress for the engine. Raises InvalidRequest."""
     if given is None:
         return None
     note = None if given.note is None else check_text(given.note, "note", MAX_NOTE_BYTES)
@@ -39,21 +37,24 @@ def progress_of(given: ProgressBody | None) -> Progress | None:
 
 
 def result_of(given: Raw) -> str | None:
-    """The text of its JSON; None for null. Raises InvalidRequest, RecordTooLarge."""
+    """Return the text of a result, None for null. Raises InvalidRequest, RecordTooLarge."""
     result = bytes(given)
     if result in {b"null", b""}:
         return None
     if len(result) > MAX_BYTES:
         raise RecordTooLarge(
-            f"A result is {len(result)} bytes; {MAX_BYTES} are the most.",
+            f"The result has {len(result)} bytes. The limit is {MAX_BYTES}.",
             {"bytes": len(result), "max_bytes": MAX_BYTES},
         )
     check_json(result)
     return result.decode()
 
 
-def beside(given: Sequence[Any] | None, field: str, count: int, of: str) -> Sequence[Any]:
-    """A list that stands beside another one, of `count`; an empty one if there is none. Raises InvalidRequest."""
+def parallel_list(given: Sequence[Any] | None, field: str, count: int, of: str) -> Sequence[Any]:
+    """Check that an optional list has `count` entries, one for each of another list. Returns it, or an empty one.
+
+    Raises InvalidRequest.
+    """
     if given is not None and len(given) != count:
         raise InvalidRequest(f"{field} has {len(given)} entries for {count} {of}.")
     return given or ()

@@ -1,4 +1,4 @@
-"""The pieces that answers to workers' verbs are put together from: a leased job, and what its queue has left."""
+"""Parts of answers to workers: leased jobs, and counts of the queue."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from app.kernel.topics.policy import Policy
 
 COUNTS: Final = query(
     "return_counts",
-    "false leaves out how many are ready and in flight, and saves the statement that counts them.",
+    "false: leave out the counts of ready and in-flight jobs, which saves a statement.",
     {"type": "boolean", "default": True},
 )
 
 
 def wants_counts(request: Request) -> bool:
-    """Whether the answer is to say what the queue has left; without it, it is there sooner. Raises InvalidRequest."""
+    """Whether the answer must have the queue's counts, which make it slower. Raises InvalidRequest."""
     given: bytes = request.scope["query_string"]
-    # As workers ask, with each job: not taken apart.
+    # The common cases need no parsing.
     return not given or (given != b"return_counts=false" and flag(request, "return_counts", default=True))
 
 
 async def count_ready(context: Context, key: Key | None, policy: Policy) -> bytes:
-    """How many are ready, as it stands in an answer. Raises Unavailable."""
+    """Count ready jobs, as JSON of an answer. Raises Unavailable."""
     return b',"ready":%d' % (await sight.count_jobs(context, key, policy))[0]
 
 
 async def count_both(context: Context, key: Key | None, policy: Policy) -> bytes:
-    """How many are ready and in flight, as it stands in an answer. Raises Unavailable."""
+    """Count ready and in-flight jobs, as JSON of an answer. Raises Unavailable."""
     return b',"ready":%d,"in_flight":%d' % await sight.count_jobs(context, key, policy)
 
 
 def job_fields(topic: str, job: Job) -> bytes:
-    """A leased job's fields, without the braces round them."""
+    """Encode a leased job's fields as JSON without the braces."""
     tag = b"" if job.tag is None else b'"$tag":%b,' % encode(job.tag)
     key = b"" if job.key is None else b'"key":%b,' % encode(job.key)
     group = b"" if job.group is None else b'"group":%b,' % encode(job.group)
@@ -70,7 +70,7 @@ def job_fields(topic: str, job: Job) -> bytes:
 
 
 def meta_of(job: Job) -> bytes:
-    """A job's metadata as JSON, and where it came from if it was dead-lettered; nothing if it has neither."""
+    """Encode a job's metadata, with its origin if it is a dead letter. Empty if it has neither."""
     if job.original_topic is None:
         return job.metadata.encode() if job.metadata else b""
     provenance = {

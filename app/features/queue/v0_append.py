@@ -1,4 +1,4 @@
-"""POST /v0/topics/:topic: records into a queue or a log."""
+"""POST /v0/topics/:topic: enqueue jobs into a queue, or append records to a log."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from app.kernel.topics import store, webhooks
 from app.kernel.topics.policy import Policy, check_name, resolve
 from app.kernel.topics.settings import NAME, Config, TopicType
 
-RETURN_SEQS: Final = query("return_seqs", "false leaves seqs out of the answer.", {"type": "boolean", "default": True})
+RETURN_SEQS: Final = query("return_seqs", "false: leave seqs out of the answer.", {"type": "boolean", "default": True})
 
 _jobs = Few(AppendBody, "records", MAX_RECORDS)
 _records = Few(LogAppendBody, "records", MAX_RECORDS)
 
 
 class _Either:
-    """For a topic that is yet to be made: of a queue, what a log would ignore may be refused."""
+    """Decodes the body for a topic that does not exist yet. A queue refuses fields that a log ignores."""
 
     def decode(self, body: bytes) -> AppendBody | LogAppendBody:
-        """The body, as the topic that it asks for takes it."""
+        """Decode a body as the type of topic that it asks for."""
         try:
             jobs = _jobs.decode(body)
         except msgspec.ValidationError:
@@ -56,14 +56,14 @@ _either = _Either()
 
 
 async def append(call: Call) -> Response:
-    """Put records into a topic, all of them or none: each a job of a queue, or a record of a log. A topic that is
-    absent is made, by default as a log."""
+    """Enqueue jobs into a queue, or append records to a log, all or none. A topic that does not exist is created, by
+    default as a log."""
     request, context, name, by = call.request, call.context, call.topic, call.key
-    # Before the body: what its fields may be depends on the topic.
+    # Before the body, as its fields depend on the topic.
     policy = await _find_policy(context, name)
     kind = None if policy is None else policy.config.type
     if by is not None and by.tenant is not None and kind is not TopicType.QUEUE:
-        raise Forbidden("This key is for the jobs of one tenant, and this is no queue.")
+        raise Forbidden("This key is for the jobs of one tenant, and this topic is not a queue.")
     decoder = _jobs if kind is TopicType.QUEUE else _either if kind is None else _records
     body = await read_json(request, decoder, context.settings.max_body_bytes)
     if policy is None:
@@ -74,11 +74,11 @@ async def append(call: Call) -> Response:
     key = options.idempotency_key(request, by, body.idempotency_key)
     plain = not request.scope["query_string"] or flag(request, "return_seqs", default=True)
     if policy is not None and body.config is not None:
-        # Which counts for nothing here; but what makes no sense is said every time.
+        # The configuration is not used for an existing topic, but an invalid one is always refused.
         resolve(name, body.config)
         webhooks.check_setting(name, body.config.webhook, signs=context.settings.webhook_secret is not None)
     created = deduped = False
-    head = 0  # unless it is known, the last of these is
+    head = 0  # 0: the last seq of this call
     duplicates: list[int] = []
     if policy is None:
         policy, created = await _create(request, context, name, body)
@@ -120,31 +120,31 @@ async def append(call: Call) -> Response:
 
 
 def _priority_order(policy: Policy | None, body: AppendBody | LogAppendBody) -> str:
-    """The topic's, or that of the topic which this call makes."""
+    """The priority order of the topic, or of the one that this call creates."""
     asked = body.config.priority_order if policy is None and body.config is not None else None
     return asked or (Config() if policy is None else policy.config).priority_order
 
 
 def _must_fit(config: Config, batch: Batch, size: int) -> None:
-    """Raises RecordTooLarge where the batch would be refused however empty the topic is."""
+    """Raises RecordTooLarge if the batch would not even fit into the empty topic."""
     if config.type is TopicType.QUEUE:
-        size = sum(map(len, batch.payloads))  # what a queue counts
+        size = sum(map(len, batch.payloads))  # queues only count payloads
     if config.discard == "reject" and (0 < config.cap_records < len(batch) or 0 < config.cap_bytes < size):
         raise RecordTooLarge(
-            "The batch is larger than all that this topic may hold.",
+            "The batch is larger than the topic's limits.",
             {"records": len(batch), "bytes": size, "cap_records": config.cap_records, "cap_bytes": config.cap_bytes},
         )
 
 
 async def _append(context: Context, policy: Policy, batch: Batch, size: int, key: str | None) -> tuple[list[Seq], bool]:
-    """Append to a log: the seqs, and whether they are those of an earlier batch with the same key."""
+    """Append to a log. Returns the seqs, and whether they are those of an earlier batch with the same key."""
     appended = await context.engine.logs.append(policy, batch, size, key)
     seqs = cast("list[Seq]", list(range(appended.first_seq, appended.last_seq + 1)))
     return seqs, appended.outcome is AppendOutcome.DEDUPED
 
 
 async def _find_policy(context: Context, name: str) -> Policy | None:
-    """The topic's policy; None if there is no such topic, or can't be one of this name."""
+    """The topic's policy; None if it does not exist."""
     try:
         return await context.policies.get(name) if NAME.match(name) else None
     except TopicNotFound:
@@ -154,7 +154,7 @@ async def _find_policy(context: Context, name: str) -> Policy | None:
 async def _create(
     request: Request, context: Context, name: str, body: AppendBody | LogAppendBody
 ) -> tuple[Policy, bool]:
-    """Make the topic, unless it is not to be made; and whether it was made by this call."""
+    """Create the topic if the body allows it. Returns its policy, and whether this call created it."""
     asked = body.config
     wanted = body.create if body.create is not None else asked is None or asked.auto_create is not False
     if not wanted:
@@ -168,7 +168,7 @@ async def _create(
     policy = await context.policies.get(name)
     if isinstance(body, AppendBody) != (policy.config.type is TopicType.QUEUE):
         raise TopicExistsIncompatible(
-            f"Topic {name!r} was made as a {policy.config.type.value} at this moment.",
+            f"Topic {name!r} was just created as a {policy.config.type.value} by another call.",
             {
                 "topic": name,
                 "existing_type": policy.config.type.value,

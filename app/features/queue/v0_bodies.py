@@ -1,4 +1,4 @@
-"""Bodies and answers of claim, ack, nack, fail and extend in v0. Other fields are a 400."""
+"""Bodies and answers of claim, ack, nack, fail and extend in v0. Unknown fields are a 400."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ MAX_CLAIMED_TOPICS: Final = 32  # topics of one claim
 
 
 class ClaimBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Who claims, how many jobs and for how long."""
+    """The worker, the number of jobs, and the lease."""
 
     node: Holder
     max: Annotated[Count | None, about("Most jobs, clamped to 1 to 1000.", 1)] = None
-    lease_ms: Annotated[LeaseMs | None, about("The topic's if absent.")] = None
+    lease_ms: Annotated[LeaseMs | None, about("Absent: the topic's.")] = None
     wait_ms: Annotated[Wait | None, about("How long to wait for the first job, in ms.", 0)] = None
     tenants: Tenants = None
     tags: Tags = None
 
 
 class ClaimAnyBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Who claims, from which topics, how many jobs in all and for how long."""
+    """The worker, the topics, the number of jobs in all, and the lease."""
 
     topics: Annotated[
         list[Annotated[str, Meta(extra_json_schema={"pattern": PATTERN})]],
         Meta(
-            description="1 to 32 queues, in the order in which they are asked.",
+            description="1 to 32 queues. Jobs are claimed in this order.",
             min_length=1,
             max_length=MAX_CLAIMED_TOPICS,
         ),
     ]
     node: Holder
     max: Annotated[Count | None, about("Most jobs in all, clamped to 1 to 1000.", 1)] = None
-    lease_ms: Annotated[LeaseMs | None, about("Each job's topic's if absent.")] = None
+    lease_ms: Annotated[LeaseMs | None, about("Absent: that of each job's topic.")] = None
     wait_ms: Annotated[Wait | None, about("How long to wait for the first job, in ms.", 0)] = None
     tenants: Tenants = None
     tags: Tags = None
 
 
 class JobShown(msgspec.Struct, kw_only=True):
-    """A leased job. `deadline` and `$ts` are in ms since 1970. Of the deliveries before this one, `crashes`
-    ended by their deadline and `failures` otherwise. 0 is left out, and suspected_poison where it is false."""
+    """A leased job. `deadline` and `$ts` are in ms since 1970. `crashes` counts earlier deliveries that ended by their
+    deadline, `failures` the other ones. Counts of 0 are left out, and so is suspected_poison if it is false."""
 
     seq: int = msgspec.field(name="$seq")
     lease_id: str
@@ -67,30 +67,30 @@ class JobShown(msgspec.Struct, kw_only=True):
     token: str
 
 
-class JobClaimed(JobShown, kw_only=True):
-    """A job of a claim's answer. `order` is its place in claim order, 1 for the job to begin with."""
+class ClaimedJob(JobShown, kw_only=True):
+    """A claimed job. `order` is its place in claim order, 1 for the first."""
 
     order: int
 
 
 class ClaimAnswer(msgspec.Struct):
-    """The jobs leased, ascending by $seq; fewer than asked for when the queue is nearly empty."""
+    """The leased jobs, ascending by $seq. They can be fewer than `max`."""
 
     topic: str
-    claimed: list[JobClaimed]
+    claimed: list[ClaimedJob]
     count: int
     ready: int | UnsetType = UNSET
 
 
-class JobOfTopic(JobClaimed, kw_only=True):
-    """A leased job, and the topic that it is from."""
+class JobOfTopic(ClaimedJob, kw_only=True):
+    """A claimed job and its topic."""
 
     topic: str
 
 
 class ClaimAnyAnswer(msgspec.Struct):
-    """The jobs leased, by topic as they were named, ascending by $seq in each. order goes on from topic to topic; ready
-    is of all these topics."""
+    """The leased jobs, by topic in the given order, ascending by $seq within a topic. `order` counts over all topics,
+    and `ready` is their sum."""
 
     claimed: list[JobOfTopic]
     count: int
@@ -98,41 +98,41 @@ class ClaimAnyAnswer(msgspec.Struct):
 
 
 class JobFrame(JobShown, kw_only=True):
-    """A job that was leased to this stream."""
+    """A job that is leased to the stream."""
 
     topic: str
 
 
 class AckBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Jobs that `node` holds; `lease_ids` fence off a holder whose lease was superseded."""
+    """Jobs that `node` holds. With `lease_ids`, jobs whose lease has changed are skipped."""
 
     node: Holder
     seqs: Seqs
     lease_ids: LeaseIds | None = None
     results: Annotated[
         Annotated[list[HandedIn], about("One for each seq.", maxItems=MAX_SEQS)] | None,
-        about("What each job is completed with."),
+        about("The result of each job."),
     ] = None
 
 
 class NackBody(msgspec.Struct, forbid_unknown_fields=True):
-    """The same, with how long the jobs stay hidden, and what went wrong with each."""
+    """Jobs that `node` holds, the delay until they are ready again, and their errors."""
 
     node: Holder
     seqs: Seqs
     lease_ids: LeaseIds | None = None
     delay_ms: Annotated[
         Count | None,
-        about("How long the jobs stay hidden, in ms, clamped to 86400000. Absent: as the topic's backoff says."),
+        about("How long the jobs stay hidden, in ms, clamped to 86400000. Absent: by the topic's backoff."),
     ] = None
     errors: Errors | None = None
     refund: Annotated[
-        bool | None, about(f"true: gives the delivery back, at most {MOST_REFUNDS} times a job; else it counts.", False)
+        bool | None, about(f"true: the delivery does not count, up to {MOST_REFUNDS} times per job.", False)
     ] = None
 
 
 class FailBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Jobs that are not to be tried again, and what went wrong with each."""
+    """Jobs that `node` holds and that must not be retried, and their errors."""
 
     node: Holder
     seqs: Seqs
@@ -141,20 +141,20 @@ class FailBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ExtendBody(msgspec.Struct, forbid_unknown_fields=True):
-    """The same, with the new length of the leases, from now."""
+    """Jobs that `node` holds, and the new length of their leases from now."""
 
     node: Holder
     seqs: Seqs
     lease_ms: LeaseMs
     lease_ids: LeaseIds | None = None
     progress: Annotated[
-        Annotated[list[ProgressBody | None], about("One for each seq; null: as it was.", maxItems=MAX_SEQS)] | None,
-        about("How far each job is."),
+        Annotated[list[ProgressBody | None], about("One for each seq. null: unchanged.", maxItems=MAX_SEQS)] | None,
+        about("The progress of each job."),
     ] = None
 
 
 class AckAnswer(msgspec.Struct):
-    """How many were completed; those in `skipped` were not this holder's."""
+    """The number of completed jobs. `skipped`: jobs that this node does not hold."""
 
     topic: str
     acked: int
@@ -164,8 +164,8 @@ class AckAnswer(msgspec.Struct):
 
 
 class NackAnswer(msgspec.Struct):
-    """How many were returned; those in `skipped` were not this holder's. Where refund was asked for: of which the
-    delivery was given back."""
+    """The number of returned jobs. `skipped`: jobs that this node does not hold. `refunded`, if `refund` was true: jobs
+    whose delivery does not count."""
 
     topic: str
     nacked: int
@@ -176,7 +176,7 @@ class NackAnswer(msgspec.Struct):
 
 
 class FailAnswer(msgspec.Struct):
-    """How many went out; those in `skipped` were not this holder's."""
+    """The number of failed jobs. `skipped`: jobs that this node does not hold."""
 
     topic: str
     failed: int
@@ -186,8 +186,8 @@ class FailAnswer(msgspec.Struct):
 
 
 class ExtendAnswer(msgspec.Struct):
-    """How many leases were extended, and their deadlines in ms since 1970, by seq. Those in `cancelled` are extended
-    too, and nobody waits for them any more."""
+    """The number of extended leases, and their deadlines by seq, in ms since 1970. `cancelled`: jobs whose lease was
+    extended, but that were cancelled, so their work can stop."""
 
     topic: str
     extended: int

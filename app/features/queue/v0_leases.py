@@ -1,4 +1,4 @@
-"""POST /v0/topics/:topic/claim and /v0/claim, and what holders do with their leases: ack, nack, fail, extend."""
+"""POST /v0/topics/:topic/claim and /v0/claim; ack, nack, fail and extend."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from app.base.keys import Key
 from app.errors import BatchTooLarge, InvalidRequest
-from app.features.queue.results import beside, progress_of, result_of
+from app.features.queue.results import parallel_list, progress_of, result_of
 from app.features.queue.v0_answers import count_both, count_ready, job_fields, wants_counts
 from app.features.queue.v0_bodies import AckBody, ClaimAnyBody, ClaimBody, ExtendBody, FailBody, NackBody
 from app.http import sight
@@ -36,10 +36,10 @@ _any_body = msgspec.json.Decoder(ClaimAnyBody)
 
 
 async def claim(call: Call) -> Response:
-    """Lease up to `max` jobs to a worker; with `wait_ms`, wait so long for the first."""
+    """Lease up to `max` jobs to a worker. With `wait_ms`, wait for the first job."""
     request, context, name, key = call.request, call.context, call.topic, call.key
     body = await read_json(request, _body, context.settings.max_body_bytes)
-    context.quota.must_have_room(0)  # an answer may be large, and lies here until it is read
+    context.quota.must_have_room(0)  # the answer may be large, and stays in memory until it is sent
     counted = wants_counts(request)
     check_name(name)
     check_node(body.node)
@@ -51,9 +51,9 @@ async def claim(call: Call) -> Response:
     )
     claims = context.engine.claims
     if body.wait_ms:
-        count_as(request, "claim_wait")  # its time is the wait's
+        count_as(request, "claim_wait")  # most of its time is waiting
     if body.wait_ms or policy.config.claim_jitter_ms:
-        # What is claimed for one who left goes back.
+        # If the client disconnects, its jobs are returned.
         jobs = await while_connected(request, claims.claim(claimer, (body.wait_ms or 0) / 1000))
     else:
         jobs = await claims.claim(claimer)
@@ -71,11 +71,10 @@ async def claim(call: Call) -> Response:
 
 
 async def claim_any(call: Call) -> Response:
-    """Lease up to `max` jobs in all from several topics, in the order given; with `wait_ms`, wait so long for the
-    first."""
+    """Lease up to `max` jobs in all from several topics, in the given order. With `wait_ms`, wait for the first job."""
     request, context, key = call.request, call.context, call.key
     body = await read_json(request, _any_body, context.settings.max_body_bytes)
-    context.quota.must_have_room(0)  # an answer may be large, and lies here until it is read
+    context.quota.must_have_room(0)  # the answer may be large, and stays in memory until it is sent
     counted = wants_counts(request)
     names = list(dict.fromkeys(body.topics))
     for name in names:
@@ -105,7 +104,7 @@ async def claim_any(call: Call) -> Response:
 
 
 def tags_of(given: list[str] | None) -> frozenset[str] | None:
-    """The tags that a claim names; None: it names none. Raises InvalidRequest."""
+    """Check a claim's tags. Returns None if it has none. Raises InvalidRequest."""
     return None if given is None else frozenset(check_text(tag, "tags", MAX_TAG_BYTES) for tag in given)
 
 
@@ -118,7 +117,7 @@ def claimer_of(
     *,
     tags: frozenset[str] | None = None,
 ) -> Claimer:
-    """A claimer with its bounds clamped; what is absent is the topic's, or one job."""
+    """Build a claimer with clamped bounds. The default is one job, with the topic's lease."""
     lease = policy.config.lease_ms if lease_ms is None else clamp_lease(lease_ms)
     return Claimer(policy, node, min(most or 1, MAX_CLAIM), lease, tenants=tenants, tags=tags)
 
@@ -130,14 +129,14 @@ _extend_body = msgspec.json.Decoder(ExtendBody)
 
 
 async def ack(call: Call) -> Response:
-    """Complete jobs: the ack is the delete. Safe to repeat; a job that was completed with a result under the same lease
-    counts as acked again."""
+    """Complete jobs, which deletes them. It is safe to repeat: a job that was completed with a result under the same
+    lease counts as acked again."""
     request, context, name, key = call.request, call.context, call.topic, call.key
     body = await read_json(request, _ack_body, context.settings.max_body_bytes)
     counted = wants_counts(request)
     check_name(name)
     held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
-    results = [result_of(one) for one in beside(body.results, "results", len(held), "seqs")]
+    results = [result_of(one) for one in parallel_list(body.results, "results", len(held), "seqs")]
     policy = await context.policies.queue(name)
     spans_of(request).begin_settle(name, "ack", body.seqs)
     sent = time.perf_counter()
@@ -154,8 +153,8 @@ async def ack(call: Call) -> Response:
 
 
 async def nack(call: Call) -> Response:
-    """Return jobs to the queue: after `delay_ms`, else as the topic's backoff says, else at once; a job that has had
-    its last delivery goes out instead."""
+    """Return jobs to the queue after `delay_ms`, or by the topic's backoff, or at once. A job with no deliveries left
+    becomes a dead letter, or fails."""
     request, context, name, key = call.request, call.context, call.topic, call.key
     body = await read_json(request, _nack_body, context.settings.max_body_bytes)
     counted = wants_counts(request)
@@ -179,7 +178,7 @@ async def nack(call: Call) -> Response:
 
 
 async def fail(call: Call) -> Response:
-    """Take jobs out at once, whatever is left of their deliveries: to the dead letters, or as failed."""
+    """Fail jobs at once, even if they have deliveries left. They become dead letters, or stay as failed."""
     request, context, name, key = call.request, call.context, call.topic, call.key
     body = await read_json(request, _fail_body, context.settings.max_body_bytes)
     counted = wants_counts(request)
@@ -197,12 +196,12 @@ async def fail(call: Call) -> Response:
 
 
 async def extend(call: Call) -> Response:
-    """Set leases to end `lease_ms` from now: the heartbeat of a long job, which may say how far it is."""
+    """Extend leases to end `lease_ms` from now, and optionally report progress. It is the heartbeat of long jobs."""
     request, context, name, key = call.request, call.context, call.topic, call.key
     body = await read_json(request, _extend_body, context.settings.max_body_bytes)
     check_name(name)
     held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
-    progress = [progress_of(one) for one in beside(body.progress, "progress", len(held), "seqs")]
+    progress = [progress_of(one) for one in parallel_list(body.progress, "progress", len(held), "seqs")]
     policy = await context.policies.queue(name)
     lease_ms, own = clamp_lease(body.lease_ms), await sight.own_places(context, key, policy.topic, body.seqs)
     cancelled: set[int] = set()
@@ -210,8 +209,8 @@ async def extend(call: Call) -> Response:
         done = await context.engine.settlements.extend(policy, held, lease_ms, progress, cancelled)
     else:
         mine: set[int] = set()
-        said = [progress[i] for i in own] if progress else []
-        extended = await context.engine.settlements.extend(policy, [held[i] for i in own], lease_ms, said, mine)
+        given = [progress[i] for i in own] if progress else []
+        extended = await context.engine.settlements.extend(policy, [held[i] for i in own], lease_ms, given, mine)
         done = {own[i]: deadline for i, deadline in extended.items()}
         cancelled = {own[i] for i in mine}
     fields = b'"topic":"%b","extended":%d,"skipped":%b,"deadlines":%b,"cancelled":%b' % (
@@ -225,7 +224,7 @@ async def extend(call: Call) -> Response:
 
 
 async def _mine(context: Context, key: Key | None, policy: Policy, seqs: list[int]) -> Sequence[int]:
-    """The places in `seqs` that a key may know of, ascending."""
+    """Returns the places in `seqs` that a key may see, ascending."""
     own = await sight.own_places(context, key, policy.topic, seqs)
     return range(len(seqs)) if own is None else own
 
@@ -256,18 +255,18 @@ def _outcome(policy: Policy, verb: bytes, seqs: list[int], done: set[int]) -> by
 
 
 def leases_of(tokens: list[str] | None) -> list[LeaseId | None]:
-    """Lease ids as the database knows them; "" is no fence. One that was never given out fits no lease.
+    """Parse lease ids. "" is None: no fence. An unknown lease id matches no lease.
 
-    Raises InvalidRequest for what is no lease id at all.
+    Raises InvalidRequest for a text that is not a lease id.
     """
     return [lease_of(token) for token in tokens or ()]
 
 
 def held_by(node: str, seqs: list[int], leases: list[LeaseId | None]) -> list[HeldJob]:
-    """What a holder says it holds. Raises InvalidRequest, BatchTooLarge."""
+    """Build the jobs that a holder names. Raises InvalidRequest, BatchTooLarge."""
     check_node(node)
     if len(seqs) > MAX_SEQS:
-        raise BatchTooLarge(f"At most {MAX_SEQS} seqs a call.", {"seqs": len(seqs), "max": MAX_SEQS})
+        raise BatchTooLarge(f"A call can have at most {MAX_SEQS} seqs.", {"seqs": len(seqs), "max": MAX_SEQS})
     if seqs and max(seqs) > BIGINT_MAX:
         seqs = [seq_within(seq) for seq in seqs]
     if not leases:

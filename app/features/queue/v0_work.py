@@ -1,4 +1,4 @@
-"""GET /v0/topics/:topic/work: jobs pushed over SSE."""
+"""GET /v0/topics/:topic/work: jobs pushed as server-sent events."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from app.kernel.model import Job
 from app.kernel.topics.policy import check_name
 
 HEARTBEAT_SECONDS: Final = 15.0
-FRAMES: Final[Mapping[str, type[msgspec.Struct]]] = {"job": JobFrame, "error": ErrorFrame}  # by the names of events
+FRAMES: Final[Mapping[str, type[msgspec.Struct]]] = {"job": JobFrame, "error": ErrorFrame}  # by event name
 
 
 _WHOLE = {"type": "integer", "minimum": 0}
@@ -57,15 +57,15 @@ data: {"code":503,"error":"shutting_down","message":"The service is stopping. Co
 PARAMETERS: Final = (
     query(
         "node",
-        f"Who the jobs are leased to. At most {MAX_NODE_BYTES} bytes of UTF-8.",
+        f"The worker's name, the holder of the leases. At most {MAX_NODE_BYTES} bytes of UTF-8.",
         {"type": "string", "minLength": 1, "maxLength": MAX_NODE_BYTES, "pattern": NO_NUL},
         required=True,
     ),
     query("max", "Most jobs in flight on this stream, clamped to 1 to 1000.", {**_WHOLE, "default": 1}),
-    query("lease_ms", "Length of the leases in ms, clamped to 100 to 86400000; the topic's if absent.", _WHOLE),
+    query("lease_ms", "Length of the leases in ms, clamped to 100 to 86400000. Absent: the topic's.", _WHOLE),
     query(
         "tenants",
-        f"Only jobs of these tenants, 1 to {MAX_NAMED}; the parameter may be repeated. Absent: of all.",
+        f"Only jobs of these tenants, 1 to {MAX_NAMED}. Repeat the parameter for each. Absent: all tenants.",
         {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": NO_NUL}},
     ),
     query("token", "The API key, for browsers' EventSource only.", {"type": "string"}),
@@ -73,25 +73,25 @@ PARAMETERS: Final = (
 
 
 ANSWER: Final = events(
-    "First `retry: 2000` and a comment, then an event `job` for each job: a claimed job's fields, and `topic`. A "
-    "comment after 15 s without another frame. An event `error` with code 429 is advice, and the stream goes on; "
-    "one with 401 (the key is good no more), 409 (the topic was deleted or made anew) or 503 (the service stops) "
-    "is the last.",
+    "First `retry: 2000` and a comment. Then an event `job` for each job, with a claimed job's fields and `topic`. "
+    "A comment follows 15 s without another frame. After an event `error` with code 429, the stream goes on. An "
+    "`error` with 401 (the key is not valid any more), 409 (the topic was deleted or created again) or 503 (the "
+    "service is stopping) is the last event.",
     _FRAMES,
     FRAMES,
 )
 
 
 async def work(call: Call) -> Response:
-    """Jobs as server-sent events: up to `max` are leased to this connection at a time, more follow as they are
-    settled. When the connection ends, what was not settled is released at once."""
+    """Stream jobs as server-sent events. Up to `max` jobs are leased to this connection at a time; more follow as jobs
+    are settled. When the connection ends, unsettled jobs are released at once."""
     request, context, name, key = call.request, call.context, call.topic, call.key
     must_accept_events(request.headers.get("accept"))
     check_name(name)
     given = request.query_params
     node = check_node(given.get("node", ""))
     if "\0" in node:
-        raise InvalidRequest("node has a NUL character.")
+        raise InvalidRequest("node must not contain a NUL character.")
     named = check_tenants(given.getlist("tenants")) if "tenants" in given else None
     tenants = sight.tenants_for(key, named)
     most, lease_ms = _whole(given.get("max"), "max"), _whole(given.get("lease_ms"), "lease_ms")
@@ -104,7 +104,7 @@ async def work(call: Call) -> Response:
 
 
 class WorkStream(EventStream):
-    """Sends a stream's jobs until the client leaves or the stream must end; then releases what is left."""
+    """Sends a stream's jobs until the client disconnects or the stream must end. Then releases unsettled jobs."""
 
     def __init__(self, streams: Streams, stream: Stream, left: Callable[[], None], spans: RequestSpans) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ class WorkStream(EventStream):
                     finished, coming = coming, None
                     try:
                         jobs = finished.result()
-                    except Unavailable as error:  # advice: the stream goes on
+                    except Unavailable as error:  # the stream goes on
                         await push(send, error_frame(error, 429, topic=topic))
                         sent["error"].add()
                         await asyncio.wait(events[1:], timeout=ADVICE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
@@ -148,7 +148,7 @@ class WorkStream(EventStream):
                     await push(send, *(_frame(topic, job) for job in jobs))
                     self._spans.push(topic, jobs, began)
                     sent["job"].add(len(jobs))
-                    del finished, jobs  # with their payloads: the next may be hours away
+                    del finished, jobs  # free the payloads, as the next job may be hours away
                     quiet_since = time.monotonic()
                 elif time.monotonic() - quiet_since >= HEARTBEAT_SECONDS:
                     await push(send, HEARTBEAT)
