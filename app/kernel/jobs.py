@@ -341,8 +341,6 @@ async def find_letters(db: Connection, first: Sequence[tuple[int, int]]) -> dict
 
 
 class Statuses(msgspec.Struct, frozen=True):
-    """How many jobs a topic has of each status."""
-
     topic: str
     pending: int
     processing: int
@@ -364,7 +362,6 @@ async def statuses(db: Connection, topics: Sequence[Topic]) -> list[Statuses]:
 
 
 async def count_all(db: Connection) -> int:
-    """How many jobs there are in all topics."""
     count: int = await db.fetchval(_COUNT_ALL)
     return count
 

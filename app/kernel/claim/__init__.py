@@ -1,1 +1,1 @@
-"""How jobs are claimed."""
+"""Claims of jobs: statements, cursors, fair shares, limits and waiting callers."""

@@ -196,7 +196,6 @@ class Claims:
             self._settlements.give_back(claimer.policy, claimer.node, jobs)
 
     def groups(self) -> dict[str, list[GroupCommit[Any, Any]]]:
-        """The group commits by verb."""
         return {"claim": [self._greedy, self._even]}
 
     def stop(self) -> None:

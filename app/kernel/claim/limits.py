@@ -129,7 +129,6 @@ class Throttle:
             closed.timer.cancel()
 
     def close(self) -> None:
-        """Stop all timers."""
         for topic_id in list(self._closed):
             self.drop(topic_id)
 
@@ -167,7 +166,6 @@ async def peek_tokens(db: Connection, topic: Topic, per_second: int) -> float:
 
 
 async def return_tokens(db: Connection, topic: Topic, tokens: int, per_second: int) -> None:
-    """Put back unused tokens."""
     await db.execute(_RETURN, topic.id, tokens, per_second)
 
 

@@ -77,7 +77,7 @@ class Marks:
         self.followers: dict[Hashable, Marks] = {}
         self._pending: deque[_Sight] = deque()
         self._first_seen: dict[str, float] = {}
-        self._ticker = Loop("raise marks", self._tick_active, TICK_SECONDS)
+        self._ticker = Loop("raise the low marks of claims", self._tick_active, TICK_SECONDS)
         self._next = 0  # the next lane to raise, if lanes take turns
         self._looks: dict[int, asyncio.Task[None]] = {}  # at most one for each topic
         self._paces: dict[int, _Pace] = {}

@@ -105,7 +105,6 @@ class RedisBuckets:
                 self._lost(error)
 
     async def stop(self) -> None:
-        """Disconnect."""
         if self._looking is not None:
             await end_tasks(self._looking)
         with contextlib.suppress(RedisError, OSError, TimeoutError):

@@ -71,7 +71,6 @@ class Streams:
         return stream
 
     def count(self) -> int:
-        """The number of open streams."""
         return len(self._open)
 
     def stop(self) -> None:

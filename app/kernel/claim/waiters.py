@@ -77,7 +77,7 @@ class Waiters:
         self._by_tag: dict[int, dict[str | None, int]] = {}
         self._base = 0
         self._quiet: dict[int, tuple[int, float]] = {}  # the mark at which a topic was found empty, and when
-        self._loop = Loop("look for work", self._poll, POLL_SECONDS, first=POLL_SECONDS)
+        self._loop = Loop("look for claimable jobs", self._poll, POLL_SECONDS, first=POLL_SECONDS)
         self._looks: set[asyncio.Task[None]] = set()
         self.made: Signal[int, int] = Signal()  # topic id, number of jobs that this process made claimable
         self.claimable: Signal[int, Collection[str] | None] = Signal()  # topic id, tenants; None: unknown tenants
@@ -215,7 +215,6 @@ class Waiters:
         return sum(len(one.nodes()) for one in self._topics.values() if topic is None or one.topic.name == topic)
 
     async def close(self) -> None:
-        """Stop polling."""
         await asyncio.gather(self._loop.stop(), end_tasks(*self._looks))
         for waited in self._topics.values():
             if waited.timer is not None:

@@ -1,1 +1,1 @@
-"""How many jobs there are, and in which states."""
+"""Counts of jobs, and what is wrong with a queue."""

@@ -82,7 +82,6 @@ class Levels(Core):
         self._look.forget(None)
 
     async def drain(self) -> None:
-        """Stop reading."""
         await self._look.stop()
 
     def names(self) -> frozenset[str]:

@@ -195,7 +195,7 @@ WHERE EXISTS (SELECT 1 FROM pg_catalog.pg_class c WHERE c.oid = t.sequence)
 --   $9   most events of each head to read
 --   $10  most jobs of a group to count
 -- One row per head that has failed for so long: topic; failing_ms, until $8; behind, how many jobs wait in its group.
--- A head has been failing since its first claim after it was enqueued, requeued, or given back without a delivery. The
+-- A head has been failing since its first claim after it was enqueued, requeued, or had a delivery given back. The
 -- ledger is read from $7 on: what counts is how long the jobs behind the head have waited.
 -- Indexes: lease_events_read, jobs_blocked.
 SELECT t.topic, s.failing_ms, b.behind

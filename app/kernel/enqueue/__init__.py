@@ -1,1 +1,1 @@
-"""How jobs get in."""
+"""Enqueues of jobs."""

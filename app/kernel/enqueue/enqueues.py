@@ -146,7 +146,6 @@ class Enqueues:
         )
 
     def groups(self) -> dict[str, list[GroupCommit[Any, Any]]]:
-        """The group commits by verb."""
         return {"enqueue": [self.group, self.keyed, self.deduped]}
 
     async def drain(self) -> None:

@@ -1,1 +1,1 @@
-"""Log topics: records appended and read in order."""
+"""Log topics: records that are appended, and read in order."""

@@ -183,7 +183,6 @@ class Readers:
                 _end(reader.woken)
 
     async def close(self) -> None:
-        """Stop polling."""
         await self._poll.stop()
 
     async def _look(self) -> float | None:

@@ -1,1 +1,1 @@
-"""How deliveries end, and jobs."""
+"""Acks, nacks, fails and extends, and everything else that ends jobs."""

@@ -24,7 +24,7 @@ BATCH: Final = 1_000
 
 
 class Exits:
-    """Removes a topic's spent jobs, to where its settings say."""
+    """Removes spent jobs: to the dead-letter topic, or as failed jobs, by the topic's settings."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state

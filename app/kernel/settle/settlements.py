@@ -149,7 +149,6 @@ class Settlements:
             )
 
     def groups(self) -> dict[str, list[GroupCommit[Any, Any]]]:
-        """The group commits by verb."""
         return {"ack": [self._acks], "nack": [self._nacks], "fail": [self._fails], "extend": [self._extends]}
 
     async def drain(self) -> None:

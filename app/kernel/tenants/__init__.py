@@ -1,1 +1,1 @@
-"""Tenants of a topic, counted."""
+"""Counts of a topic's tenants."""

@@ -1,1 +1,1 @@
-"""The control plane: a topic's configuration, how it is kept, and how a process knows it without asking each time."""
+"""Topics: their settings, how they are stored, and how processes cache them."""

@@ -48,17 +48,15 @@ class Bus:
         self._sending = Loop(
             "send hints over Redis", self._send, gap=GATHER_SECONDS, retry=retry, passing=(RedisError,)
         )
-        self._listening = Loop("hear hints over Redis", self._listen, retry=RETRY_SECONDS, passing=(RedisError,))
+        self._listening = Loop("receive hints over Redis", self._listen, retry=RETRY_SECONDS, passing=(RedisError,))
         self._outbox = hints.outbox(self._sending.wake)
         self._channel: PubSub | None = None
 
     def start(self) -> None:
-        """Start sending and listening."""
         self._sending.start()
         self._listening.start()
 
     async def stop(self) -> None:
-        """Stop both."""
         await asyncio.gather(self._sending.stop(), self._listening.stop())
         with contextlib.suppress(RedisError, OSError, TimeoutError):
             await asyncio.wait_for(self._redis.aclose(), TIMEOUT_SECONDS)

@@ -81,7 +81,6 @@ class Outbox:
         self._wake()
 
     def take(self) -> HintBatch:
-        """Take all hints out."""
         batch, self._batch = self._batch, HintBatch()
         return batch
 
@@ -186,7 +185,7 @@ class Relay:
         # One socket for each worker: unread datagrams count against the buffer of the sending socket.
         self._others = {str(folder / f"{other}{SUFFIX}"): _socket() for other in range(slots) if other != slot}
         self._owed: set[str] = set()
-        self._loop = Loop("tell the other workers", self._send, gap=GATHER_SECONDS)
+        self._loop = Loop("send hints to other workers", self._send, gap=GATHER_SECONDS)
         self._listening = False
         mine = folder / f"{slot}{SUFFIX}"
         mine.unlink(missing_ok=True)
@@ -199,7 +198,6 @@ class Relay:
         self._outbox = hints.outbox(self._loop.wake)
 
     def start(self) -> None:
-        """Start sending and listening."""
         asyncio.get_running_loop().add_reader(self._socket, self._hear)
         self._listening = True
         self._loop.start()

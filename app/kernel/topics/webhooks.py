@@ -131,6 +131,5 @@ async def keep(db: Connection, topic: str, secret: str | None) -> None:
 
 
 async def secret_of(db: Connection, topic: str, topic_id: int) -> str | None:
-    """The secret of a topic's webhook."""
     secret: str | None = await db.fetchval(_SECRET, topic, topic_id)
     return secret

@@ -207,7 +207,6 @@ class Users:
         return listener, not whole
 
     def close(self, listener: Listener) -> None:
-        """Stop listening."""
         digest = digest_of(listener.user_id)
         listeners = self._listeners.get(digest, set())
         listeners.discard(listener)
@@ -239,7 +238,6 @@ class Users:
             listener.more.set()
 
     def count(self) -> int:
-        """The number of open streams."""
         return sum(map(len, self._listeners.values()))
 
     def stop(self) -> None:

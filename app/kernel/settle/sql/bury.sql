@@ -10,7 +10,7 @@
 --   $9  whether the topic has a webhook (see ack_and_record)
 -- Answers one row: `done`, the places in $2 (from 1) that were moved; `suspects`, how many of these jobs crashed a
 -- second worker just now. A lease that ran out counts as a crash.
--- A dead letter has no deliveries, does not expire, and has its own priority. Its key and group are kept as data.
+-- A dead letter starts with no deliveries, does not expire, and keeps its priority. Its key and group are kept as data.
 -- original_* say where it came from. first_* name the job it was at first, whose id the messages dialect shows. Its
 -- tenant, max_deliveries and time to live stay in original_* and ttl_ms until it is requeued. failed_in, failed_at and
 -- cluster say
