@@ -135,21 +135,21 @@ class GroupCommit(Generic[Item, Result]):
                 return await self._commit(items)
             except LOST_RACE as error:
                 if attempt == RETRIES:
-                    return [for_caller(error)] * len(items)
+                    return [error_for_caller(error)] * len(items)
                 await asyncio.sleep(random.uniform(0.001, 0.01))  # noqa: S311  two that met must not meet again
             except MustSplit:
                 return [(await self._attempt([item]))[0] for item in items]
             except asyncpg.PostgresError as error:
                 # The server refused the statement, so it did nothing. Find out which item is the cause.
                 if len(items) == 1 or as_unavailable(error) is not None:
-                    return [for_caller(error)] * len(items)
+                    return [error_for_caller(error)] * len(items)
                 return [(await self._attempt([item]))[0] for item in items]
             except Exception as error:
-                return [for_caller(error)] * len(items)
+                return [error_for_caller(error)] * len(items)
         raise AssertionError("unreachable")
 
 
-def for_caller(error: Exception) -> Exception:
+def error_for_caller(error: Exception) -> Exception:
     """The error for a caller. All callers of a group get the same object."""
     if isinstance(error, HoldfastError):
         return error

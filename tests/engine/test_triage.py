@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from app.kernel.counts.holders import LongLeases, StuckGroups
-from app.kernel.counts.triage import UNCOUNTED_MS, Lately, Level, TopicLevels, lateness, rank, troubles
+from app.kernel.counts.triage import UNCOUNTED_MS, Level, RecentOutcomes, TopicLevels, lateness, rank, troubles
 from app.kernel.model import Topic
 from app.kernel.topics.policy import DEFAULTS, Control, Policy, in_effect
 from app.kernel.topics.settings import Chosen
 
 GOAL = 60_000
 LATE_MS, VERY_LATE_MS = GOAL, 10 * GOAL
-QUIET = Lately(0, 0, 0, 0)
-WORKS = Lately(100, 100, 0, 0)
-CLAIMS = Lately(1, 0, 0, 0)
+QUIET = RecentOutcomes(0, 0, 0, 0)
+WORKS = RecentOutcomes(100, 100, 0, 0)
+CLAIMS = RecentOutcomes(1, 0, 0, 0)
 
 
 HeldJob = tuple[TopicLevels, Policy]
@@ -63,7 +63,7 @@ IDLE = holds()
         (holds(ready=9, oldest_ms=VERY_LATE_MS, takes_dead=True), QUIET, []),
         (holds(ready=9, oldest_ms=VERY_LATE_MS, takes_dead=True), WORKS, []),
         (holds(ready=9, oldest_ms=VERY_LATE_MS, takes_dead=True, paused=True), QUIET, ["paused note"]),
-        (holds(takes_dead=True), Lately(1, 0, 1, 0), ["failing bad"]),
+        (holds(takes_dead=True), RecentOutcomes(1, 0, 1, 0), ["failing bad"]),
         (holds(paused=True), QUIET, ["paused note"]),
         (holds(draining=True), WORKS, ["draining note"]),
         (holds(blocked=3), QUIET, ["stuck_groups bad"]),
@@ -80,18 +80,20 @@ IDLE = holds()
         (holds(blocked=3, in_flight=1, stuck=StuckGroups(LATE_MS), paused=True), WORKS, ["paused watch"]),
         (holds(blocked=3, ready=1, oldest_ms=LATE_MS, stuck=StuckGroups(LATE_MS)), WORKS, ["waiting watch"]),
         (holds(in_flight=1, long=LongLeases(1, 3_600_000)), WORKS, ["long_leases watch"]),
-        (IDLE, Lately(100, 99, 1, 0), ["failing watch"]),
-        (IDLE, Lately(100, 90, 10, 0), ["failing bad"]),
-        (IDLE, Lately(100, 90, 10, 9), ["dead_letters bad"]),
-        (holds(paused=True), Lately(1, 0, 1, 1), ["dead_letters bad", "paused note"]),
+        (IDLE, RecentOutcomes(100, 99, 1, 0), ["failing watch"]),
+        (IDLE, RecentOutcomes(100, 90, 10, 0), ["failing bad"]),
+        (IDLE, RecentOutcomes(100, 90, 10, 9), ["dead_letters bad"]),
+        (holds(paused=True), RecentOutcomes(1, 0, 1, 1), ["dead_letters bad", "paused note"]),
     ],
 )
-def test_each_rule(held: HeldJob, lately: Lately | None, found: list[str]) -> None:
+def test_each_rule(held: HeldJob, lately: RecentOutcomes | None, found: list[str]) -> None:
     assert [f"{one.code} {one.level}" for one in troubles(*held, lately)] == found
 
 
 def test_its_sentences() -> None:
-    assert [one.text for one in troubles(*holds(ready=1, oldest_ms=LATE_MS, paused=True), Lately(2, 0, 2, 0))] == [
+    assert [
+        one.text for one in troubles(*holds(ready=1, oldest_ms=LATE_MS, paused=True), RecentOutcomes(2, 0, 2, 0))
+    ] == [
         "2 jobs failed for good within 10 min, all of the jobs that ended.",
         "The topic is paused. 1 job is ready.",
     ]

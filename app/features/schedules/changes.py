@@ -132,7 +132,7 @@ class Schedules(Core):
         made = None
         while made is None:
             policy = await policies.queue((await self.get(name, covers)).topic)
-            made = await policies.again_if(
+            made = await policies.run_again_if(
                 Gone, policy, lambda now: retry_lost_race(partial(self._run, now, name, by, covers)), policies.queue
             )
         return made

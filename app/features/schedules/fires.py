@@ -117,7 +117,7 @@ class Fires:
 
         policies = self._state.policies
         try:
-            return await policies.again_if(Gone, await policies.queue(topic), fire, policies.queue)
+            return await policies.run_again_if(Gone, await policies.queue(topic), fire, policies.queue)
         except (TopicNotFound, NotAQueue) as refusal:
             return await self._fire(topic, None, refusal, names, at)
 

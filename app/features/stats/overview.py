@@ -17,7 +17,7 @@ from app.base.outages import TOO_SLOW, UNREACHABLE
 from app.features.stats import rows
 from app.kernel.counts import triage
 from app.kernel.counts.levels import Levels
-from app.kernel.counts.triage import RECENT, Lately, Trouble
+from app.kernel.counts.triage import RECENT, RecentOutcomes, Trouble
 from app.kernel.engine import Core
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def _overview_of(policy: Policy, looked: TopicLevels, flows: _Flows | None) -> T
     if minutes is not None and flows is not None and flows.uncounted <= MOST_UNCOUNTED:
         counted = slice(MINUTES - flows.uncounted - RECENT, MINUTES - flows.uncounted)
         counts = (minutes.claimed, minutes.completed, minutes.failed, minutes.dead_lettered)
-        lately = Lately(*(sum(one[counted]) for one in counts))
+        lately = RecentOutcomes(*(sum(one[counted]) for one in counts))
     return TopicOverview(policy, looked, minutes, triage.troubles(looked, policy, lately))
 
 

@@ -173,10 +173,10 @@ class Claims:
         try:
             await asyncio.wait(parked, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            self._pass_on(claimers[place] for place in _woken(parked))
+            self._pass_on(claimers[place] for place in _woken_places(parked))
             raise
         finally:
-            woken = _woken(parked)
+            woken = _woken_places(parked)
             for task in parked:
                 task.cancel()  # a task that is being woken right now wakes the next caller in line
         return woken
@@ -289,5 +289,5 @@ class TagWalks:
         del self._sets[tags], self._state.marks.followers[tags], self._state.fairness.followers[tags]
 
 
-def _woken(parked: Sequence[asyncio.Task[bool]]) -> list[int]:
+def _woken_places(parked: Sequence[asyncio.Task[bool]]) -> list[int]:
     return [place for place, task in enumerate(parked) if task.done() and task.result()]

@@ -129,7 +129,7 @@ async def claim(
     # RETURNING guarantees no order, so each row names its slot.
     for kind, lane, due, place, slot, seq, deliveries, deadline_ms, created, *fields, rare, more in rows:
         part = seen.get(lane - 1) or seen.setdefault(lane - 1, LaneEnd())
-        _see(part, due=due, place=place, lost=kind in _LEFT)
+        _note_place(part, due=due, place=place, lost=kind in _NOT_LEASED)
         if kind in {"leased", "again"}:
             start = 16 * (slot - 1)
             of = reaches[lane - 1].lane
@@ -159,10 +159,10 @@ async def claim(
     return ClaimResult(jobs, exhausted, expired, seen, len(rows), at, cut, waits, crashes, suspects, taken)
 
 
-_LEFT: Final = {"lost", "heavy", "taken"}
+_NOT_LEASED: Final = {"lost", "heavy", "taken"}
 
 
-def _see(seen: LaneEnd, *, due: bool, place: int, lost: bool) -> None:
+def _note_place(seen: LaneEnd, *, due: bool, place: int, lost: bool) -> None:
     seen.met += 1
     if due:
         if seen.due is None or place > seen.due:
@@ -193,13 +193,13 @@ async def ack(
     records = keep.archived or keep.has_webhook or bool(results)
     done: set[int] = set()
     for _ in range(MAX_RUNS):
-        places = _open(held, done)
+        places = _open_places(held, done)
         of = topic.name, *_columns(held, places)
         if records:
             given = [results[i] for i in places] if results else []
-            row = await _one(db, _ACK_AND_RECORD, *of, given, keep.ttl_ms, keep.archived, keep.has_webhook)
+            row = await _fetch_one(db, _ACK_AND_RECORD, *of, given, keep.ttl_ms, keep.archived, keep.has_webhook)
         else:
-            row = await _one(db, _ACK, *of)
+            row = await _fetch_one(db, _ACK, *of)
         done.update(places[i - 1] for i in row["done"])
         if ended is not None:
             ended.add(row)
@@ -221,7 +221,7 @@ class Return(msgspec.Struct, frozen=True):
     refunds: int | None = 0
 
 
-class Ending(NamedTuple):
+class LeaseState(NamedTuple):
     """A lease: whether its job was cancelled, and the deadline in ms since 1970."""
 
     lease: LeaseId
@@ -234,7 +234,7 @@ class NackResult(msgspec.Struct, frozen=True):
 
     done: set[int]  # returned to the queue
     keyed: set[int]  # not returned yet, because the job has a key: use `nack_keyed`
-    spent: dict[int, Ending]  # no deliveries left, or cancelled: the lease that still holds the job
+    spent: dict[int, LeaseState]  # no deliveries left, or cancelled: the lease that still holds the job
     refunded: set[int]  # places in `done` whose delivery was given back
     delays_ms: list[int]  # of the jobs in `done`, in no order
 
@@ -252,13 +252,13 @@ async def nack(
     `spent` jobs with `Exits.remove_spent`."""
     done: set[int] = set()
     keyed: set[int] = set()
-    spent: dict[int, Ending] = {}
+    spent: dict[int, LeaseState] = {}
     refunded: set[int] = set()
     delays: list[int] = []
     policy = _policy(backoff)
     for _ in range(MAX_RUNS):
-        places = _open(held, done | keyed | spent.keys())
-        row = await _one(
+        places = _open_places(held, done | keyed | spent.keys())
+        row = await _fetch_one(
             db,
             _NACK,
             topic.name,
@@ -271,7 +271,7 @@ async def nack(
             policy,
         )
         done.update(places[i - 1] for i in row["done"])
-        endings = map(Ending, row["leases"], row["cancelled"])
+        endings = map(LeaseState, row["leases"], row["cancelled"])
         spent.update((places[i - 1], ending) for i, ending in zip(row["spent"], endings, strict=True))
         keyed.update(places[i - 1] for i in row["keyed"])
         refunded.update(places[i - 1] for i in row["refunded"])
@@ -295,8 +295,8 @@ async def nack_keyed(
 ) -> KeyedNackResult:
     """Return jobs that have keys. `held` must ascend by seq. Waits for transactions that write the same keys. Raises
     SerializationError if a retry may succeed."""
-    policy, places = _policy(backoff), _open(held, set())
-    row = await _one(
+    policy, places = _policy(backoff), _open_places(held, set())
+    row = await _fetch_one(
         db,
         _NACK_KEYED,
         topic.name,
@@ -327,10 +327,10 @@ async def extend(
     """
     done: dict[int, int] = {}
     for _ in range(MAX_RUNS):
-        places = _open(held, done)
+        places = _open_places(held, done)
         said = [progress[i] for i in places] if progress else []
         how = [one and one.percent for one in said], [one and one.note for one in said]
-        row = await _one(db, _EXTEND, topic.name, *_columns(held, places), [leases_ms[i] for i in places], *how)
+        row = await _fetch_one(db, _EXTEND, topic.name, *_columns(held, places), [leases_ms[i] for i in places], *how)
         done.update((places[i - 1], deadline) for i, deadline in zip(row["done"], row["deadlines"], strict=True))
         if cancelled is not None:
             cancelled.update(places[i - 1] for i in row["cancelled"])
@@ -345,10 +345,10 @@ async def still_held(db: Connection, topic: Topic, leases: Sequence[tuple[int, L
     return {place - 1 for place in places}
 
 
-async def leases(db: Connection, topic: Topic, held: Sequence[HeldJob]) -> dict[int, Ending]:
+async def leases(db: Connection, topic: Topic, held: Sequence[HeldJob]) -> dict[int, LeaseState]:
     """The leases of the jobs that the caller holds, by place in `held`."""
     rows = await db.fetch(_LEASES, topic.name, *_columns(held, list(range(len(held)))))
-    return {row["ord"] - 1: Ending(row["lease_id"], row["cancelled"], row["until_ms"]) for row in rows}
+    return {row["ord"] - 1: LeaseState(row["lease_id"], row["cancelled"], row["until_ms"]) for row in rows}
 
 
 def _policy(backoff: Backoff | None) -> str | None:
@@ -362,7 +362,7 @@ def _delays(returns: Sequence[Return], places: Sequence[int], policy: str | None
     return [returns[i].delay_ms or 0 for i in places]
 
 
-def _open(held: Sequence[HeldJob], settled: set[int] | dict[int, int]) -> list[int]:
+def _open_places(held: Sequence[HeldJob], settled: set[int] | dict[int, int]) -> list[int]:
     """The places that the next run has to settle."""
     if settled:
         return [i for i in range(len(held)) if i not in settled]
@@ -375,7 +375,7 @@ def _columns(held: Sequence[HeldJob], places: list[int]) -> tuple[list[int], lis
     return [held[i].seq for i in places], [held[i].lease for i in places], [held[i].node for i in places]
 
 
-async def _one(db: Connection, query: str, *args: Any) -> Any:
+async def _fetch_one(db: Connection, query: str, *args: Any) -> Any:
     row = await db.fetchrow(query, *args)
     assert row is not None, "the statement answers one row always"
     return row

@@ -73,14 +73,14 @@ class Cursor(msgspec.Struct):
     tally: int = 0  # the tallies' low mark
     drawn: int = 0  # the sequence's last known value
     clock: int = 0  # the database's last known time in µs
-    bite: int = 10_000  # most jobs that a claim locks; fewer after the limit on bytes cut a claim short
+    lock_limit: int = 10_000  # most jobs that a claim locks; fewer after the limit on bytes cut a claim short
     epoch: int = 0  # a claim that was planned in an earlier epoch teaches nothing
     lanes: int = 0  # the number of lanes, if it is known
     floor: tuple[int, int] = (0, 0)  # low marks of lanes without marks of their own
     proven: tuple[int, int] = (0, 0)  # a position and a time: all jobs below have become visible
     ages: Ages = msgspec.field(default_factory=Ages)
     _cost: float = 0.0  # seconds for a sweep of all lanes
-    _hurried: float = 0.0  # earlier sweeps don't count: all lanes have to be swept again
+    _stale_until: float = 0.0  # earlier sweeps don't count: all lanes have to be swept again
     _planned: float = 0.0
     _learned: float = 0.0
 
@@ -92,7 +92,7 @@ class Cursor(msgspec.Struct):
         swept: list[bool] = []
         for lane in lanes:
             mark = self._mark(lane)
-            sweeps = now >= mark.swept + pause or mark.swept <= self._hurried
+            sweeps = now >= mark.swept + pause or mark.swept <= self._stale_until
             swept.append(sweeps)
             if sweeps:
                 reaches.append(Reach(lane, mark.low, mark.due_low))
@@ -193,7 +193,7 @@ class Cursor(msgspec.Struct):
 
     def sweep_all(self) -> None:
         """Start the next claim at the low marks: whatever kept jobs from being seen is over."""
-        self._hurried = time.monotonic()
+        self._stale_until = time.monotonic()
 
     def note_change(self, began: float) -> None:
         """This process has changed claimable jobs since `began`, by the monotonic clock. A claim that ran meanwhile

@@ -163,7 +163,7 @@ class Tenants:
         empty: whether the call has got no jobs yet.
         """
         at = time.monotonic()
-        self._come(at)
+        self._wake_due(at)
         busy, resting = list(self._busy.values()), iter(self._resting.values())
         few = among is not None or len(self._resting) <= MOST
         if among is not None:
@@ -274,7 +274,7 @@ class Tenants:
     def _cost(self, tenant: _Tenant, weights: Mapping[str, int]) -> float:
         return (self._pace if tenant.pace is None else tenant.pace) / weights.get(tenant.name, 1)
 
-    def _come(self, now: float) -> None:
+    def _wake_due(self, now: float) -> None:
         """Wake tenants whose next job has become due."""
         while self._dues and self._dues[0][0] <= now:
             tenant = self._all[heapq.heappop(self._dues)[1]]

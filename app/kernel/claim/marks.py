@@ -58,7 +58,7 @@ class _Pace(msgspec.Struct, frozen=True):
     took: float = math.inf
 
 
-class _Sight(msgspec.Struct):
+class _Snapshot(msgspec.Struct):
     """The values read at one tick, and the transactions that have to end before they are proven."""
 
     draws: dict[int, Draw]
@@ -75,7 +75,7 @@ class Marks:
         self._fairness = fairness
         self._topics: dict[int, Cursor] = {}
         self.followers: dict[Hashable, Marks] = {}
-        self._pending: deque[_Sight] = deque()
+        self._pending: deque[_Snapshot] = deque()
         self._first_seen: dict[str, float] = {}
         self._ticker = Loop("raise the low marks of claims", self._tick_active, TICK_SECONDS)
         self._next = 0  # the next lane to raise, if lanes take turns
@@ -221,13 +221,13 @@ class Marks:
         if len(self._pending) >= MOST_PENDING:
             del self._pending[1]  # keeps the oldest, which waits for a long transaction
         epochs = {cursor.topic.id: cursor.epoch for cursor in used}
-        self._pending.append(_Sight(draws, epochs, set(writers)))
+        self._pending.append(_Snapshot(draws, epochs, set(writers)))
         proven: dict[int, Draw] = {}
-        for sight in self._pending:
-            sight.writers &= writers
-            if not sight.writers:
-                proven.update((i, draw) for i, draw in sight.draws.items() if sight.epochs[i] == epochs.get(i))
-        self._pending = deque(sight for sight in self._pending if sight.writers)
+        for snapshot in self._pending:
+            snapshot.writers &= writers
+            if not snapshot.writers:
+                proven.update((i, draw) for i, draw in snapshot.draws.items() if snapshot.epochs[i] == epochs.get(i))
+        self._pending = deque(snapshot for snapshot in self._pending if snapshot.writers)
         for cursor in used:
             if cursor.topic.id in proven and cursor.epoch == epochs[cursor.topic.id]:
                 cursor.raise_proven(proven[cursor.topic.id])

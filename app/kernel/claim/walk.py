@@ -113,7 +113,7 @@ class Walk:
         self._tenants = walks.fairness.of(policy.topic.id)
         self._began = time.monotonic()
         self._room = MAX_BYTES  # bytes that the next pass can lease
-        self._bitten = False  # whether the cohort lacks more jobs than the next pass has slots
+        self._lacks_slots = False  # whether the cohort lacks more jobs than the next pass has slots
 
     async def run(self) -> WalkOutcome:
         """Run passes as long as another may find jobs. DONE: callers without jobs need not claim again. Raises only if
@@ -179,8 +179,8 @@ class Walk:
         self._room = MAX_BYTES - sum(len(job.payload) for share in self._shares for job in share)
         if self._room <= 0:
             return WalkOutcome.FULL
-        self._bitten = len(slots.callers) > self._cursor.bite
-        del slots.callers[self._cursor.bite :]
+        self._lacks_slots = len(slots.callers) > self._cursor.lock_limit
+        del slots.callers[self._cursor.lock_limit :]
         by_tenant = self._by_tenant()
         if overtaking:
             return await self._claim_overtaking(slots, overtaking, charged=by_tenant)
@@ -294,11 +294,11 @@ class Walk:
             self._walks.marks.look_at_due(topic.id)
             return WalkOutcome.AGAIN
         if claimed.cut:
-            self._cursor.bite = max(2 * claimed.count, 2)
+            self._cursor.lock_limit = max(2 * claimed.count, 2)
             return WalkOutcome.FULL
-        if self._bitten:
-            self._cursor.bite = min(2 * self._cursor.bite, MAX_SLOTS)
-        if gone or (self._bitten and claimed.met == wanted):
+        if self._lacks_slots:
+            self._cursor.lock_limit = min(2 * self._cursor.lock_limit, MAX_SLOTS)
+        if gone or (self._lacks_slots and claimed.met == wanted):
             return WalkOutcome.AGAIN
         return WalkOutcome.OUTRUN if claimed.exhausted or claimed.expired or claimed.taken else WalkOutcome.DONE
 

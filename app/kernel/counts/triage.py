@@ -103,7 +103,7 @@ class TopicLevels(msgspec.Struct, frozen=True):
         ]
 
 
-class Lately(msgspec.Struct, frozen=True):
+class RecentOutcomes(msgspec.Struct, frozen=True):
     """What happened to its jobs within the last RECENT minutes, as far as counted."""
 
     claimed: int
@@ -116,7 +116,7 @@ _LATE: Final = {TroubleCode.NOBODY_CLAIMS, TroubleCode.WAITING, TroubleCode.THRO
 _WEIGHT: Final = {Level.BAD: 2, Level.WATCH: 1, Level.NOTE: 0}
 
 
-def troubles(levels: TopicLevels, policy: Policy, lately: Lately | None) -> list[Trouble]:
+def troubles(levels: TopicLevels, policy: Policy, lately: RecentOutcomes | None) -> list[Trouble]:
     """The troubles of a queue, the worst first; empty if there are none."""
     config, control = policy.config, policy.control
     goal_ms, stuck, long = config.wait_goal_ms, levels.stuck, levels.long
@@ -203,7 +203,7 @@ def _times(oldest_ms: int | None, goal_ms: int) -> float:
     return (oldest_ms or 0) / goal_ms if goal_ms else 0.0
 
 
-def _failures(lately: Lately) -> list[Trouble]:
+def _failures(lately: RecentOutcomes) -> list[Trouble]:
     ended = lately.completed + lately.failed
     if not lately.failed:
         return []

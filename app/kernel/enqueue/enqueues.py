@@ -90,7 +90,7 @@ class Enqueues:
         async def put(policy: Policy) -> tuple[Policy, list[Seq] | Placement]:
             return policy, await self._place(policy, _write(policy, batch, key), size)
 
-        return await self._state.policies.again_if(Gone, policy, put, find)
+        return await self._state.policies.run_again_if(Gone, policy, put, find)
 
     async def _place(self, policy: Policy, write: Write, size: int) -> list[Seq] | Placement:
         batch = write.batch

@@ -61,7 +61,7 @@ async def move_to_dead_letters(
     """Move jobs to the dead-letter topic. Returns the places in `spent` that were moved, and adds to `seen`. `spent`
     must ascend by seq. `has_webhook`, here and below: the topic has a webhook, which gets an event for each job."""
     target = (dead_letter.name, dead_letter.id, dead_letter.sequence)
-    return _gone(await db.fetchrow(_BURY, *_who(topic, budget, spent), *target, has_webhook), seen)
+    return _removed_places(await db.fetchrow(_BURY, *_arguments(topic, budget, spent), *target, has_webhook), seen)
 
 
 class LogMove(msgspec.Struct, frozen=True):
@@ -89,7 +89,7 @@ async def move_to_log(
     the log refuses records because it is full, the job fails in place and its error says so. Raises log.Gone if the log
     does not exist any more.
     """
-    name, seqs, leases, _, most = _who(topic, budget, spent)
+    name, seqs, leases, _, most = _arguments(topic, budget, spent)
     rows = await db.fetch(_SPENT, name, seqs, leases, most, RECORDED_AT_ONCE)
     if not rows:
         return LogMove(set(), set())
@@ -139,14 +139,14 @@ async def fail(
 ) -> set[int]:
     """End jobs as failed, in their topic. Returns the places in `spent` that ended, and adds to `seen`. `spent` must
     ascend by seq."""
-    return _gone(await db.fetchrow(_FAIL, *_who(topic, budget, spent), has_webhook), seen)
+    return _removed_places(await db.fetchrow(_FAIL, *_arguments(topic, budget, spent), has_webhook), seen)
 
 
 async def cancel_held(db: Connection, topic: Topic, spent: Sequence[Spent]) -> set[int]:
     """End cancelled jobs whose holders return or fail them. Returns the places in `spent` that ended. `spent` must
     ascend by seq."""
-    *who, _ = _who(topic, Budget(ends=False, max_deliveries=0), spent)
-    return {place - 1 for place in await db.fetchval(_CANCEL_HELD, *who)}
+    *arguments, _ = _arguments(topic, Budget(ends=False, max_deliveries=0), spent)
+    return {place - 1 for place in await db.fetchval(_CANCEL_HELD, *arguments)}
 
 
 async def find_exhausted(
@@ -246,14 +246,14 @@ async def end_superseded(
     return row["ended"], last
 
 
-def _gone(row: Any, seen: ExitCounts | None) -> set[int]:
+def _removed_places(row: Any, seen: ExitCounts | None) -> set[int]:
     assert row is not None, "the statement always answers one row"
     if seen is not None:
         seen.suspects += row["suspects"]
     return {place - 1 for place in row["done"]}
 
 
-def _who(
+def _arguments(
     topic: Topic, budget: Budget, spent: Sequence[Spent]
 ) -> tuple[str, list[int], list[LeaseId | None], list[str | None], int]:
     seqs = [job.seq for job in spent]

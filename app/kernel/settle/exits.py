@@ -63,10 +63,10 @@ class Exits:
 
     async def _remove_and_announce(self, policy: Policy, spent: Sequence[Spent]) -> set[int]:
         """Remove jobs, and send their users' events."""
-        whose = await self._state.users.whose(policy, [job.seq for job in spent])
+        owners = await self._state.users.find_owners(policy, [job.seq for job in spent])
         moved, failed = await self._remove(policy, spent)
         for event, places in (("dead_lettered", moved), ("failed", failed)):
-            self._state.users.tell(policy, event, [spent[i].seq for i in sorted(places)], whose)
+            self._state.users.tell(policy, event, [spent[i].seq for i in sorted(places)], owners)
         return moved | failed
 
     async def _remove(self, policy: Policy, spent: Sequence[Spent]) -> tuple[set[int], set[int]]:

@@ -13,9 +13,9 @@ from asyncpg.pgproto.pgproto import UUID
 
 from app.base.metrics import Verb
 from app.base.signals import Signal
-from app.kernel.batching import GroupCommit, for_caller, retry_lost_race
+from app.kernel.batching import GroupCommit, error_for_caller, retry_lost_race
 from app.kernel.claim import consumer
-from app.kernel.claim.consumer import Ending, KeyedNackResult, Return
+from app.kernel.claim.consumer import KeyedNackResult, LeaseState, Return
 from app.kernel.model import HeldJob, Job
 from app.kernel.settle.exit_rows import Spent
 from app.kernel.settle.exits import Exits
@@ -161,7 +161,7 @@ class Settlements:
     async def _ack(self, calls: Sequence[_SettleCall]) -> list[set[int] | BaseException]:
         policy, entries = calls[-1].policy, _in_lock_order(calls)
         held, ended, db = [entry.held for entry in entries], AckCounts(), self._state.verbs(policy)
-        whose = await self._state.users.whose(policy, (one.seq for one in held))
+        owners = await self._state.users.find_owners(policy, (one.seq for one in held))
         results = _column(entries, [call.results for call in calls])
         keep = Keep(policy.config.result_ttl_ms, policy.config.replayable, policy.has_webhook)
         done = await consumer.ack(db, policy.topic, held, ended, results=results, keep=keep)
@@ -173,8 +173,8 @@ class Settlements:
         topic.processing_ms.observe_all(ended.ages_ms)
         self._state.fairness.measure(policy.topic.id, ended.tenants, ended.ages_ms)
         self._note_settled(policy, entries, done, ended.tenants)
-        if whose:
-            self._state.users.tell(policy, "completed", [held[i].seq for i in sorted(done)], whose)
+        if owners:
+            self._state.users.tell(policy, "completed", [held[i].seq for i in sorted(done)], owners)
         if done:
             await self._state.groups.let_next_through(policy)
         return _shares(calls, entries, done | again)
@@ -244,7 +244,7 @@ class Settlements:
                 lambda: consumer.nack_keyed(db, policy.topic, jobs, how, backoff=policy.config.backoff)
             )
         except Exception as error:
-            return _NONE, for_caller(error)
+            return _NONE, error_for_caller(error)
         done, ended, refunded = ({keyed[i] for i in places} for places in (back.done, back.ended, back.refunded))
         out, failure = await self._end_cancelled(policy, [i for i in keyed if i not in done], entries, returns)
         return KeyedNackResult(done | out, ended | out, refunded, back.delays_ms), failure
@@ -260,7 +260,7 @@ class Settlements:
         try:
             leases = await retry_lost_race(lambda: consumer.leases(db, policy.topic, jobs))
         except Exception as error:
-            return set(), for_caller(error)
+            return set(), error_for_caller(error)
         marked = {left[i]: ending for i, ending in leases.items() if ending.cancelled}
         return await self._remove_spent(policy, entries, returns, marked)
 
@@ -279,7 +279,7 @@ class Settlements:
         return shares
 
     async def _remove_spent(
-        self, policy: Policy, entries: Sequence[_Entry], returns: Sequence[Return], leases: dict[int, Ending]
+        self, policy: Policy, entries: Sequence[_Entry], returns: Sequence[Return], leases: dict[int, LeaseState]
     ) -> tuple[set[int], BaseException | None]:
         """Remove spent jobs. Returns the places that were removed, and an error if it failed. A heartbeat that came in
         between does not keep a job, so it tries again."""
@@ -292,7 +292,7 @@ class Settlements:
             try:
                 done = await retry_lost_race(functools.partial(self._exits.remove_spent, policy, spent))
             except Exception as error:
-                return gone, for_caller(error)
+                return gone, error_for_caller(error)
             gone.update(rest[i] for i in done)
         return gone, None
 

@@ -110,9 +110,9 @@ class Policies:
     async def with_current(self, name: str, verb: Callable[[Policy], Awaitable[T]]) -> T:
         """Run a verb with the topic's policy. If the topic was deleted, look it up in PostgreSQL and run the verb
         again. Raises TopicNotFound, and the verb's errors."""
-        return await self.again_if(TopicNotFound, await self.get(name), verb, self.get)
+        return await self.run_again_if(TopicNotFound, await self.get(name), verb, self.get)
 
-    async def again_if(
+    async def run_again_if(
         self,
         gone: type[Exception],
         policy: Policy,
@@ -129,7 +129,7 @@ class Policies:
             fresh = await find(policy.topic.name)
             if fresh.topic.id == policy.topic.id:
                 raise
-        return await self.again_if(gone, fresh, verb, find)
+        return await self.run_again_if(gone, fresh, verb, find)
 
     async def queue(self, name: str) -> Policy:
         """The policy of a topic that must be a queue. Raises NotAQueue as well."""

@@ -155,7 +155,7 @@ class Users:
         """Store an event. Returns its id. Raises TooManyWaiting, Unavailable."""
         return (await self._group.submit(None, [event]))[0]
 
-    async def whose(self, policy: Policy, seqs: Iterable[int]) -> Mapping[int, JobOwner]:
+    async def find_owners(self, policy: Policy, seqs: Iterable[int]) -> Mapping[int, JobOwner]:
         """The owners of a topic's jobs, by seq, if the topic has user_events. An error is logged, and its users then
         get no events."""
         if not policy.config.user_events:
@@ -166,12 +166,12 @@ class Users:
             log.warning("users get no events of jobs of topic %s: %r", policy.topic.name, error)
             return {}
 
-    def tell(self, policy: Policy, event: str, seqs: Iterable[int], whose: Mapping[int, JobOwner]) -> None:
+    def tell(self, policy: Policy, event: str, seqs: Iterable[int], owners: Mapping[int, JobOwner]) -> None:
         """Tell users that their jobs have ended. Does not wait. Events that can't be stored are counted as dropped."""
         events = [
             NewUserEvent(one.user_id, event, _json({"topic": policy.topic.name, "seq": seq, "id": one.job_id}))
             for seq in seqs
-            if (one := whose.get(seq)) is not None
+            if (one := owners.get(seq)) is not None
         ]
         if not events:
             return
