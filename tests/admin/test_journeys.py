@@ -118,7 +118,7 @@ async def test_a_job_is_found_and_says_why_it_does_not_run(one: Tab, queue: Topi
     await go_to(one, queue.name[1:], queue.name)
     reasons = one.page.locator(".reasons")
     await expect(reasons).to_contain_text("Paused tenants: acme.")
-    await expect(reasons).to_contain_text(re.compile("Claims take|Nobody has claimed"))
+    await expect(reasons).to_contain_text(re.compile("Workers claim|No worker has claimed"))
     await one.says("1 tenant paused")
     await one.go(one.link("Jobs"))
     await one.page.keyboard.press("/")
@@ -126,7 +126,7 @@ async def test_a_job_is_found_and_says_why_it_does_not_run(one: Tab, queue: Topi
     async with one.page.expect_navigation():
         await one.page.keyboard.press("Enter")
     await one.go(one.page.locator("[data-row]", has_text="3"))
-    await expect(reasons).to_contain_text("It is to be had from")
+    await expect(reasons).to_contain_text("It is scheduled for")
     at = reasons.locator("time")
     there = datetime.fromisoformat(str(await at.get_attribute("datetime")))
     await expect(at).to_contain_text(f"{there.astimezone(ZoneInfo('Asia/Tokyo')):%H:%M:%S}")  # the viewer's

@@ -163,9 +163,9 @@ def test_a_step_of_which_nothing_is_known_is_a_gap_in_the_depth() -> None:
 
 def test_a_time_in_what_somebody_has_written_stays_as_it_is() -> None:
     words = (
-        'It is to be had from 2026-01-31T09:00:00.000Z, in 2 s. It was returned: "not before 2026-01-31T09:00:01.000Z".'
+        'It is scheduled for 2026-01-31T09:00:00.000Z, in 2 s. It was returned: "not before 2026-01-31T09:00:01.000Z".'
     )
     before, at, after = Reason(ReasonCode.SCHEDULED, words, {"until": 1_769_850_000_000, "deliveries": 1}).parts
-    assert (before, at) == ("It is to be had from ", 1_769_850_000_000)
+    assert (before, at) == ("It is scheduled for ", 1_769_850_000_000)
     assert str(after).endswith('"not before 2026-01-31T09:00:01.000Z".')
-    assert Reason(ReasonCode.NEXT, "Nothing is before it.").parts == ["Nothing is before it."]
+    assert Reason(ReasonCode.NEXT, "It is next.").parts == ["It is next."]

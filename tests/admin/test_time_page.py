@@ -37,7 +37,7 @@ async def then(service: Running) -> datetime:
 
 async def test_a_topic_at_an_instant_beside_now(boss: Operator, then: datetime) -> None:
     page = await boss.follow(await boss.open("topics/back"), "Time")
-    assert "Choose an instant." in page.text
+    assert "Choose a time." in page.text
     at = f"{then:%Y-%m-%dT%H:%M:%S}"
     page = await boss.open(f"{PAGE}?at={at}")
     assert page.main.findall(".//h2/time")[0].get("datetime") == f"{at}.000Z"
@@ -55,8 +55,8 @@ async def test_a_topic_at_an_instant_beside_now(boss: Operator, then: datetime) 
 
 async def test_what_there_is_nothing_of_is_said_beside_the_field(boss: Operator, then: datetime) -> None:
     for at, status, words in (
-        ("2001-01-01T00:00:00Z", 404, "Nothing is kept of what happened so long ago."),
-        ("2999-01-01T00:00:00", 400, "This is still to come."),
+        ("2001-01-01T00:00:00Z", 404, "Events are kept since "),
+        ("2999-01-01T00:00:00", 400, "This time is in the future."),
         ("<script>", 400, "Must be a time"),
         ("9" * 15, 400, "Must be a time"),
     ):

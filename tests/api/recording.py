@@ -40,7 +40,7 @@ NUMBERS = re.compile(
     r'("(?:\w+_age_ms|age_ms|closes_in_ms|in_ms|server_total_ms|throttle_wait_ms|uptime_ms|per_second'
     r'|effective_priority|requeued|skipped)":|"wait_ms":(?!0\b))\d[\d.]*'
 )
-LENGTHS = re.compile(r"\b(for|about|take) \d[\d.]* (?:ms|s|min|a second)\b")
+LENGTHS = re.compile(r"\b(for|about|in) \d[\d.]* (?:ms|s|min|a second)\b")
 
 
 class Area:

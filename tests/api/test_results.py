@@ -184,7 +184,7 @@ async def test_progress_is_seen_live_and_goes_with_its_lease(queue: Topic) -> No
     assert (await result(queue, seq))["progress"] == said, "a heartbeat without a word changes nothing"
     [reason] = accepted(await queue.http.get(f"{queue.path}/jobs/{seq}/explain"))["reasons"]
     assert reason["detail"]["progress"] == said
-    assert '40 per cent: "half of it"' in reason["message"]
+    assert 'Progress: 40%: "half of it"' in reason["message"]
     await queue.extend("n", [seq], 100, progress=[{"percent": 90}], **fields)
     assert (await queue.take())["deliveries"] == 2
     assert "progress" not in await result(queue, seq), "it was of another lease"

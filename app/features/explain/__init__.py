@@ -1,4 +1,4 @@
-"""Why a job is not running, and what a queue looked like earlier. docs/explain.md.
+"""Explains why a job is not running, and shows what a queue looked like earlier. docs/explain.md.
 
 explain.py finds the facts, reasons.py words them, store.py reads the tables.
 """

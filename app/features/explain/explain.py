@@ -1,4 +1,4 @@
-"""Why a job is not running: what the tables and this process know. docs/explain.md; the words are reasons.py's."""
+"""Finds out from the tables and this process why a job is not running; reasons.py words it. docs/explain.md."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from app.kernel.settle import results
 from app.kernel.settle.results import Result
 from app.kernel.topics.policy import Policy
 
-# How far back claims are looked for, as far as it takes: in what time a rate is told from, and of how many claims.
+# The claim rate is measured over the first of these windows (seconds) that has ENOUGH claims.
 WINDOWS: Final = (10.0, 60.0, 600.0)
 ENOUGH: Final = 20
-PATIENCE_SECONDS: Final = 1.0  # for all windows: what other topics do makes a look expensive
-NEARLY: Final = 0.9
+PATIENCE_SECONDS: Final = 1.0  # for all windows; reading one costs more the busier other topics are
+NEARLY: Final = 0.9  # the share of its throughput limit from which a topic counts as limited
 _NOTHING: Final = Recent(0, 0, 0, None, None)
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """A job, None if it is gone and only the ledger knows it, and why it does not run."""
+    """Why a job is not running. `row` is None if the job is gone and only the ledger knows it."""
 
     row: JobNow | None
     verdict: Verdict
@@ -49,10 +49,10 @@ class Explain(Core):
     async def job(
         self, policy: Policy, seq: int, *, covers: Callable[[str], bool], last: Sequence[Event] | None = None
     ) -> Explanation | None:
-        """Why a job is not running; None if nothing is known of it.
+        """Why a job is not running. None if there are no records of the job.
 
-        A dead letter's place is named only if `covers` accepts its topic. `last`: the job's events, newest first, if
-        the caller has read them already; one is enough.
+        `covers`: whether the caller may see a topic; a dead letter's place is named only then.
+        `last`: the job's last events, newest first, if already read. One is enough.
         """
         db = self._engine.pools.rest
         row = await store.job(db, policy.topic, policy.budget, seq)
@@ -64,7 +64,7 @@ class Explain(Core):
         elif row.state in {"ready", "scheduled"} and not row.spent:
             facts.ahead, facts.pace = await self._ahead(policy, row), await self._pace(policy)
             facts.room = await self._room(policy, row.tenant)
-        return Explanation(row, reasons.of_job(row, facts))
+        return Explanation(row, reasons.explain_job(row, facts))
 
     async def topic(self, policy: Policy) -> tuple[Waiting, Verdict]:
         """Why a queue's jobs are not running."""
@@ -75,15 +75,15 @@ class Explain(Core):
         stuck = StuckGroups()
         if counts.blocked:
             stuck = (await holders.stuck_groups(db, [(topic, policy.config.wait_goal_ms)], {}))[topic.name]
-        return waiting, reasons.of_topic(waiting, policy.control, await self._pace(policy), stuck)
+        return waiting, reasons.explain_topic(waiting, policy.control, await self._pace(policy), stuck)
 
     async def group(
         self, policy: Policy, tenant: str, group: str, *, covers: Callable[[str], bool]
     ) -> tuple[GroupHead, Verdict]:
-        """A group's first job, how many wait behind it, and why the first does not run; see `job`."""
+        """A group's first job, how many jobs wait behind it, and why the first one is not running."""
         head = await store.head(self._engine.pools.rest, policy.topic, tenant, group)
-        out = None if head.seq is None else await self.job(policy, head.seq, covers=covers)
-        return head, reasons.of_group(head, None if out is None else out.verdict)
+        first = None if head.seq is None else await self.job(policy, head.seq, covers=covers)
+        return head, reasons.explain_group(head, None if first is None else first.verdict)
 
     async def _gone(
         self, policy: Policy, seq: int, covers: Callable[[str], bool], events: Sequence[Event] | None
@@ -93,22 +93,24 @@ class Explain(Core):
             for letter in await jobs.show(db, [place]):
                 where = (letter.topic, letter.seq) if covers(letter.topic) else None
                 deliveries = letter.original_deliveries or 0
-                dead = reasons.of_dead_letter(where, deliveries, letter.last_error, letter.dlq_moved_ms)
+                dead = reasons.explain_dead_letter(where, deliveries, letter.last_error, letter.dlq_moved_ms)
                 return Explanation(None, Verdict([dead], None))
         if events is None:
             events = await ledger.last(db, topic, seq, 1)
         if not events:
             return None
         last = events[0]
-        if last.event == "dead_lettered":  # into a log, or it is there no more
-            dead = reasons.of_dead_letter(None, last.deliveries, last.detail, last.at_ms)
+        if last.event == "dead_lettered":  # into a log, or the dead letter is gone as well
+            dead = reasons.explain_dead_letter(None, last.deliveries, last.detail, last.at_ms)
             return Explanation(None, Verdict([dead], None))
-        kept = await results.find(db, topic, seq) if last.event == "acked" else None
-        return Explanation(None, Verdict([_end_reason(topic, seq, last, kept)], None))
+        result = await results.find(db, topic, seq) if last.event == "acked" else None
+        return Explanation(None, Verdict([_end_reason(topic, seq, last, result)], None))
 
     async def _ahead(self, policy: Policy, row: JobNow) -> Ahead:
-        """How many jobs are handed out before one: its tenant's jobs before it, and of each other tenant that is not
-        paused as many as fair turns give it meanwhile."""
+        """How many jobs are handed out before `row`: those of its tenant that come first, and those of other tenants.
+
+        Every other tenant that is not paused gets its fair share of the turns in that time.
+        """
         config, lows = policy.config, self._engine.marks.lows(policy.topic.id)
         back = config.retry_order == "back"
         lanes = await store.claimable(self._engine.pools.rest, policy.topic, lows, row, by_time=back)
@@ -130,8 +132,10 @@ class Explain(Core):
         return Ahead(own + turns, at_least)
 
     async def _most_by_age(self, policy: Policy, row: JobNow, lanes: Mapping[Lane, int], lows: Lows) -> int | None:
-        """How many of its tenant's jobs come before a job at most, if its lane overtakes others by age; None if it does
-        not. One of OVERTAKE_SHARE jobs is from a lane that overtakes."""
+        """At most how many of its tenant's jobs come before `row` if its lane overtakes by age; None if it doesn't.
+
+        One of OVERTAKE_SHARE jobs is from a lane that overtakes.
+        """
         known = {reach.lane: reach for reach in lows.lanes}
         own = [known.get(lane, Reach(lane)) for lane in {**lanes, row.lane: 0} if lane.tenant == row.tenant]
         heads = await inspector.heads(self._engine.pools.rest, [(policy.topic.name, reach) for reach in own])
@@ -143,24 +147,23 @@ class Explain(Core):
         return (lanes.get(row.lane, 0) + 1) * len(overtaking) * OVERTAKE_SHARE - 1
 
     async def _room(self, policy: Policy, tenant: str) -> TenantRoom | None:
-        """The tenant's limit of jobs in flight, and how many there are; None without a limit."""
         limit = policy.config.tenant_limits.get(tenant)
         if limit is None:
             return None
-        held = await limits.in_flight(self._engine.pools.rest, policy.topic, {tenant: limit})
-        return TenantRoom(tenant, limit, held[tenant])
+        in_flight = await limits.in_flight(self._engine.pools.rest, policy.topic, {tenant: limit})
+        return TenantRoom(tenant, limit, in_flight[tenant])
 
     async def _pace(self, policy: Policy) -> ClaimPace:
         topic, limit = policy.topic, policy.config.throughput_limit
-        # First: a look at the ledger may take longer than a token does to come.
+        # The tokens come first: reading the ledger may take so long that a new token has come.
         refill_ms = round(await self._engine.throttle.refill(policy) * 1000) if limit else 0
         recent, seconds = await self._recent(topic)
         waiting = self._engine.waiters.count(topic.name)
         if not limit:
             return ClaimPace(recent, seconds, waiting)
-        # Under a steady load, a token may just have come.
-        spent = 0 < limit * seconds * NEARLY <= recent.claimed
-        return ClaimPace(recent, seconds, waiting, limit, spent or refill_ms > 0, refill_ms)
+        # Under a steady load there may be a token just now although the limit holds jobs back.
+        near_limit = 0 < limit * seconds * NEARLY <= recent.claimed
+        return ClaimPace(recent, seconds, waiting, limit, near_limit or refill_ms > 0, refill_ms)
 
     async def _recent(self, topic: Topic) -> tuple[Recent, float]:
         recent, seconds, end = _NOTHING, 0.0, time.monotonic() + PATIENCE_SECONDS
@@ -178,11 +181,10 @@ class Explain(Core):
 
 
 def _end_reason(topic: Topic, seq: int, last: Event, result: Result | None) -> Reason:
-    """What the ledger says of a job that is gone, and where its result is."""
     text = f"It is gone: {last.event} at {rfc3339(last.at_ms)}."
     numbers: dict[str, object] = {"event": last.event, "at": last.at_ms}
     if result is not None and result.kept:
         until = result.expires_ms
-        text += f" Its result is kept {'for good' if until is None else f'until {rfc3339(until)}'}."
+        text += " Its result never expires." if until is None else f" Its result is kept until {rfc3339(until)}."
         numbers |= {"result": f"/v0/topics/{topic.name}/jobs/{seq}/result", "result_expires_at": until}
     return Reason(ReasonCode.ENDED, text, numbers)

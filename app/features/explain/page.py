@@ -1,5 +1,4 @@
-"""/admin/topics/{topic}/asof: what a queue held at any instant of the ledger's retention, beside what it holds now; and
-which jobs those were."""
+"""/admin/topics/{topic}/asof: a queue's jobs at an instant in the past, beside those it has now."""
 
 from __future__ import annotations
 
@@ -34,8 +33,10 @@ JUMPS: Final = {"1 d": 24 * HOUR_MS, "1 h": HOUR_MS, "10 min": 10 * MINUTE_MS, "
 
 
 class Slider(msgspec.Struct, frozen=True):
-    """How far back a topic's past goes, in ms since 1970, and where in it one is. `begins_ms`: its first whole second,
-    which can be typed where the slider's steps begin later."""
+    """The range and position of the page's slider, in ms since 1970.
+
+    `begins_ms`: the ledger's first whole second. It can be typed where the slider's first step is later.
+    """
 
     begins_ms: int
     first_ms: int
@@ -45,15 +46,17 @@ class Slider(msgspec.Struct, frozen=True):
 
     @property
     def jumps(self) -> list[tuple[str, int]]:
-        """A while before and after, as far as that is within."""
+        """Labels and times of the links that jump back and forth, within the slider's range."""
         ways = [(f"−{word}", self.at_ms - by) for word, by in JUMPS.items()]
         ways += [(f"+{word}", self.at_ms + by) for word, by in reversed(JUMPS.items())]
         return [(word, at) for word, at in ways if self.first_ms <= at <= self.last_ms]
 
 
 class StateRow(msgspec.Struct, frozen=True):
-    """How many jobs there were of a state, and how many there are; None for not known. `tone`: its colour; `word`: the
-    state as addresses have it."""
+    """The number of jobs in a state, then and now. `now` is None if it is not counted.
+
+    `word`: the state as in addresses. `tone`: its colour.
+    """
 
     word: str
     state: str
@@ -64,8 +67,7 @@ class StateRow(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """What there was at an instant, beside now; and for how long the oldest ready job had been that, None for not
-    known or none."""
+    """A queue at an instant and now. The ages of the oldest ready job are None if there is none or it is unknown."""
 
     rows: list[StateRow]
     oldest_then_ms: int | None
@@ -73,7 +75,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class Then(msgspec.Struct, frozen=True):
-    """Jobs that were of a state: a page of them. `following`: where the next page is, "" for none."""
+    """A page of the jobs that were in a state. `following`: the query of the next page, "" on the last one."""
 
     word: str
     jobs: list[PastJob]
@@ -81,7 +83,7 @@ class Then(msgspec.Struct, frozen=True):
 
 
 async def show(request: Request) -> Response:
-    """The page. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
+    """Renders the page. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
     context, name = context_of(request), check_name(request.path_params["topic"])
     policy = await context.policies.queue(name)
     begins_ms = await ledger.begins(context.pools.rest, policy.topic)
@@ -96,7 +98,7 @@ async def show(request: Request) -> Response:
         try:
             instant = instant_of(given, "at")
             if ms_of(instant) > now_ms:
-                raise InvalidRequest("This is still to come.")
+                raise InvalidRequest("This time is in the future. Choose an earlier one.")
             at_ms = ms_of(instant)
             past = await context.core(Pasts).at(policy.topic, instant)
             (statuses,) = await jobs.statuses(context.pools.rest, [policy.topic])
@@ -126,7 +128,7 @@ async def show(request: Request) -> Response:
 
 async def _then(context: Context, policy: Policy, instant: datetime, state: str, behind: int) -> Then:
     if state not in PAST_STATES:
-        raise InvalidRequest(f"state is one of {', '.join(PAST_STATES)}.")
+        raise InvalidRequest(f"state must be one of {', '.join(PAST_STATES)}.")
     found = await context.core(Pasts).jobs_at(policy.topic, instant, state=state, behind=behind, limit=MOST + 1)
     after = {"at": ms_of(instant), "state": state, "after": found[MOST - 1].seq} if len(found) > MOST else {}
     return Then(state, found[:MOST], f"?{urlencode(after)}" if after else "")
@@ -135,7 +137,7 @@ async def _then(context: Context, policy: Policy, instant: datetime, state: str,
 def _behind(request: Request) -> int:
     behind = whole(request.query_params, "after", 0)
     if not 0 <= behind <= BIGINT_MAX:
-        raise InvalidRequest("after is a job's seq.")
+        raise InvalidRequest("after must be the seq of a job.")
     return behind
 
 
@@ -154,7 +156,7 @@ def _comparison(past: Past, holding: TopicLevels, statuses: Statuses) -> Compari
 
 
 def _slider(begins_ms: int, now_ms: int, at_ms: int) -> Slider:
-    """Its ends are whole steps, and within what is kept for a step more: while one looks, the retention moves on."""
+    """Its ends are whole steps. It begins a step after the retention's start, which moves while the page is open."""
     step = MINUTE_MS if now_ms - begins_ms > HOUR_MS else SECOND_MS
     last = now_ms // step * step
     first = min((begins_ms // step + 2) * step, last - step)

@@ -1,10 +1,16 @@
 -- name: explain_job
--- What there is to say about a job at this moment.   $1 topic  $2 topic id  $3 seq
---   $4 whether deliveries run out here  $5 the topic's max_deliveries, 0 for no end
--- A row, or none if it is not there: its state by the database's clock (`leased` is a good lease; what has outlived its time
--- is expired, marked or not; what was cancelled is so once its lease has ended), whether it stands in the due part of its
--- lane, whether its last delivery is over, and whether it was cancelled. Times in ms since 1970; `place` is its position,
--- or its time in µs.   The function: functions/jobs.sql of the kernel. Index: primary key.
+-- A job as it is now. One row, or none if the job doesn't exist.
+--   $1  topic's name
+--   $2  topic's id
+--   $3  job's seq
+--   $4  whether jobs here run out of deliveries
+--   $5  topic's max_deliveries, 0 for no limit
+-- state     by the database's clock (holdfast.state_now, functions/jobs.sql of the kernel): leased while the lease is
+--           valid, expired from expires_at on, marked or not, cancelled once a cancelled job's lease has ended
+-- due       whether the job is in the due part of its lane
+-- place     its time in µs if due, otherwise its position
+-- spent     whether it has no deliveries left
+-- Times are in ms since 1970.   Index: primary key.
 SELECT holdfast.state_now(j.state, j.visible_at, j.expires_at, j.cancelled_at) AS state,
        j.state::text IN ('leased', 'scheduled') AS due, j.tenant, j.grp, j.priority,
        CASE WHEN j.state::text = 'ready' THEN j.position
@@ -25,10 +31,14 @@ SELECT holdfast.state_now(j.state, j.visible_at, j.expires_at, j.cancelled_at) A
 FROM holdfast.jobs j WHERE j.topic = $1 AND j.topic_id = $2::integer AND j.seq = $3::bigint
 
 -- name: group_head
--- What is out of a group, and how many of it wait before a job.   $1 topic  $2 tenant  $3 group  $4 seq  $5 most to count
--- Answers one row: the seq of the job that is out, its state by the database's clock (as in explain_job; NULL: none is, its
--- successor is being let through), who holds it and until when, in ms since 1970, and its delivery; before, blocked ones with lower seqs.
--- Indexes: jobs_group_out, jobs_blocked.
+-- The first job of a group, and how many blocked jobs of the group come before a job. Always one row.
+--   $1  topic's name
+--   $2  tenant
+--   $3  group
+--   $4  seq of the job
+--   $5  jobs to count at most
+-- state is by the database's clock, as in explain_job. It and seq are NULL if the group has no first job right now: its
+-- successor is being unblocked. until_ms is in ms since 1970.   Indexes: jobs_group_out, jobs_blocked.
 SELECT o.seq, o.state, o.node, o.until_ms, o.deliveries,
        (SELECT count(*) FROM (
             SELECT 1 FROM holdfast.jobs j
@@ -46,12 +56,20 @@ LEFT JOIN LATERAL (
 ) o ON true
 
 -- name: lanes_ahead
--- How many jobs of a topic could be claimed now, by lane.   $1 topic  $2 most jobs of a part of a lane to look at
---   a job's place, or NULLs: of its lane, only what is before it counts:  $3 tenant  $4 priority
---   $5 due jobs before this time, in µs since 1970 (NULL: all)  $6 fresh ones below this position (NULL: all; 0: none)
---   low marks of lanes that have one:  $7 tenants  $8 priorities  $9 positions  $10 times in µs since 1970
--- One row for each of the first 2000 lanes: due and ready jobs, $2 of each at most.
--- Plain reads: takes no lock and waits for none.   Indexes: primary key of lanes, jobs_ready, jobs_due.
+-- How many jobs of a topic could be claimed now. One row for each of the first 2000 lanes: its due and its ready jobs.
+--   $1   topic's name
+--   $2   jobs to count at most, of each kind in each lane
+-- The place of a job, or NULLs. In its lane only the jobs before it count:
+--   $3   tenant
+--   $4   priority
+--   $5   count due jobs before this time, in µs since 1970 (NULL: all)
+--   $6   count fresh jobs below this position (NULL: all, 0: none)
+-- Low marks of the lanes that have one:
+--   $7   tenants
+--   $8   priorities
+--   $9   positions
+--   $10  times in µs since 1970
+-- Plain reads: takes no locks and waits for none.   Indexes: primary key of lanes, jobs_ready, jobs_due.
 WITH lane AS MATERIALIZED (
     SELECT l.tenant, l.priority, coalesce(m.low, 0) AS low,
            coalesce(timestamptz 'epoch' + m.due_low * interval '1 microsecond', '-infinity') AS due_low,

@@ -1,4 +1,4 @@
-"""Reads a job's row, the jobs before it, and what queues looked like earlier. docs/explain.md."""
+"""Reads a job's row, the jobs ahead of it, and what queues looked like earlier. docs/explain.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import asyncpg
 import msgspec
 
 from app.base.db import sql
-from app.base.times import ms_of
+from app.base.times import ms_of, rfc3339
 from app.errors import NotFound, TooMuchToRead, Unavailable
 from app.kernel import ledger
 from app.kernel.counts.inspector import Lows
@@ -27,20 +27,20 @@ _JOB = _SQL["explain_job"]
 _LANES = _SQL["lanes_ahead"]
 _HEAD = _SQL["group_head"]
 
-COUNTED: Final = 10_000  # most jobs of a part of a lane that are counted
+COUNTED: Final = 10_000  # jobs counted at most in each part of a lane
 # Reads of the past:
-AT_ONCE: Final = 1  # of a process: what else the pool is for must find connections
-SECONDS: Final = 10.0  # for one
-PATIENCE_SECONDS: Final = 5.0  # for those before it
+AT_ONCE: Final = 1  # in a process, so that other users of the pool find connections
+SECONDS: Final = 10.0  # timeout of one read
+PATIENCE_SECONDS: Final = 5.0  # how long a read waits for its turn
 
 
 class JobNow(msgspec.Struct, frozen=True):
-    """A job as it is at `now_ms`. Times are in ms since 1970 by the database's clock.
+    """A job at `now_ms`. Times are in ms since 1970 by the database's clock.
 
-    `state` is ready, scheduled, blocked, leased (by a good lease), failed, expired or cancelled. `due`: it stands in
-    the due part of its lane, at `place` (a time in µs), otherwise `place` is its position. `spent`: its last delivery
-    is over. `cancelled`: somebody has cancelled it while it was leased.
-    `percent`, `note`, `progress_ms`: what the holder of this lease said last of its progress; percent None: nothing.
+    `state`: ready, scheduled, blocked, leased (the lease is valid), failed, expired or cancelled.
+    `due`: whether it is in the due part of its lane. If so, `place` is a time in µs, otherwise its position.
+    `spent`: whether it has no deliveries left. `cancelled`: whether it was cancelled while leased.
+    `percent`, `note`, `progress_ms`: the progress last reported under this lease. `percent` is None without a report.
     """
 
     state: str
@@ -71,19 +71,19 @@ class JobNow(msgspec.Struct, frozen=True):
 
     @property
     def progress(self) -> Progress | None:
-        """How far the work is, as far as its holder has said."""
+        """The progress that the worker reported under the current lease, None without a report."""
         if self.percent is None or self.state != "leased":
             return None
         return Progress(self.percent, self.note, self.progress_ms or self.now_ms)
 
     @property
     def lane(self) -> Lane:
-        """Where it stands."""
+        """The lane of its tenant and priority."""
         return Lane(self.tenant, self.priority)
 
 
 async def job(db: Connection, topic: Topic, budget: Budget, seq: int) -> JobNow | None:
-    """A job, None if it is not there."""
+    """A job, None if it doesn't exist."""
     row = await db.fetchrow(_JOB, topic.name, topic.id, seq, budget.ends, budget.max_deliveries)
     return None if row is None else JobNow(**dict(row))
 
@@ -91,7 +91,8 @@ async def job(db: Connection, topic: Topic, budget: Budget, seq: int) -> JobNow 
 class GroupHead(msgspec.Struct, frozen=True):
     """The first job of a group. `seq` and `state` (as in JobNow) are None while the next job is being unblocked.
 
-    `until_ms`: when its state ends, in ms since 1970. `before`: how many jobs wait before the one that was asked about.
+    `until_ms`: when its state ends, in ms since 1970.
+    `before`: how many blocked jobs of the group come before the given seq.
     """
 
     seq: int | None
@@ -103,17 +104,20 @@ class GroupHead(msgspec.Struct, frozen=True):
 
 
 async def head(db: Connection, topic: Topic, tenant: str, group: str | None, seq: int = BIGINT_MAX) -> GroupHead:
-    """The first job of a group, and how many wait before a job, by default before a new one; COUNTED at most."""
-    found = await db.fetchrow(_HEAD, topic.name, tenant, group, seq, COUNTED)
-    assert found is not None, "it answers one row always"
-    return GroupHead(**dict(found))
+    """The first job of a group, and how many blocked jobs come before `seq`, at most COUNTED; by default all count."""
+    row = await db.fetchrow(_HEAD, topic.name, tenant, group, seq, COUNTED)
+    assert row is not None, "the statement returns one row always"
+    return GroupHead(**dict(row))
 
 
 async def claimable(
     db: Connection, topic: Topic, lows: Lows, before: JobNow | None = None, *, by_time: bool = False
 ) -> dict[Lane, int]:
-    """How many jobs could be claimed now, by lane, COUNTED due and COUNTED fresh ones at most; of the lane of `before`,
-    only those that come before it. `by_time`: due ones come in turn with fresh ones, rather than before them."""
+    """How many jobs could be claimed now, by lane: at most COUNTED due and COUNTED fresh jobs each.
+
+    `before`: count only the jobs that come before this one in its lane.
+    `by_time`: due and fresh jobs take turns by time. Otherwise due jobs come first.
+    """
     rows = await db.fetch(
         _LANES,
         topic.name,
@@ -128,17 +132,17 @@ async def claimable(
 
 
 def _place(row: JobNow | None, *, by_time: bool) -> tuple[str | None, int | None, int | None, int | None]:
-    """A job's place in its lane, as parameters of the statement."""
+    """The statement's parameters for a job's place in its lane."""
     if row is None:
         return None, None, None, None
     if row.due:
-        # Which fresh ones are older than it is not told by their positions.
+        # With by_time, positions don't tell which fresh jobs are older, so all of them count.
         return row.tenant, row.priority, row.place, None if by_time else 0
     return row.tenant, row.priority, row.visible_ms * 1000 if by_time else None, row.place
 
 
 class Pasts(Core):
-    """Reads what queues looked like earlier, one reading at a time in this process."""
+    """Reads what queues looked like earlier. One read at a time in this process."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -148,33 +152,33 @@ class Pasts(Core):
     async def at(self, topic: Topic, instant: datetime) -> Past:
         """What a queue looked like at an instant.
 
-        Raises NotFound for one before its events are shown, TooMuchToRead where it takes longer than SECONDS, and
-        Unavailable where others are asked about for longer than PATIENCE_SECONDS meanwhile.
+        Raises NotFound if the ledger does not go back that far, TooMuchToRead after SECONDS, and Unavailable if the
+        read has waited PATIENCE_SECONDS for its turn.
         """
         async with self._in_turn() as db:
             past = await ledger.as_of(db, topic, instant)
-        _must_be_shown(instant, past.from_ms)
+        _check_retention(instant, past.from_ms)
         return past
 
     async def jobs_at(
         self, topic: Topic, instant: datetime, *, state: str | None, behind: int, limit: int
     ) -> list[PastJob]:
-        """Which jobs a queue had at an instant, of a state or of any, by seq: up to `limit` behind a seq.
+        """The jobs of a queue at an instant by seq, up to `limit` of them behind the seq `behind`.
 
-        Raises as `at` does.
+        `state`: only jobs in this state. Raises the errors of `at`.
         """
         async with self._in_turn() as db:
             jobs, from_ms = await ledger.jobs_as_of(db, topic, instant, state=state, behind=behind, limit=limit)
-        _must_be_shown(instant, from_ms)
+        _check_retention(instant, from_ms)
         return jobs
 
     @asynccontextmanager
     async def _in_turn(self) -> AsyncIterator[Connection]:
-        """A connection for one reading. Raises TooMuchToRead, Unavailable."""
+        """A connection for one read. Raises TooMuchToRead, Unavailable."""
         try:
             await asyncio.wait_for(self._turn.acquire(), PATIENCE_SECONDS)
         except TimeoutError:
-            raise Unavailable("Others ask what queues looked like, which takes a while. Try again.") from None
+            raise Unavailable("Another look at the past is still running. Try again in a few seconds.") from None
         try:
             async with self._pool.acquire() as db, db.transaction(readonly=True):
                 await db.execute(f"SET LOCAL statement_timeout = '{SECONDS * 1000:.0f}ms'")
@@ -185,7 +189,9 @@ class Pasts(Core):
             self._turn.release()
 
 
-def _must_be_shown(instant: datetime, from_ms: int) -> None:
+def _check_retention(instant: datetime, from_ms: int) -> None:
     at_ms = ms_of(instant)
     if at_ms < from_ms:
-        raise NotFound("Nothing is kept of what happened so long ago.", {"at": at_ms, "from": from_ms})
+        raise NotFound(
+            f"Events are kept since {rfc3339(from_ms)}. Choose a later time.", {"at": at_ms, "from": from_ms}
+        )

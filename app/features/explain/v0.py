@@ -1,4 +1,4 @@
-"""GET /v0/topics/:topic/jobs/:seq/explain and /history, /v0/topics/:topic/explain and /asof: what is, and was."""
+"""GET /v0/topics/:topic/jobs/:seq/explain and /history, /v0/topics/:topic/explain, /asof and /asof/jobs."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _NAME: Final = {"type": "string", "minLength": 1, "maxLength": MAX_GROUP, "patte
 AT: Final = query(
     "at", "The instant: an RFC 3339 time with its offset.", {"type": "string", "format": "date-time"}, required=True
 )
-STATE: Final = query("state", "Only those.", {"type": "string", "enum": [*PAST_STATES]})
+STATE: Final = query("state", "Only jobs in this state.", {"type": "string", "enum": [*PAST_STATES]})
 MAX_JOBS: Final = 1_000
 JOBS_LIMIT: Final = query("limit", f"1 to {MAX_JOBS} jobs, clamped.", {"type": "integer", "default": 100})
-GROUP: Final = query("group", "Why this group does not get on.", _NAME)
+GROUP: Final = query("group", "Explain why this group is stuck.", _NAME)
 TENANT: Final = query(
-    "tenant", "Of a group: whose it is; the default tenant's is empty.", {**_NAME, "minLength": 0, "default": ""}
+    "tenant", "The group's tenant. Empty: the default tenant.", {**_NAME, "minLength": 0, "default": ""}
 )
 
 
 class WhyNot(msgspec.Struct):
-    """A reason, in words and in numbers. Times are in ms since 1970, what ends in _ms lasts so long."""
+    """A reason, as a message and as numbers. Times are in ms since 1970; fields that end in _ms are durations."""
 
     code: Annotated[str, Meta(extra_json_schema={"enum": [code.value for code in ReasonCode]})]
     message: str
@@ -49,24 +49,25 @@ class WhyNot(msgspec.Struct):
 
 
 class ExplainJobAnswer(msgspec.Struct):
-    """Why a job is not running: what must be mended first comes first."""
+    """Why a job is not running. The reason to fix first comes first."""
 
     topic: str
     seq: int
     state: Annotated[
         str,
         about(
-            "By the database's clock. gone: the ledger has its end.",
+            "By the database's clock. gone: the job has left this topic, and the reasons say how.",
             enum=["ready", "scheduled", "blocked", "leased", "failed", "expired", "cancelled", "gone"],
         ),
     ]
     reasons: list[WhyNot]
-    wait_ms: Annotated[int | None, about("When it will start, at the pace of the last claims; null: nobody can tell.")]
+    wait_ms: Annotated[int | None, about("When the job will start, at the current claim rate. null: unknown.")]
 
 
 class ExplainTopicAnswer(msgspec.Struct, kw_only=True):
-    """Why a queue's jobs are not running, or those of a group: of each what it has is there. at_least: claimable, or
-    behind, was counted so far."""
+    """Why the jobs of a queue, or of one group, are not running. A queue and a group have different fields.
+
+    at_least: counting stopped early, so claimable (of a group: behind) may be higher."""
 
     topic: str
     claimable: int | UnsetType = UNSET
@@ -74,25 +75,23 @@ class ExplainTopicAnswer(msgspec.Struct, kw_only=True):
     blocked: int | UnsetType = UNSET
     in_flight: int | UnsetType = UNSET
     group: str | UnsetType = UNSET
-    tenant: Annotated[str, about("Whose group it is.")] | UnsetType = UNSET
-    head: Annotated[int | UnsetType | None, about("The job of the group that is out: its seq.")] = UNSET
+    tenant: Annotated[str, about("The group's tenant.")] | UnsetType = UNSET
+    head: Annotated[int | UnsetType | None, about("The seq of the group's first job.")] = UNSET
     state: Annotated[
         str | UnsetType | None,
-        about(
-            "The head's, by the database's clock. null: none is out, and the next is being let through, if any waits."
-        ),
+        about("The first job's state by the database's clock. null: the group has no first job right now."),
     ] = UNSET
-    behind: Annotated[int, about("How many wait behind the head.")] | UnsetType = UNSET
+    behind: Annotated[int, about("How many jobs wait behind the first one.")] | UnsetType = UNSET
     at_least: bool
-    reasons: Annotated[list[WhyNot], about("Of a group: its head's.")]
+    reasons: Annotated[list[WhyNot], about("For a group: the reasons of its first job.")]
     wait_ms: Annotated[
-        int | None, about("Of a job that came now, at the pace of the last claims; of a group, until its head starts.")
+        int | None,
+        about("When a new job would start, at the current claim rate. For a group: when its first job starts."),
     ]
 
 
 class JobEvent(msgspec.Struct):
-    """A transition. Times are in ms since 1970; until: the deadline of a lease, or when it was to be had. Leases'
-    ids are their holders' business, and not shown."""
+    """A transition. Times are in ms since 1970. until: the lease's deadline, or when the job becomes ready."""
 
     at: int
     event: str
@@ -103,8 +102,7 @@ class JobEvent(msgspec.Struct):
 
 
 class AsOfAnswer(msgspec.Struct):
-    """A queue's jobs at an instant (ms since 1970), by state. dead: those that went to the dead letters and were not
-    requeued by then."""
+    """The number of jobs in each state at an instant, in ms since 1970. dead: dead letters that were still there."""
 
     topic: str
     at: int
@@ -122,16 +120,16 @@ class JobThen(msgspec.Struct):
     """A job as it was at an instant. Times are in ms since 1970."""
 
     seq: int
-    state: Annotated[str, about("dead_lettered: it was among the dead letters.", enum=[*PAST_STATES])]
-    since: Annotated[int | None, about("When it came into this state; null: nothing that is kept says so.")]
-    deliveries: Annotated[int | None, about("How often it had been delivered; null: nothing that is kept says so.")]
-    until: Annotated[int | None, about("Of one that was leased or scheduled: until when.")]
-    node: Annotated[str | None, about("Of one that was leased: who had it.")]
-    key: Annotated[str | None, about("Of a job that is still there.")]
+    state: Annotated[str, about("dead_lettered: it was a dead letter.", enum=[*PAST_STATES])]
+    since: Annotated[int | None, about("When it entered this state. null: unknown.")]
+    deliveries: Annotated[int | None, about("How often it had been delivered. null: unknown.")]
+    until: Annotated[int | None, about("The end of its lease or delay. null in other states.")]
+    node: Annotated[str | None, about("The worker that held it. null unless leased.")]
+    key: Annotated[str | None, about("Its key. null if it has none or the job is gone by now.")]
 
 
 class JobsThenAnswer(msgspec.Struct):
-    """The jobs that a queue had at an instant, by seq; next_cursor is null on the last page."""
+    """The jobs of a queue at an instant by seq. next_cursor is null on the last page."""
 
     topic: str
     at: int
@@ -140,7 +138,7 @@ class JobsThenAnswer(msgspec.Struct):
 
 
 class HistoryAnswer(msgspec.Struct):
-    """What happened to a job, the oldest first. more: there are later ones than `limit`."""
+    """What happened to a job, oldest first. more: there are later events than `limit`."""
 
     topic: str
     seq: int
@@ -149,7 +147,7 @@ class HistoryAnswer(msgspec.Struct):
 
 
 async def explain_job(call: Call) -> ExplainJobAnswer:
-    """Why a job is not running, or what became of it: reasons, what must be mended first coming first."""
+    """Explain why a job is not running, or what became of it. The reason to fix first comes first."""
     policy, seq = await call.queue(), seq_in(call.request)
     found = await call.context.core(Explain).job(policy, seq, covers=covers(call.key))
     if found is None:
@@ -159,7 +157,7 @@ async def explain_job(call: Call) -> ExplainJobAnswer:
 
 
 async def explain_topic(call: Call) -> ExplainTopicAnswer:
-    """Why a queue's jobs are not running; with `group`, why a group does not get on: its head's reasons."""
+    """Explain why a queue's jobs are not running. With `group`: why the first job of the group is not running."""
     policy, explain = await call.queue(), call.context.core(Explain)
     group, tenant = _name_in(call.request, "group", least=1), _name_in(call.request, "tenant")
     if group is not None:
@@ -176,7 +174,7 @@ async def explain_topic(call: Call) -> ExplainTopicAnswer:
             wait_ms=verdict.wait_ms,
         )
     if tenant is not None:
-        raise InvalidRequest("tenant says whose group it is: give it with group.")
+        raise InvalidRequest("tenant names the tenant of a group. Give group as well.")
     waiting, verdict = await explain.topic(policy)
     return ExplainTopicAnswer(
         topic=call.topic,
@@ -191,7 +189,7 @@ async def explain_topic(call: Call) -> ExplainTopicAnswer:
 
 
 async def as_of(call: Call) -> AsOfAnswer:
-    """What a queue looked like at an instant, as its ledger tells."""
+    """Count a queue's jobs by state at an instant in the past, from its ledger."""
     policy, instant = await call.queue(), _instant_in(call.request)
     past = await call.context.core(Pasts).at(policy.topic, instant)
     return AsOfAnswer(
@@ -209,11 +207,11 @@ async def as_of(call: Call) -> AsOfAnswer:
 
 
 async def jobs_as_of(call: Call) -> JobsThenAnswer:
-    """Which jobs a queue had at an instant, as its ledger tells: by seq, of one state or of any."""
+    """List the jobs of a queue at an instant in the past, from its ledger, by seq; optionally of one state."""
     policy, given = await call.queue(), call.request.query_params
     instant, state = _instant_in(call.request), given.get("state")
     if state is not None and state not in PAST_STATES:
-        raise InvalidRequest(f"state is one of {', '.join(PAST_STATES)}.")
+        raise InvalidRequest(f"state must be one of {', '.join(PAST_STATES)}.")
     limit = min(max(whole(given, "limit", 100), 1), MAX_JOBS)
     behind = (cursor_of(call.request, dict[str, int]) or {"behind": 0}).get("behind", -1)
     if not 0 <= behind <= BIGINT_MAX:
@@ -229,7 +227,7 @@ async def jobs_as_of(call: Call) -> JobsThenAnswer:
 
 
 async def history(call: Call) -> HistoryAnswer:
-    """What happened to a job, from the ledger: as long as that is kept, which is longer than the job."""
+    """List what happened to a job, from the ledger. The ledger is kept longer than the job."""
     policy, seq, covered = await call.queue(), seq_in(call.request), covers(call.key)
     limit = min(max(whole(call.request.query_params, "limit", 100), 1), MAX_EVENTS)
     found = await ledger.history(call.context.pools.rest, policy.topic, seq, limit=limit + 1)
@@ -243,10 +241,9 @@ async def history(call: Call) -> HistoryAnswer:
 
 
 def unknown(policy: Policy, seq: int) -> NotFound:
-    """The refusal where nothing is kept of a job."""
-    return NotFound(
-        f"Nothing is known of job {seq} of {policy.topic.name!r}.", {"topic": policy.topic.name, "seq": seq}
-    )
+    """The error for a job without a row and without events."""
+    name = policy.topic.name
+    return NotFound(f"There is no record of job {seq} in topic {name!r}.", {"topic": name, "seq": seq})
 
 
 def _why(reasons: Sequence[Reason]) -> list[WhyNot]:
@@ -256,13 +253,12 @@ def _why(reasons: Sequence[Reason]) -> list[WhyNot]:
 def _instant_in(request: Request) -> datetime:
     given = request.query_params.get("at")
     if given is None:
-        raise InvalidRequest("at is needed: an RFC 3339 time with its offset, such as 2026-01-31T09:00:00Z.")
+        raise InvalidRequest("at is required: an RFC 3339 time with its offset, such as 2026-01-31T09:00:00Z.")
     return time_of(given, "at")
 
 
 def _name_in(request: Request, name: str, least: int = 0) -> str | None:
-    """A group's or tenant's name, None if there is none. Raises InvalidRequest."""
     given = request.query_params.get(name)
     if given is not None and (not least <= len(given) <= MAX_GROUP or "\0" in given):
-        raise InvalidRequest(f"{name} must have {least} to {MAX_GROUP} characters, and no NUL.")
+        raise InvalidRequest(f"{name} must have {least} to {MAX_GROUP} characters and no NUL.")
     return given
