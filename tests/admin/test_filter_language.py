@@ -48,16 +48,16 @@ def test_words_and_quotes(text: str, values: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("state:ready worker:w1", "There is no word worker"),
-        ("prio:3", "There are state, priority, tenant, tag, key, group, node, error, older and data.path."),
-        ("ready", "ready is no word:value"),
-        ("tag:a tag:b", "tag is there twice"),
+        ("state:ready worker:w1", "A filter has no name worker"),
+        ("prio:3", "The names are state, priority, tenant, tag, key, group, node, error, older and data.path."),
+        ("ready", "ready is not name:value"),
+        ("tag:a tag:b", "tag is given twice"),
         ("tag:", "tag: needs a value"),
         ("tag= key:a", "tag: needs a value"),
-        ("key:a tag =", "tag is no word:value"),
+        ("key:a tag =", "tag is not name:value"),
         ("tag = ", "tag: needs a value"),
-        ('tag:"a', 'A quote is not closed, or something stands right behind one: tag:"a'),
-        ('tag:"a"b', "something stands right behind one"),
+        ('tag:"a', 'A quote is not closed, or is not followed by a space: tag:"a'),
+        ('tag:"a"b', "is not followed by a space"),
         ("x" * 1_001, "1000 characters"),
     ],
 )

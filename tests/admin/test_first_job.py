@@ -156,7 +156,7 @@ async def test_a_jobs_command_makes_its_twin(
 async def test_what_can_be_no_command_is_none(boss: Operator, queue: Topic, service: Running) -> None:
     await queue.append({"data": "x" * 100_000})
     page = await boss.open(f"topics/{queue.name}/jobs/1")
-    assert "It is too large for a command, or its payload is not what its type says." in page.text
+    assert "No command: the job is too large, or its payload does not match its content type." in page.text
     policy = await service.context.policies.queue(queue.name)
     (job,) = await shown.show(service.context.pools.rest, [JobPlace(queue.name, policy.topic.id, Seq(1))])
     not_text = replace(job, payload=b'"\xff"')

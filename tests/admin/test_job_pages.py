@@ -63,7 +63,7 @@ async def test_payloads_are_shown_as_they_were_written(boss: Operator, shop: Non
 
 async def test_a_job_says_what_happened_and_why_it_waits(boss: Operator, shop: None) -> None:
     page = await boss.open(f"{SHOP}/5")
-    assert "It is to be had from" in page.text
+    assert "It is scheduled for" in page.text
     enqueued, returned = page.all(".//ol[@class='steps']/li")
     assert enqueued.startswith("Enqueued")
     assert re.match("Delivery 1 returned.* by worker-1", returned)
@@ -71,12 +71,12 @@ async def test_a_job_says_what_happened_and_why_it_waits(boss: Operator, shop: N
     (at,) = page.main.iterfind(".//ul[@class='reasons']//time")  # a time among the words: a script turns it
     assert at.get("title") == re.sub(r"T(.{8}).*", r" \1 UTC", at.get("datetime", ""))
     page = await boss.open(f"{SHOP}/4")
-    assert "It is running: leased by worker-1" in page.text
+    assert "It has been running on worker-1" in page.text
     assert [one.get("value") for one in page.main.iter("progress")] == ["40"]
     page = await boss.open(f"{SHOP}/2")
     assert "It is gone: acked at" in page.text
     assert '"total": 7' in page.text
-    assert "Its group's job 10 comes first" in (await boss.open(f"{SHOP}/11")).text
+    assert "Job 10 comes first in its group" in (await boss.open(f"{SHOP}/11")).text
     letter = await boss.follow(await boss.open(f"{SHOP}/3"), "job 1 of shop.dead")
     assert (await boss.follow(letter, "job 3 of shop")).path == f"/admin/{SHOP}/3"
     page = await boss.open(f"{SHOP}/99", 404)
@@ -95,7 +95,7 @@ async def test_the_filter_is_in_the_address_and_says_what_is_wrong(boss: Operato
     assert page.rows == ["11", "10"]
     assert (await boss.follow(page, "Seq")).rows == ["10", "11"]
     page = await boss.open(f"{SHOP}?q=state%3Aready+worker%3Aw1", 400)
-    assert "There is no word worker in this filter." in page.fault("q")
+    assert "A filter has no name worker." in page.fault("q")
     assert page.value("q") == "state:ready worker:w1"
     assert "priority must be a whole number." in (
         await boss.press(page, "Filter", q="priority:high", status=400)
@@ -132,15 +132,15 @@ async def test_a_long_list_has_pages(boss: Operator, queue: Topic) -> None:
         found += page.rows
     assert [int(seq) for seq in found] == list(range(120, 0, -1))
     assert (await boss.follow(page, "First")).rows[0] == "120"
-    assert "There are no more." in (await boss.open(f"topics/{queue.name}/jobs?after=1")).text
+    assert "No more jobs." in (await boss.open(f"topics/{queue.name}/jobs?after=1")).text
 
 
 async def test_a_change_is_refused_beside_its_field_and_then_done(boss: Operator, queue: Topic) -> None:
     await queue.append({"data": 1, "tag": "old", "priority": 3})
     page = await boss.open(f"topics/{queue.name}/jobs/1")
     page = await boss.press(page, "Change", priority="11", tag="new <b>", delay="soon", status=400)
-    assert page.fault("priority") == "A priority is 0 to 9."
-    assert "soon is no length of time" in page.fault("delay")
+    assert page.fault("priority") == "priority must be 0 to 9."
+    assert "soon is not a length of time" in page.fault("delay")
     assert page.value("tag") == "new <b>"
     assert (await job_of(queue, 1))["tag"] == "old"
     page = await boss.press(page, "Change", priority="9", delay="2h")
@@ -149,7 +149,7 @@ async def test_a_change_is_refused_beside_its_field_and_then_done(boss: Operator
     page = await boss.press(page, "Run now")
     job = await job_of(queue, 1)
     assert (job["tag"], job["priority"], job["state"]) == ("new <b>", 9, "ready")
-    assert "Nothing is to be changed." in (await boss.press(page, "Change", status=400)).text
+    assert "No field was changed." in (await boss.press(page, "Change", status=400)).text
     cut = '{"n": 12345678901234567890,\n'
     page = await boss.press(page, "Change", data=cut, status=400)
     assert "The payload is not valid JSON" in page.text
@@ -173,7 +173,7 @@ async def test_jobs_are_cloned_cancelled_and_requeued(boss: Operator, queue: Top
     page = await boss.open(f"topics/{queue.name}/jobs/1")
     await queue.take("w", lease_ms=HOUR)  # while the page is looked at
     page = await boss.press(page, "Cancel")
-    assert "It was cancelled, and w still has it" in page.text
+    assert "It was cancelled, but w still holds it" in page.text
     assert (await job_of(queue, 1))["cancelled"] is True
 
     (seq,) = (await queue.append({"data": 3, "key": "mine"}))["seqs"]
@@ -182,7 +182,7 @@ async def test_jobs_are_cloned_cancelled_and_requeued(boss: Operator, queue: Top
     letter = await boss.follow(await boss.open(f"topics/{queue.name}/jobs/{seq}"), f"job 1 of {dead}")
     (rival,) = (await queue.append({"data": 4, "key": "mine"}))["seqs"]
     refused = await boss.press(letter, "Requeue", status=409)
-    assert "A pending message has its key. It stays where it is." in refused.text
+    assert "Not requeued: a pending message has the same key." in refused.text
     page = await boss.open(f"topics/{queue.name}/jobs/{rival}")
     await queue.take("w", lease_ms=HOUR)
     assert "leased" in (await boss.press(page, "Change", priority="4", status=409)).text
@@ -224,4 +224,4 @@ async def test_a_list_that_takes_too_long_says_so(boss: Operator, shop: None, se
         async with service.context.pools.rest.acquire() as db, db.transaction():
             await db.execute("LOCK TABLE holdfast.jobs")
             page = await asyncio.wait_for(boss.open(SHOP), 30)
-    assert "The jobs can't be told at the moment." in page.text
+    assert "The jobs are unavailable right now." in page.text

@@ -44,11 +44,11 @@ async def test_a_job_is_shown_before_what_happened_to_it(slow: Running) -> None:
         done = (await topic.claim(max=1))["claimed"][0]["$seq"]
         await topic.ack("n", [done])
         page = (await http.get(f"/admin/topics/orders/jobs/{done + 1}")).text
-        assert "being looked for" in page
+        assert "Searching the ledger" in page
         assert "Payload" in page
         gone = await http.get("/admin/topics/orders/jobs/77")
         assert gone.status_code == 200, "whether it ever was is not known yet"
-        for seq, said in ((77, "Nothing is known of it"), (done + 1, "Enqueued"), (done, "completed")):
+        for seq, said in ((77, "There is no record of this job"), (done + 1, "Enqueued"), (done, "completed")):
             moves = await http.get(f"/admin/topics/orders/jobs/{seq}", headers={"hx-target": "live"})
             assert said in moves.text
             assert "aria-busy" not in moves.text

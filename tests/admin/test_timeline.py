@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.features.jobs.job_parts import SILENT, TimelineStep, strip_of, timeline
+from app.features.jobs.job_parts import LEASE_RAN_OUT, TimelineStep, strip_of, timeline
 from app.kernel.ledger import Event
 
 NOW = 1_000_000
@@ -30,7 +30,7 @@ def test_deliveries_by_how_they_ended() -> None:
     assert [(one.title, one.delivery, one.ended, one.ms, one.error) for one in found] == [
         ("Enqueued", 0, "", None, None),
         ("Delivery", 1, "returned", 20, "boom"),
-        ("Delivery", 2, SILENT, 130, None),
+        ("Delivery", 2, LEASE_RAN_OUT, 130, None),
         ("Delivery", 3, "completed", 50, None),
     ]
     assert (found[1].until_ms, found[2].extended, found[3].until_ms) == (60, 2, None)
@@ -47,15 +47,15 @@ def test_deliveries_by_how_they_ended() -> None:
 def test_one_that_runs_and_one_whose_lease_has_run_out() -> None:
     (running,) = told(event(0, "claimed", 1, NOW + 5))
     assert (running.ended, running.ms, running.until_ms) == ("", None, NOW + 5)
-    (silent,) = told(event(0, "claimed", 1, NOW - 5))
-    assert (silent.ended, silent.ms) == (SILENT, NOW - 5)
-    assert strip_of([silent], NOW) == [("ready", 0), ("in-flight", NOW - 5), ("ready", 5)]
+    (ended,) = told(event(0, "claimed", 1, NOW - 5))
+    assert (ended.ended, ended.ms) == (LEASE_RAN_OUT, NOW - 5)
+    assert strip_of([ended], NOW) == [("ready", 0), ("in-flight", NOW - 5), ("ready", 5)]
 
 
 def test_what_came_after_the_deadline_is_no_holders_word() -> None:
     found = told(event(0, "claimed", 1, 100), event(150, "dead_lettered", 1, detail="boom"))
     assert [(one.title, one.ended, one.error) for one in found] == [
-        ("Delivery", SILENT, None),
+        ("Delivery", LEASE_RAN_OUT, None),
         ("Became a dead letter", "", "boom"),
     ]
     (by_word,) = told(event(0, "claimed", 1, 100), event(50, "dead_lettered", 1, detail="boom"))
@@ -63,7 +63,7 @@ def test_what_came_after_the_deadline_is_no_holders_word() -> None:
     found = told(event(0, "claimed", 1, 100), event(40, "updated", 1, detail="to be cancelled"), event(60, "acked", 1))
     assert [(one.title, one.ended) for one in found] == [
         ("Delivery", "completed"),
-        ("Cancelled; its holder is told", ""),
+        ("Cancelled; its worker is told", ""),
     ]
 
 

@@ -77,7 +77,7 @@ async def test_all_that_match_are_counted_and_cancelled(boss: Operator, queue: T
     assert page.value("rate") == "-1"
     await queue.add(1, tag="bad")  # while the question stands there: it is the filter that is confirmed
     page = await ended(boss, await boss.press(page, "Cancel about 60 jobs", rate="1000"))
-    assert "Gone 60 Told their holders 1 Of 61" in page.text
+    assert "Removed 60 Running, worker told 1 Matching 61" in page.text
     assert await queue.counts() == (2, 1)
     assert (await trail(queue))[:2] == [("cancel.ended", None), ("cancel.started", "boss")]
 

@@ -11,6 +11,7 @@ from tests.api.test_audit import entries
 from tests.conftest import Running
 
 TAKEN_BACK = "An operator took the lease back."
+ONE_EACH = "visible_at must have one entry for each seq."
 
 
 async def events(queue: Topic, seq: int) -> list[Body]:
@@ -112,11 +113,11 @@ async def test_it_is_in_the_audit_trail(queue: Topic) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({"refund": True}, "Name the leases: by seqs, group or node."),
-        ({"seqs": [1], "group": "g"}, "Name jobs by seqs or by group, not by both."),
-        ({"node": "n", "tenant": "t"}, "tenant goes with group."),
-        ({"seqs": [1, 2], "visible_at": [1]}, "visible_at has 1 entries for 2 seqs."),
-        ({"node": "w", "visible_at": [1]}, "visible_at has 1 entries for 0 seqs."),
+        ({"refund": True}, "Name the leases by seqs, group or node."),
+        ({"seqs": [1], "group": "g"}, "Name the jobs by seqs or by group, not by both."),
+        ({"node": "n", "tenant": "t"}, "tenant names the tenant of a group. Give group as well."),
+        ({"seqs": [1, 2], "visible_at": [1]}, f"{ONE_EACH} It has 1 entries for 2 seqs."),
+        ({"node": "w", "visible_at": [1]}, f"{ONE_EACH} It has 1 entries for 0 seqs."),
     ],
 )
 async def test_what_is_refused(body: Body, message: str, queue: Topic) -> None:

@@ -134,7 +134,7 @@ async def test_a_bad_deployment_is_replayed(
     stopped = await ended(machine, which)
     assert (stopped.state, stopped.requeued, stopped.skipped) == (OperationState.STOPPED, 10, 0)
     assert 2 <= stopped.failed_again <= 10
-    assert "failed again, which is more than 10 per cent" in str(stopped.reason)
+    assert "failed again, more than the allowed 10%" in str(stopped.reason)
     assert len(tried) == 10
     assert await machine.claim(queue, 10) == []
     assert (await redrives.count(wrong)).count == fifth, "they are dead letters again"
@@ -167,7 +167,7 @@ async def test_a_canary_that_nobody_works_on_stops_it(machine: Machine, queue: P
     which, _ = await machine.engine.core(Redrives).begin(wanted(queue, dead, canary=Canary(5, 50, 300)), BY)
     run = await ended(machine, which)
     assert (run.state, run.requeued, run.failed_again) == (OperationState.STOPPED, 5, 0)
-    assert run.reason == "5 of the first 5 had not ended within 300 ms"
+    assert run.reason == "5 of the first 5 jobs did not end within 300 ms"
 
 
 async def test_a_canary_larger_than_what_there_is_ends_with_it(machine: Machine, queue: Policy, dead: Policy) -> None:

@@ -1,4 +1,4 @@
-"""Jobs, one at a time and many at once: list, show, change, cancel, requeue, release."""
+"""Jobs: list, show, change, cancel, requeue and release them, one at a time or many at once."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ FEATURE: Final = Feature(
         ),
     ],
     sweeps=[
-        Sweep("finished", sweeps.delete_ended, 3600, EASE, "deletes what failed, expired or died long ago"),
-        Sweep("requeues", sweeps.continue_operations, 20, moves="goes on with requeues whose process has died"),
+        Sweep("finished", sweeps.delete_ended, 3600, EASE, "deletes old failed and expired jobs and dead letters"),
+        Sweep("requeues", sweeps.continue_operations, 20, moves="continues requeues whose process has died"),
     ],
     pages=[
         Page("GET", "/topics/{topic}/jobs", SEE, list_page.show, Menu("Jobs", 1)),

@@ -1,8 +1,8 @@
-"""What operators do to jobs that they don't hold: change them, cancel them, take their leases back. docs/semantics.md,
-sections 3 and 19.
+"""Changes and cancels jobs and takes leases back, for operators. docs/semantics.md, sections 3 and 19.
 
-A job that is cancelled under a lease has no state of its own: its time to live ends now, so claims and sweeps pass it
-over without knowing of cancels."""
+A job that is cancelled while leased has no state of its own. Its time to live ends now, so claims and sweeps skip it
+without knowing about cancels.
+"""
 
 from __future__ import annotations
 
@@ -46,14 +46,16 @@ _CHANGE = _SQL["change_job"]
 BATCH: Final = 1_000
 LIVE: Final = ("ready", "scheduled", "blocked", "leased")
 
-COUNT_SECONDS: Final = 1.0  # that a count may go on to its next page
+COUNT_SECONDS: Final = 1.0  # a count reads no further page after this time
 TAKEN_BACK: Final = "An operator took the lease back."
 
 
 class CancelResult(msgspec.Struct):
-    """What became of jobs that a caller cancelled. `gone` were waiting and are deleted; `marked` are leased, and end
-    with their leases. Jobs in neither set did not exist or had ended. `ready`: how many of `gone` were counted as
-    ready."""
+    """The result of a cancel. Jobs in neither set did not exist or had ended.
+
+    `gone`: jobs that waited and are deleted. `marked`: leased jobs, which end with their leases.
+    `ready`: how many of `gone` were ready.
+    """
 
     gone: set[Seq] = msgspec.field(default_factory=set)
     marked: set[Seq] = msgspec.field(default_factory=set)
@@ -61,13 +63,13 @@ class CancelResult(msgspec.Struct):
 
 
 async def cancel(db: Connection, topic: Topic, seqs: Sequence[Seq]) -> CancelResult:
-    """Cancel jobs: waiting ones are deleted, leased ones are marked. `seqs` must ascend, each once."""
+    """Cancel jobs: delete waiting jobs, mark leased jobs. `seqs` must ascend, without duplicates."""
     assert all(a < b for a, b in itertools.pairwise(seqs)), "seqs must ascend: rows are locked in this order"
     done = CancelResult()
     left = list(seqs)
     for _ in range(MAX_RUNS):
         row = await db.fetchrow(_CANCEL, topic.name, topic.id, left)
-        assert row is not None, "it answers one row always"
+        assert row is not None, "the statement returns one row always"
         done.gone.update(left[i - 1] for i in row["gone"])
         done.marked.update(left[i - 1] for i in row["marked"])
         done.ready += row["ready"]
@@ -86,8 +88,10 @@ class Payload(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """The fields of a job to change; None leaves a field as it is. `clears` names those of `metadata` and `tag` to
-    remove. The later of `delay_ms` and `run_at` counts."""
+    """The fields of a job to change. None leaves a field as it is.
+
+    `clears`: which of "metadata" and "tag" to remove. The later of `delay_ms` and `run_at` counts.
+    """
 
     payload: Payload | None = None
     metadata: str | None = None
@@ -99,9 +103,11 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class ChangeResult(msgspec.Struct, frozen=True):
-    """What a change met. `status`: None if there was no such job, `pending` if it was changed, else the state that
-    prevented it. `was`: the state before. `ready`, `due`: whether the job is ready now, or scheduled for a time that
-    has passed."""
+    """The result of a change.
+
+    `status`: None if there was no such job, `pending` if it was changed, otherwise the state that prevented it.
+    `was`: the state before. `ready`: whether it is ready now. `due`: whether its scheduled time has passed.
+    """
 
     status: str | None
     was: str | None
@@ -110,8 +116,10 @@ class ChangeResult(msgspec.Struct, frozen=True):
 
 
 async def change(db: Connection, topic: Topic, seq: Seq, to: Change) -> ChangeResult:
-    """Change a waiting job. The lane of its new priority must exist. Raises UniqueViolationError if another job of its
-    key waits."""
+    """Change a waiting job. The lane of its new priority must exist.
+
+    Raises UniqueViolationError if another job with its key waits.
+    """
     payload = to.payload
     row = None
     while row is None or (not row["changed"] and row["status"] == "pending"):
@@ -131,32 +139,31 @@ async def change(db: Connection, topic: Topic, seq: Seq, to: Change) -> ChangeRe
             to.delay_ms,
             to.run_at,
         )
-        assert row is not None, "it answers one row always"
+        assert row is not None, "the statement returns one row always"
     return ChangeResult(row["status"], row["was"], row["ready"], row["due"])
 
 
 class CancelCounts(NamedTuple):
-    """How many jobs were deleted, and how many were marked for their holders."""
+    """How many jobs were deleted (they waited), and how many were marked (they are leased)."""
 
     gone: int
     marked: int
 
 
 class Changes(Core):
-    """Changes jobs, cancels them and takes their leases back; waiting workers and counts learn of it.
+    """Changes and cancels jobs and takes leases back. Updates the counts and wakes waiting workers.
 
-    A lease ends as by its holder's nack: it is named by its id, so nobody else's is ended."""
+    A lease is ended like by a nack of its worker, by the lease's id, so a newer lease of the job is safe.
+    """
 
     async def cancel(self, policy: Policy, seqs: Sequence[Seq]) -> CancelResult:
-        """Cancel jobs: waiting ones are deleted. Leased ones are marked, and end however their lease ends, unless it is
-        an ack."""
+        """Cancel jobs. Waiting jobs are deleted. Leased jobs are marked: they end with their lease unless acked."""
         done = await retry_lost_race(partial(cancel, self._engine.verbs(policy), policy.topic, sorted(set(seqs))))
         await _count_cancels(self._engine, policy, done)
         return done
 
     async def cancel_matching(self, policy: Policy, match: JobMatch) -> CancelCounts:
-        """Cancel the jobs that match at this moment, the oldest first, in batches. Other verbs run in between. If it
-        breaks off, the batches so far stay done."""
+        """Cancel the jobs that match now, oldest first, in batches. After an error, the batches so far stay done."""
         db = self._engine.pools.rest
         drawn = (await inspector.draws(db, [policy.topic])).get(policy.topic.id)
         gone = marked = 0
@@ -173,27 +180,28 @@ class Changes(Core):
         return CancelCounts(gone, marked)
 
     async def change(self, policy: Policy, seq: Seq, to: Change) -> JobView:
-        """Change a waiting job. Returns the job as it is then. Raises NotFound, NotPending, KeyConflict,
-        SchemaViolation."""
+        """Change a waiting job and return it. Raises NotFound, NotPending, KeyConflict, SchemaViolation."""
         topic, db = policy.topic, self._engine.verbs(policy)
         if to.payload is not None and policy.schema_version is not None:
             await self._engine.checks.must_fit(policy, [to.payload.body], [to.payload.content_type])
         if to.priority is not None:
             job = await self.show(policy, seq)
-            tenant = "" if job.original_topic is not None else job.tenant  # dead letters have a lane together
+            tenant = "" if job.original_topic is not None else job.tenant  # dead letters share a lane
             lane = Batch(payloads=[b""], tenants=[tenant], priorities=[to.priority])
             await self._engine.lanes.ensure(db, topic, lane)
         began = time.monotonic()
         try:
             done = await retry_lost_race(partial(change, db, topic, seq, to))
         except asyncpg.UniqueViolationError:
-            raise KeyConflict("Another job of its key waits already.", {"topic": topic.name, "seq": seq}) from None
+            raise KeyConflict(
+                "Another job with the same key waits already.", {"topic": topic.name, "seq": seq}
+            ) from None
         if done.status is None:
             raise no_job(policy, seq)
         if done.status != "pending":
             raise NotPending(topic.name, seq, done.status)
         self._engine.note_move(topic, ready=done.ready - (done.was == "ready"))
-        # A claim may have passed it over meanwhile, for it was locked.
+        # A claim may have skipped the job while it was locked.
         self._engine.marks.note_change(topic.id, began)
         if done.due:
             self._engine.marks.look_at_due(topic.id)
@@ -214,11 +222,13 @@ class Changes(Core):
     async def release(
         self, policy: Policy, held: Sequence[HeldJob], *, refund: bool, until_ms: Sequence[int] = ()
     ) -> tuple[set[int], int]:
-        """Take leases back, so that the jobs are claimable at once. Returns the places in `held` whose lease was good,
-        and how many of those jobs ended instead: they had no delivery left (unless `refund` gives it back), or were
-        cancelled.
+        """Take leases back, so that the jobs are ready at once.
 
-        `until_ms` has one deadline for each: a lease with another deadline by now is left."""
+        Returns the indexes in `held` whose lease was valid, and how many of those jobs ended instead. A job ends if it
+        has no delivery left (unless `refund` gives it back) or was cancelled.
+
+        `until_ms`: one deadline for each job. A lease with another deadline is skipped.
+        """
         if until_ms:
             found = await consumer.leases(self._engine.pools.rest, policy.topic, held)
             same = [i for i, lease in found.items() if lease.until_ms == until_ms[i]]
@@ -233,8 +243,10 @@ class Changes(Core):
     async def release_group(
         self, policy: Policy, tenant: str, group: str, node: str | None, *, refund: bool
     ) -> tuple[int, int]:
-        """Take back the lease of a group's job, if `node` holds it (None: any worker). Returns how many leases, 0 or 1,
-        and how many jobs ended."""
+        """Take back the lease of a group's job if `node` holds it (None: any worker).
+
+        Returns the number of leases, 0 or 1, and of jobs that ended.
+        """
         held = await holders.lease_of_group(self._engine.pools.rest, policy.topic, tenant, group)
         if held is None or node not in {None, held.node}:
             return 0, 0
@@ -242,8 +254,7 @@ class Changes(Core):
         return len(done), ended
 
     async def release_node(self, policy: Policy, node: str, *, refund: bool) -> tuple[int, int]:
-        """Take back all leases that a worker holds in a topic, in batches. Returns how many leases, and how many jobs
-        ended."""
+        """Take back all leases of a worker in a topic, in batches. Returns the number of leases, and of ended jobs."""
         db, count, ends = self._engine.pools.rest, 0, 0
         lanes = await ordering.read_lanes(db, policy.topic)
         async for found in holders.leases_of_node(db, policy.topic, lanes, node):
@@ -254,12 +265,12 @@ class Changes(Core):
 
 
 def live(match: JobMatch) -> JobMatch:
-    """The same match, limited to jobs that have not ended."""
+    """The match limited to jobs that have not ended."""
     return match if match.states is not None else replace(match, states=LIVE)
 
 
 async def _count_cancels(state: EngineState, policy: Policy, done: CancelResult) -> None:
-    """Count cancelled jobs, and let the next jobs of their groups through."""
+    """Count cancelled jobs and unblock the next jobs of their groups."""
     state.note_move(policy.topic, ready=-done.ready)
     state.metrics.topic(policy.topic.name).cancelled.add(len(done.gone))
     if done.gone or done.marked:
@@ -267,14 +278,13 @@ async def _count_cancels(state: EngineState, policy: Policy, done: CancelResult)
 
 
 def no_job(policy: Policy, seq: int) -> NotFound:
-    """The error for a job that does not exist, or no longer does."""
+    """The error for a job that does not exist."""
     name = policy.topic.name
     return NotFound(f"There is no job {seq} in topic {name!r}.", {"topic": name, "seq": seq})
 
 
 async def count_live(db: Connection, topic: tuple[str, int], match: JobMatch, until: datetime, most: int) -> MatchCount:
-    """How many live jobs match that were enqueued by `until`. At least so many: `most` jobs were looked at, or
-    COUNT_SECONDS had passed."""
+    """How many live jobs match that were enqueued by `until`. Not exact after `most` jobs or COUNT_SECONDS."""
     count, behind, end = 0, 0, time.monotonic() + COUNT_SECONDS
     for looked in range(0, most, jobs.LOOKED_AT):
         if looked and time.monotonic() > end:
@@ -288,7 +298,7 @@ async def count_live(db: Connection, topic: tuple[str, int], match: JobMatch, un
 
 
 async def cancel_batch(db: Connection, run: Operation, limit: int) -> tuple[OperationStep, CancelResult]:
-    """Cancel up to `limit` jobs of an operation, the oldest first, from one page of jobs. `db` has a transaction."""
+    """Cancel up to `limit` jobs of an operation, oldest first, from one page of jobs. `db` must be in a transaction."""
     match = run.wanted.cancels
     assert match is not None
     found = await _find_live(db, run.wanted.topic, match, limit, until=run.until, behind=run.at.seq)
@@ -308,7 +318,7 @@ async def cancel_batch(db: Connection, run: Operation, limit: int) -> tuple[Oper
 
 
 async def report_cancels(state: EngineState, topic: tuple[str, int], done: CancelResult) -> None:
-    """Count a batch's cancels and let their groups go on, after the commit."""
+    """Count a batch's cancels and unblock their groups. Call it after the commit."""
     with contextlib.suppress(TopicNotFound, NotAQueue, *UNREACHABLE):
         policy = await state.policies.queue(topic[0])
         if policy.topic.id == topic[1]:
@@ -318,14 +328,16 @@ async def report_cancels(state: EngineState, topic: tuple[str, int], done: Cance
 async def _find_live(
     db: Connection, topic: tuple[str, int], match: JobMatch, limit: int, *, until: datetime, behind: int
 ) -> jobs.MatchingSeqs:
-    """Find live jobs among all jobs of the topic. The index of leased jobs is not used, since it ends sooner. The age
-    in the match was turned into `until`."""
-    meant = live(replace(match, older_than_ms=None))
+    """Find live jobs that were enqueued by `until`, which stands for the match's older_than_ms.
+
+    Searches job by job: the index of leased jobs is limited to some of them.
+    """
+    live_match = live(replace(match, older_than_ms=None))
     return await jobs.find(
-        db, _topic_of(topic), meant, oldest_first=True, behind=behind, limit=limit, by=until, one_by_one=True
+        db, _topic_of(topic), live_match, oldest_first=True, behind=behind, limit=limit, by=until, one_by_one=True
     )
 
 
 def _topic_of(topic: tuple[str, int]) -> Topic:
     name, topic_id = topic
-    return Topic(name, topic_id, 0)  # no statement here asks for its sequence
+    return Topic(name, topic_id, 0)  # no statement here needs its sequence

@@ -1,9 +1,8 @@
-"""What a job's page is made of: what happened to the job, what is in it, and commands that enqueue it once more.
+"""The parts of a job's page: its timeline, its payload, and a command that enqueues a copy.
 
-The history comes from app/kernel/ledger.py; docs/semantics.md, section 13. A payload is shown as JSON in lines that
-fold, as text, or as bytes in hex. JSON is not decoded and written anew, which would round numbers and lose fields that
-are there twice: its own tokens are put into lines. A payload written by SQL may be anything: what is not JSON is shown
-as text, and what is not text in hex.
+The timeline comes from app/kernel/ledger.py; docs/semantics.md, section 13. A payload is shown as JSON in lines that
+fold, as text, or as bytes in hex. JSON is shown exactly as stored, token by token: numbers keep all their digits, and
+duplicate fields stay. A payload that is not valid JSON is shown as text, and one that is not text in hex.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from app.kernel.jobs import JobView
 from app.kernel.ledger import Event, detail_for
 from app.kernel.model import Batch, PayloadForm, as_json, form_of, is_utf8
 
-# What ends a delivery by its holder's word, or by somebody else's; and how it looks.
+# Events that end a delivery: the text and tone of the badge.
 _ENDS: Final = {
     "acked": ("completed", "ok"),
     "released": ("returned", "watch"),
@@ -32,12 +31,12 @@ _ENDS: Final = {
     "dead_lettered": ("became a dead letter", "bad"),
     "expired": ("expired", "watch"),
     "cancelled": ("cancelled", "watch"),
-    "superseded": ("superseded by a newer job of its key", "watch"),
+    "superseded": ("replaced by a newer job with its key", "watch"),
     "deleted": ("deleted", "watch"),
 }
 _WORDS: Final = {
     "enqueued": "Enqueued",
-    "unblocked": "Came out behind its group's head",
+    "unblocked": "Unblocked: it is now first in its group",
     "updated": "Changed",
     "requeued": "Requeued",
     "extended": "Lease extended",
@@ -45,29 +44,33 @@ _WORDS: Final = {
 _UNTIL: Final = {
     "claimed": "until",
     "extended": "until",
-    "released": "to be had again from",
-    "acked": "its result is kept until",
+    "released": "ready again from",
+    "acked": "result kept until",
 }
-SILENT: Final = "its lease ended in silence"
-BARS: Final = 60  # parts of a life that are drawn
+LEASE_RAN_OUT: Final = "lease ran out"
+BARS: Final = 60  # parts of the timeline's strip
 MOST_LINES: Final = 2_000
 MOST_CHARACTERS: Final = 64 * 1024  # of all lines, and of a text
 MOST_BYTES: Final = 4 * 1024  # in hex
 DEEPEST: Final = 128  # levels
-MOST_EDITED: Final = 16 * 1024  # bytes: a form has 64 KiB, and three for many of them
-OPEN_LINES: Final = 200  # a payload of more begins with what is inside of its fields folded
+MOST_EDITED: Final = 16 * 1024  # bytes; a form has 64 KiB, and encoding triples many characters
+OPEN_LINES: Final = 200  # longer payloads have their inner fields folded at first
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}:,]|[^\s\[\]{}:,"]+', re.DOTALL)
 _JSON: Final = msgspec.json.Decoder(msgspec.Raw)
-# What a browser would show nothing for, or take for something else: their pictures.
+# Control characters are shown as their symbols.
 _PICTURES: Final = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"} | {0x7F: 0x2421}
-MOST_COMMAND: Final = 96 * 1024  # characters; Linux takes 128 KiB an argument
+MOST_COMMAND: Final = 96 * 1024  # bytes; Linux takes 128 KiB for an argument
 _LIKE_BYTES: Final = re.compile(rb'\s*\{\s*"\$base64"')
 
 
 class TimelineStep(msgspec.Struct):
-    """Something that happened to a job. For a delivery: `delivery` is its number, `ms` how long its holder had the job
-    (None while it runs, or if unknown), `ended` how it ended, "" while it runs, and `extended` how often the lease was.
-    `until_ms` is a time that the step set, and `until` says what for. `error`: what its holder reported."""
+    """A step of a job's timeline.
+
+    `until_ms`: a time that the step set, in ms since 1970. `until`: its label.
+    `error`: the error that the worker reported. `note`: other details.
+    For a delivery: `delivery` is its number, `ms` how long the worker held the job (None while it runs, or if unknown),
+    `ended` how it ended ("" while it runs), `extended` how often the lease was extended.
+    """
 
     at_ms: int
     title: str
@@ -84,82 +87,84 @@ class TimelineStep(msgspec.Struct):
 
 
 def timeline(events: Sequence[Event], now_ms: int, covered: Callable[[str], bool]) -> list[TimelineStep]:
-    """What happened to a job, the oldest first. `covered` says which topics may be named."""
-    found: list[TimelineStep] = []
-    held: TimelineStep | None = None
+    """A job's timeline, oldest step first. `covered`: whether a topic may be named."""
+    steps: list[TimelineStep] = []
+    delivery: TimelineStep | None = None
     for event in events:
-        if held is not None and event.event == "extended":
-            held.until_ms, held.extended = event.until_ms, held.extended + 1
+        if delivery is not None and event.event == "extended":
+            delivery.until_ms, delivery.extended = event.until_ms, delivery.extended + 1
             continue
         if event.event == "updated" and event.detail == "to be cancelled":
-            found.append(TimelineStep(event.at_ms, "Cancelled; its holder is told", node=event.node))
+            steps.append(TimelineStep(event.at_ms, "Cancelled; its worker is told", node=event.node))
             continue
-        by_word = held is not None and event.event in _ENDS and not _late(held, event)
-        if held is not None:
-            _end(held, event) if by_word else _silence(held)
-            held = None
+        ends = delivery is not None and event.event in _ENDS and not _is_late(delivery, event)
+        if delivery is not None:
+            _end(delivery, event) if ends else _run_out(delivery)
+            delivery = None
         if event.event == "claimed":
-            held = TimelineStep(
+            delivery = TimelineStep(
                 event.at_ms, "Delivery", event.deliveries, event.node, _UNTIL["claimed"], event.until_ms
             )
-            found.append(held)
-        elif not by_word:
-            found.append(_other(event, covered))
-    if held is not None and held.until_ms is not None and held.until_ms < now_ms:
-        _silence(held)
-    return found
+            steps.append(delivery)
+        elif not ends:
+            steps.append(_other(event, covered))
+    if delivery is not None and delivery.until_ms is not None and delivery.until_ms < now_ms:
+        _run_out(delivery)
+    return steps
 
 
-def strip_of(found: Sequence[TimelineStep], now_ms: int) -> list[tuple[str, int]]:
-    """The job's life in parts, in ms: waiting for a claim, and in flight. The latest BARS parts; none if it was never
-    claimed."""
-    parts = list(_parts(found, now_ms))[-BARS:]
+def strip_of(steps: Sequence[TimelineStep], now_ms: int) -> list[tuple[str, int]]:
+    """The times that the job waited ("ready") and was held ("in-flight"), in ms, in order.
+
+    At most the latest BARS. Empty if the job was never claimed.
+    """
+    parts = list(_parts(steps, now_ms))[-BARS:]
     return parts if any(state == "in-flight" for state, _ in parts) else []
 
 
-def _parts(found: Sequence[TimelineStep], now_ms: int) -> Iterator[tuple[str, int]]:
-    waits_from = found[0].at_ms if found else now_ms
-    for step in found:
+def _parts(steps: Sequence[TimelineStep], now_ms: int) -> Iterator[tuple[str, int]]:
+    waits_from = steps[0].at_ms if steps else now_ms
+    for step in steps:
         if step.delivery:
             yield "ready", max(step.at_ms - waits_from, 0)
             took = max(now_ms - step.at_ms if step.ms is None else step.ms, 1)
             yield "in-flight", took
             waits_from = step.at_ms + took
-    if found and found[-1].ended in {_ENDS["released"][0], SILENT}:
+    if steps and steps[-1].ended in {_ENDS["released"][0], LEASE_RAN_OUT}:
         yield "ready", max(now_ms - waits_from, 0)
 
 
-def _late(held: TimelineStep, event: Event) -> bool:
-    """Whether the lease had passed its deadline before this event. A newer job of its key may have come since, too."""
-    return event.event == "superseded" or (held.until_ms is not None and event.at_ms > held.until_ms)
+def _is_late(delivery: TimelineStep, event: Event) -> bool:
+    """Whether the lease ran out before this event. A job is superseded only after its lease has run out."""
+    return event.event == "superseded" or (delivery.until_ms is not None and event.at_ms > delivery.until_ms)
 
 
-def _end(held: TimelineStep, event: Event) -> None:
-    held.ended, held.tone = _ENDS[event.event]
-    held.ms, held.error = event.at_ms - held.at_ms, event.detail
-    held.until, held.until_ms = _UNTIL.get(event.event, ""), event.until_ms
+def _end(delivery: TimelineStep, event: Event) -> None:
+    delivery.ended, delivery.tone = _ENDS[event.event]
+    delivery.ms, delivery.error = event.at_ms - delivery.at_ms, event.detail
+    delivery.until, delivery.until_ms = _UNTIL.get(event.event, ""), event.until_ms
 
 
-def _silence(held: TimelineStep) -> None:
-    held.ended, held.tone = SILENT, "bad"
-    held.ms = None if held.until_ms is None else held.until_ms - held.at_ms
-    held.until_ms = None
+def _run_out(delivery: TimelineStep) -> None:
+    delivery.ended, delivery.tone = LEASE_RAN_OUT, "bad"
+    delivery.ms = None if delivery.until_ms is None else delivery.until_ms - delivery.at_ms
+    delivery.until_ms = None
 
 
 def _other(event: Event, covered: Callable[[str], bool]) -> TimelineStep:
     word, tone = _ENDS.get(event.event, ("", ""))
     title = _WORDS.get(event.event) or f"{word[:1].upper()}{word[1:]}" or event.event
-    said = detail_for(event, covered)
+    detail = detail_for(event, covered)
     is_error = event.event in {"released", "failed", "dead_lettered"}
     return TimelineStep(
         event.at_ms,
         title,
         node=event.node,
-        until=_UNTIL.get(event.event, "to be had from"),
+        until=_UNTIL.get(event.event, "scheduled for"),
         until_ms=event.until_ms,
         tone=tone,
-        error=said if is_error else None,
-        note=None if is_error else said,
+        error=detail if is_error else None,
+        note=None if is_error else detail,
     )
 
 
@@ -176,8 +181,10 @@ _STEPS: Final = {LineKind.OPENS: 1, LineKind.CLOSES: -1, LineKind.VALUE: 0}
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A line of JSON: a value, or where an object or array begins or ends. `name` is the field's, as it is written;
-    `comma`: another field follows; `folded`: it opens, and its inside is hidden at first."""
+    """A line of JSON: a value, or the begin or end of an object or array.
+
+    `name`: the field's name as written. `comma`: whether a comma follows. `folded`: whether its inside starts hidden.
+    """
 
     kind: LineKind
     text: str
@@ -187,8 +194,10 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class PayloadView(msgspec.Struct, frozen=True):
-    """A payload for a page: `lines` of JSON, else `text`, which may be its bytes in hex. `cut`: there is more than is
-    shown. `wrong`: the payload is not of its content type."""
+    """A payload for a page: `lines` of JSON, otherwise `text`, which may be its bytes in hex.
+
+    `cut`: whether only a part is shown. `wrong`: whether the payload does not match its content type.
+    """
 
     size: int
     title: str
@@ -200,7 +209,7 @@ class PayloadView(msgspec.Struct, frozen=True):
 
 
 def view_payload(payload: bytes, content_type: str | None) -> PayloadView:
-    """A payload of this content type for a page; None means JSON."""
+    """A payload for a page. `content_type` None means JSON."""
     form, title, size = form_of(content_type), content_type or "application/json", len(payload)
     if form is PayloadForm.BYTES or not is_utf8(payload):
         return PayloadView(
@@ -215,7 +224,7 @@ def view_payload(payload: bytes, content_type: str | None) -> PayloadView:
 
 
 def text_to_edit(payload: bytes, content_type: str | None) -> str | None:
-    """The payload as text that a form can hold and send back unchanged; None if it can't."""
+    """The payload as text that a form can send back unchanged, None if it can't."""
     if len(payload) > MOST_EDITED or form_of(content_type) is PayloadForm.BYTES or not is_utf8(payload):
         return None
     text = payload.decode()
@@ -223,7 +232,7 @@ def text_to_edit(payload: bytes, content_type: str | None) -> str | None:
 
 
 def is_json(payload: bytes) -> bool:
-    """Whether it is JSON."""
+    """Whether the payload is valid JSON."""
     try:
         _JSON.decode(payload)
     except (msgspec.DecodeError, RecursionError):
@@ -232,7 +241,7 @@ def is_json(payload: bytes) -> bool:
 
 
 def lines_of(text: str) -> Iterator[Line]:
-    """JSON in lines: all of its tokens, in their order, as they are written."""
+    """Split JSON into lines. All tokens stay as written, in their order."""
     line, name = None, ""
     for match in _TOKEN.finditer(text):
         mark = match.group()
@@ -251,7 +260,7 @@ def lines_of(text: str) -> Iterator[Line]:
 
 
 def _visible_lines(text: str) -> tuple[list[Line], bool]:
-    """The lines that are shown, with an end for each object and array still open; and whether there are more."""
+    """The lines to show, with all objects and arrays closed, and whether there are more."""
     found: list[Line] = []
     left, depth, cut = MOST_CHARACTERS, 0, False
     for line in lines_of(text):
@@ -275,7 +284,7 @@ def _fold(lines: list[Line]) -> Iterator[Line]:
 
 
 def _hex(payload: bytes) -> str:
-    """Sixteen bytes a line: the offset, the bytes, and the characters."""
+    """A hex dump, sixteen bytes a line: the offset, the bytes, and the characters."""
     rows = []
     for start in range(0, min(len(payload), MOST_BYTES), 16):
         part = payload[start : min(start + 16, MOST_BYTES)]
@@ -285,8 +294,10 @@ def _hex(payload: bytes) -> str:
 
 
 def batch_of(job: JobView) -> Batch:
-    """The same payload and options as a new job, ready at once. The key is left out, since the new job would replace
-    this one; so is the time to live, which becomes the topic's."""
+    """A batch with a copy of the job, ready at once, with the topic's time to live and without the key.
+
+    With the key, the copy would replace the job.
+    """
     return Batch.of(
         [job.payload],
         tags=[job.tag],
@@ -300,7 +311,7 @@ def batch_of(job: JobView) -> Batch:
 
 
 def record_of(job: JobView) -> bytes:
-    """The job as a record that the API takes."""
+    """The job as a JSON record of the API."""
     options = {
         "tag": job.tag,
         "tenant": job.tenant or None,
@@ -311,7 +322,7 @@ def record_of(job: JobView) -> bytes:
     }
     data = as_json(job.payload, job.content_type)
     if form_of(job.content_type) is PayloadForm.JSON and _LIKE_BYTES.match(job.payload):
-        # The API would take it for bytes; as bytes that are JSON it is what it was.
+        # The API would decode this object as bytes. Sent as base64, it arrives unchanged.
         data = b'{"$base64":"%b"}' % base64.b64encode(job.payload)
         options["content_type"] = job.content_type or "application/json"
     given = msgspec.json.encode({name: value for name, value in options.items() if value is not None})[1:-1]
@@ -320,21 +331,22 @@ def record_of(job: JobView) -> bytes:
 
 
 def clone_command(base: str, topic: str, job: JobView, *, guarded: bool) -> str | None:
-    """A command for bash that enqueues the job once more. None if it would be too long, or if the payload is not of its
-    type. `guarded`: it sends a key, from HOLDFAST_API_KEY."""
+    """A bash command that enqueues a copy of the job. None if it is too long, or JSON or text is not UTF-8.
+
+    `guarded`: whether the command sends the API key in HOLDFAST_API_KEY.
+    """
     if len(job.payload) > MOST_COMMAND:
         return None
     try:
         body = (b'{"records":[%b]}' % record_of(job)).decode()
     except UnicodeDecodeError:
-        return None  # JSON that is none
+        return None  # not UTF-8
     text = post_command(base, topic, body, guarded=guarded)
     return text if len(text.encode()) <= MOST_COMMAND else None
 
 
 def base_of(request: Request) -> str:
-    """The address of the service, as the browser has it. Where a proxy ends TLS, the Referer says so, or a trusted
-    proxy."""
+    """The address of the service as the browser sees it. The Referer or a trusted proxy tells whether it uses TLS."""
     host = request.url.netloc
     is_secure = request.headers.get("referer", "").startswith(f"https://{host}/")
     return f"{'https' if is_secure else context_of(request).access.scheme(request)}://{host}"
@@ -348,7 +360,7 @@ def post_command(base: str, topic: str, body: str, *, guarded: bool) -> str:
 
 
 def quote(text: str) -> str:
-    """One word for bash that is safe to show in a terminal: control characters are written as numbers."""
+    """Quote a word for bash so that it is safe in a terminal: control characters are written as numbers."""
     if text.isprintable():
         return shlex.quote(text)
     return "$'" + "".join(_escape(letter) for letter in text) + "'"

@@ -1,5 +1,4 @@
-"""/admin/topics/{topic}/jobs: a queue's jobs, read as the API's list reads them, with the filter in the address; and
-the form that cancels all jobs of a filter."""
+"""/admin/topics/{topic}/jobs: a queue's jobs with a filter in the address, and the form that cancels all of them."""
 
 from __future__ import annotations
 
@@ -40,29 +39,32 @@ from app.pages.render import page
 from app.pages.session import fields_of
 
 MOST: Final = 50
-SECONDS: Final = 3  # that a page may take to find
+SECONDS: Final = 3  # timeout of the search
 OPERATIONS: Final = 20
-LATELY: Final = timedelta(hours=1)
-SEEN: Final = 10  # jobs whose payloads and holders say what could be asked for
-_SMALL: Final = 16 * 1024  # bytes of a payload that is read for this
+RECENT: Final = timedelta(hours=1)
+SAMPLE: Final = 10  # jobs whose payloads and workers give words to suggest
+_SMALL: Final = 16 * 1024  # bytes of a payload that is decoded for suggestions
 _PATHS: Final = 12
 _NARROWING: Final = ("key", "tag", "tenant", "group")
 _OF_REQUEUES: Final = {"error", "tag", "key", "tenant"}
 
 
 class ListedJob(msgspec.Struct, frozen=True):
-    """A job in the list. `left_ms`: until its lease or delay ends. `said`: its holder, or its last error. `narrower`:
-    for each field, the list of jobs with the same value."""
+    """A job in the list.
+
+    `left_ms`: when its lease or delay ends. `note`: its worker or its last error.
+    `narrower`: for each field, the address of the list of jobs with the same value.
+    """
 
     job: JobView
     age_ms: int
     left_ms: int | None
-    said: str | None
+    note: str | None
     narrower: dict[str, str]
 
 
 class StateChoice(msgspec.Struct, frozen=True):
-    """A state to filter by. `count` is None where it would take a scan."""
+    """A state to filter by. `count` is None if counting would take a scan."""
 
     word: str
     href: str
@@ -72,8 +74,10 @@ class StateChoice(msgspec.Struct, frozen=True):
 
 
 class ListQuery(msgspec.Struct, frozen=True):
-    """The query in the address: the filter as it was typed, its words, and where the page begins. `wrong`: why the
-    filter can't be understood."""
+    """The query in the address: the filter as typed, its values, and where the page begins.
+
+    `wrong`: why the filter is not valid.
+    """
 
     topic: str
     text: str
@@ -99,7 +103,7 @@ class ListQuery(msgspec.Struct, frozen=True):
 
     @property
     def requeue(self) -> str:
-        """Where all these jobs can be requeued: failed jobs, by fields that a requeue takes. "" if they can't."""
+        """The address of the requeue of all these jobs, "" if the filter is not one that a requeue takes."""
         others = {name: value for name, value in self.values.items() if name != "state"}
         if self.values.get("state") != "failed" or others.keys() - _OF_REQUEUES or "" in others.values():
             return ""
@@ -113,8 +117,10 @@ def address(topic: str, q: str = "", order: str = "", after: str = "") -> str:
 
 
 async def show(request: Request) -> Response:
-    """The list. A number alone is a job's seq, and leads to the job. Raises InvalidRequest, TopicNotFound, NotAQueue,
-    Unavailable."""
+    """Renders the list. A filter that is a number is a seq and leads to that job.
+
+    Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable.
+    """
     context, name = context_of(request), check_name(request.path_params["topic"])
     key = check_permission(request, SEE, name)
     asked = _query_in(request.query_params, name)
@@ -141,7 +147,7 @@ async def show(request: Request) -> Response:
         operations=await _cancels(context, name),
         kept=await saved.of(request, asked.address(), worth=not asked.match.is_all and not asked.wrong),
         any=not asked.match.is_all,
-        completions=filters.completions(asked.text, _words_of([as_seen(key, name, job) for job in jobs[:SEEN]])),
+        completions=filters.completions(asked.text, _words_of([as_seen(key, name, job) for job in jobs[:SAMPLE]])),
         choices=_choices(asked, holding),
         rows=None if found is None else [_row(asked, one) for one in found.jobs],
         columns=[name for name in _NARROWING if any(getattr(job, name) for job in jobs)],
@@ -155,8 +161,8 @@ async def show(request: Request) -> Response:
 
 
 async def _cancels(context: Context, name: str) -> list[tuple[Operation, str]]:
-    """Cancels of the topic's jobs that are under way or ended within the hour, and their pages."""
-    since = datetime.now(UTC) - LATELY
+    """The topic's cancels that are running or ended within RECENT, and the addresses of their pages."""
+    since = datetime.now(UTC) - RECENT
     found = await context.core(Redrives).of_topic(name, OPERATIONS)
     mine = [one for one in found if one.wanted.cancels and (one.ended_at or one.started_at) > since]
     return [(one, operation.address(one)) for one in mine]
@@ -165,10 +171,10 @@ async def _cancels(context: Context, name: str) -> list[tuple[Operation, str]]:
 def _query_in(given: Mapping[str, str], name: str) -> ListQuery:
     order = given.get("order") or "newest"
     if order not in {"newest", "oldest"}:
-        raise InvalidRequest("order is newest or oldest.")
+        raise InvalidRequest("order must be newest or oldest.")
     after = whole(given, "after", 0) if given.get("after") else None
     if after is not None and not 0 <= after <= BIGINT_MAX:
-        raise InvalidRequest("after is a job's seq.")
+        raise InvalidRequest("after must be the seq of a job.")
     text = given.get("q", "").strip()
     if text.isascii() and text.isdigit():
         return ListQuery(name, text, {}, JobMatch(), order == "oldest", after)
@@ -193,7 +199,7 @@ async def _read_page(context: Context, policy: Policy, asked: ListQuery) -> JobP
 
 
 def _words_of(jobs: Sequence[JobView]) -> list[str]:
-    """Words of a filter that fit these jobs."""
+    """Words to suggest for a filter, taken from these jobs."""
     nodes = {f"node:{filters.quote_value(job.node)}": 0 for job in jobs if job.state == "leased" and job.node}
     paths: dict[str, int] = {}
     for job in jobs:
@@ -215,8 +221,8 @@ def _row(asked: ListQuery, job: JobView) -> ListedJob:
     }
     now_ms = round(time.time() * 1000)
     left_ms = job.visible_ms - now_ms if job.state in {"leased", "scheduled"} else None
-    said = job.node if job.state == "leased" else job.last_error
-    return ListedJob(job, now_ms - job.created_ms, left_ms, said, narrower)
+    note = job.node if job.state == "leased" else job.last_error
+    return ListedJob(job, now_ms - job.created_ms, left_ms, note, narrower)
 
 
 def _choices(asked: ListQuery, holding: TopicLevels | None) -> list[StateChoice]:
@@ -240,15 +246,17 @@ def _choices(asked: ListQuery, holding: TopicLevels | None) -> list[StateChoice]
 
 
 async def ask_cancel(request: Request) -> Response:
-    """The form of a cancel, with a count of its jobs. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
+    """Renders the form of a cancel with a count of its jobs.
+
+    Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable.
+    """
     text = request.query_params.get("q", "")
     wanted = await _cancel_of(request, text, 0)
     return _cancel_form(request, text, await context_of(request).engine.core(Redrives).count(wanted))
 
 
 async def begin_cancel(request: Request) -> Response:
-    """Begin the cancel and lead to its progress. The form comes again if a field is wrong, or if twice as many jobs
-    match by now."""
+    """Starts the cancel and goes to its progress. Asks again on errors, and if twice as many jobs match by now."""
     fields = await fields_of(request)
     context, name = context_of(request), check_name(request.path_params["topic"])
     text, typed = fields.get("q", ""), fields.get("rate", "").strip()[:20]

@@ -15,7 +15,7 @@ from app.errors import Forbidden, InvalidRequest, MethodNotAllowed, TopicNotFoun
 from app.http.access import must_cover
 from app.http.bounds import NO_NUL
 from app.http.context import Context
-from app.http.fields import CURSOR, cursor_of, cursor_to, encode
+from app.http.fields import CURSOR, cursor_of, cursor_to, encode, foreign_cursor
 from app.http.messages.ids import first_place, job_of, later_places, no_message
 from app.http.messages.message import Message, PurgeAnswer, write_message
 from app.http.openapi import NAME, query
@@ -29,42 +29,43 @@ from app.kernel.topics.policy import check_name
 from app.kernel.topics.settings import BIGINT_MAX
 
 MAX_LIMIT: Final = 200
-MAX_OFFSET: Final = 10_000  # beyond, each page would read all before it: the cursor does not
+MAX_OFFSET: Final = 10_000  # a page reads everything before its offset; the cursor doesn't
 MAX_OFFSET_OF_ALL: Final = 800
 TOPICS_AT_ONCE: Final = 1_000
 
 LIMIT: Final = query("limit", f"1 to {MAX_LIMIT}, clamped.", {"type": "integer", "default": 50})
 OFFSET: Final = query(
     "offset",
-    f"Leave out so many first. Without a topic, {MAX_OFFSET_OF_ALL} at most.",
+    f"Skip this many messages. At most {MAX_OFFSET_OF_ALL} without a topic.",
     {"type": "integer", "minimum": 0, "maximum": MAX_OFFSET, "default": 0},
 )
 STATUS: Final = query(
-    "status", "Only those, of a topic.", {"type": "string", "enum": [status.value for status in Status]}
+    "status",
+    "Only messages of this status. Only with topic.",
+    {"type": "string", "enum": [status.value for status in Status]},
 )
 SUSPECTED: Final = query(
     "suspected_poison",
-    f"true: only messages whose delivery ended by its deadline twice or more, of a topic. The {jobs.LOOKED_AT} newest "
-    "are looked at, and make the total; next_cursor leads further.",
+    f"true: only messages whose lease ran out twice or more. Only with topic. A page searches {jobs.LOOKED_AT} "
+    "messages, newest first, and total counts the matches among them. next_cursor leads to the next page.",
     {"type": "string", "enum": ["true", "false"]},
 )
-ENCODING: Final = query("encoding", "base64: payloads come as base64.", {"type": "string", "enum": ["base64"]})
+ENCODING: Final = query("encoding", "base64: payloads are in base64.", {"type": "string", "enum": ["base64"]})
 TOPIC: Final = query("topic", "Only messages of this topic.", NAME)
 KEY: Final = {
     "name": "key",
     "in": "path",
     "required": True,
-    "description": f"The messages' key: 1 to {MAX_JOB_KEY} characters. It may have slashes.",
+    "description": f"The messages' key: 1 to {MAX_JOB_KEY} characters. It may contain slashes.",
     "schema": {"type": "string", "minLength": 1, "maxLength": MAX_JOB_KEY, "pattern": NO_NUL},
 }
 OF_PAGES: Final = (TOPIC, STATUS, SUSPECTED, LIMIT, OFFSET, CURSOR, ENCODING)
-VERBS: Final = {"ack", "batch", "dequeue"}  # what stands in the place of an id, for other methods
+VERBS: Final = {"ack", "batch", "dequeue"}  # paths of other methods that look like ids
 _WHOLE: Final = re.compile(r"-?[0-9]{1,1000}\Z")
 
 
 class MessagePage(msgspec.Struct):
-    """A page of messages, the newest first. `total` is how many there are on all pages. next_cursor leads to the next
-    page, if there is one."""
+    """A page of messages, newest first. total: the number on all pages. next_cursor: absent on the last page."""
 
     items: list[Message]
     total: int
@@ -74,7 +75,7 @@ class MessagePage(msgspec.Struct):
 
 
 class TopicCount(msgspec.Struct):
-    """How many messages a topic has of a status."""
+    """The number of a topic's messages of one status."""
 
     topic: str
     status: str
@@ -82,13 +83,13 @@ class TopicCount(msgspec.Struct):
 
 
 class StatsAnswer(msgspec.Struct):
-    """Counts by topic and status; zeros are left out."""
+    """Counts by topic and status, without zeros."""
 
     topics: list[TopicCount]
 
 
 async def page(call: Call) -> Response:
-    """Messages, the newest first: of a topic, or of all."""
+    """List messages of one topic or of all, newest first."""
     request, context, key = call.request, call.context, call.key
     given = request.query_params
     limit = min(max(_whole(given.get("limit", "50"), "limit"), 1), MAX_LIMIT)
@@ -98,10 +99,10 @@ async def page(call: Call) -> Response:
     name, below = given.get("topic"), cursor_of(request, dict[str, int])
     if name is None:
         if key is not None and key.prefixes:
-            raise Forbidden("This key is for some topics only: name one.")
+            raise Forbidden("This key is limited to some topics. Name one of them in topic.")
         _check_offset(offset, MAX_OFFSET_OF_ALL)
         if status is not None or below is not None or suspected:
-            raise InvalidRequest("status, suspected_poison and cursor need a topic.")
+            raise InvalidRequest("status, suspected_poison and cursor require a topic.")
         places = await jobs.newest(context.pools.rest, limit, offset)
         items, _ = await _items(context, key, places, base64=base64)
         total = await jobs.count_all(context.pools.rest)
@@ -114,7 +115,7 @@ async def page(call: Call) -> Response:
         return _page([], 0, limit, offset, None)
     start = BIGINT_MAX if below is None else below.get("below", BIGINT_MAX)
     if not 0 <= start <= BIGINT_MAX:
-        raise InvalidRequest("cursor is not valid. Use next_cursor of the previous page.")
+        raise foreign_cursor()
     found = await jobs.page(
         context.pools.rest, policy.topic, status, below=start, limit=limit, offset=offset, suspected=suspected
     )
@@ -128,7 +129,7 @@ async def page(call: Call) -> Response:
 
 
 async def get(call: Call) -> Response:
-    """A message, in whatever status. Acknowledged messages are gone."""
+    """Get a message of any status. Acknowledged messages are gone."""
     request, context, key = call.request, call.context, call.key
     base64 = _base64(request)
     message_id: str = request.path_params["id"]
@@ -146,7 +147,7 @@ async def get(call: Call) -> Response:
 
 
 async def stats(call: Call) -> StatsAnswer:
-    """How many messages there are, by topic and status."""
+    """Count messages by topic and status."""
     context = call.context
     allowed = context.access.prefixes(call.request, Scope.ADMIN)
     counted: list[TopicCount] = []
@@ -162,11 +163,11 @@ async def stats(call: Call) -> StatsAnswer:
 
 
 async def delete_by_key(call: Call) -> PurgeAnswer:
-    """Delete the messages of a key for good, whatever their status, leased ones too."""
+    """Delete all messages with a key, whatever their status, including leased ones."""
     key = call.request.path_params["key"]
     check_name(call.topic)
     if not 0 < len(key) <= MAX_JOB_KEY or "\0" in key:
-        raise InvalidRequest(f"A key has 1 to {MAX_JOB_KEY} characters, and no NUL.")
+        raise InvalidRequest(f"A key must have 1 to {MAX_JOB_KEY} characters and no NUL.")
     try:
         policy = await call.queue()
     except TopicNotFound:
@@ -177,14 +178,14 @@ async def delete_by_key(call: Call) -> PurgeAnswer:
 async def _items(
     context: Context, key: Key | None, places: list[JobPlace], *, base64: bool
 ) -> tuple[list[bytes], int | None]:
-    """The messages that still exist, as far as their payloads fit into an answer, and the last one's seq."""
+    """The messages that exist and fit into an answer by size, and the last one's seq."""
     items, last = [], None
     for item in await jobs.show(context.pools.rest, places):
         last = item.seq
         try:
             policy = await context.policies.queue(item.topic)
         except TopicNotFound:
-            continue  # deleted at this moment
+            continue  # deleted meanwhile
         items.append(write_message(policy, as_seen(key, item.topic, item), base64=base64))
     return items, last
 
@@ -206,7 +207,7 @@ def _whole(given: str, name: str) -> int:
 
 def _check_offset(offset: int, most: int) -> None:
     if not 0 <= offset <= most:
-        raise InvalidRequest(f"offset must be 0 to {most}; next_cursor leads further in a topic.")
+        raise InvalidRequest(f"offset must be 0 to {most}. To go further in a topic, use next_cursor.")
 
 
 def _status(given: str | None) -> Status | None:
@@ -225,5 +226,5 @@ def _only_suspected(given: str | None) -> bool:
 def _base64(request: Request) -> bool:
     given = request.query_params.get("encoding")
     if given not in {None, "base64"}:
-        raise InvalidRequest("encoding must be base64, if it is given.")
+        raise InvalidRequest("encoding must be base64 or absent.")
     return given is not None

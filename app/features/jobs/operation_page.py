@@ -1,5 +1,4 @@
-"""/admin/topics/{topic}/dead/operations/{id}, and /jobs/operations/{id}: the progress of a requeue or cancel of many
-jobs."""
+"""/admin/topics/{topic}/dead/operations/{id} and /jobs/operations/{id}: the progress of a requeue or cancel."""
 
 from __future__ import annotations
 
@@ -20,9 +19,9 @@ from app.pages.frame import tabs
 from app.pages.permissions import CHANGE_JOBS, REQUEUE, SEE, Permission, allows, check_permission
 from app.pages.render import page
 
-SAID: Final = {  # of a state: in a word or two, and in which tone
-    OperationState.CANARY: ("the first are tried", "watch"),
-    OperationState.RUNNING: ("under way", "ok"),
+STATUS: Final = {  # a state's badge: its text and tone
+    OperationState.CANARY: ("canary running", "watch"),
+    OperationState.RUNNING: ("running", "ok"),
     OperationState.DONE: ("done", "ok"),
     OperationState.CANCELLED: ("cancelled", "watch"),
     OperationState.STOPPED: ("stopped by its canary", "bad"),
@@ -31,7 +30,7 @@ SAID: Final = {  # of a state: in a word or two, and in which tone
 
 
 async def show(request: Request) -> Response:
-    """The page. Raises NotFound, Unavailable."""
+    """Renders the page. Raises NotFound, Unavailable."""
     found, name = await _operation_in(request, SEE), request.path_params["topic"]
     rest = max(found.matched.count - found.jobs_done - found.skipped, 0)
     rate = found.wanted.rate
@@ -44,7 +43,7 @@ async def show(request: Request) -> Response:
         here=address(found),
         matches="" if found.wanted.cancels is None else filters.words_of(found.wanted.cancels),
         one=found,
-        said=SAID[found.state],
+        badge=STATUS[found.state],
         over=found.ended_at is not None,
         parts=[("in-flight", found.jobs_done), ("blocked", found.skipped), ("rest", rest)],
         rest=rest,
@@ -57,7 +56,7 @@ async def show(request: Request) -> Response:
 
 
 async def cancel(request: Request) -> Response:
-    """Ask the operation to end after its current batch. Raises NotFound, Forbidden, Unavailable."""
+    """Asks the operation to end after its current batch. Raises NotFound, Forbidden, Unavailable."""
     found = await _operation_in(request, SEE)
     check_permission(request, _permission_for(found), found.wanted.topic[0])
     context = context_of(request)

@@ -1,5 +1,7 @@
-"""The rows of operations: requeues and cancels of many jobs. A row keeps an operation's progress. It belongs to the
-process that sends heartbeats for it; once these stop, any process may adopt it."""
+"""The rows of operations, which are requeues and cancels of many jobs. A row keeps an operation's progress.
+
+An operation belongs to the process that sends its heartbeats. When these stop, any process may adopt it.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,13 @@ _ADOPT = _SQL["adopt_operations"]
 _SWEEP = _SQL["sweep_operations"]
 
 MOST_REASON: Final = 500  # characters
-THE_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)  # of all times
-LAST: Final = 9  # the stage behind all others
-LOOKED_AT: Final = 1_000  # under way, and ended, for a list of a topic's own
+THE_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+LAST: Final = 9  # the stage after all others
+LOOKED_AT: Final = 1_000  # running operations, and as many ended ones, that are searched for those of a topic
 
 
 class First(msgspec.Struct, frozen=True):
-    """Where a requeued job is, and the job that its id names."""
+    """Where a requeued job is now, and the topic and seq in its id."""
 
     topic: str
     topic_id: int
@@ -45,15 +47,17 @@ class First(msgspec.Struct, frozen=True):
 
 
 class Filter(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which failed jobs are meant; None means any. `error`: a part of their last error, letter by letter. `cluster`:
-    their kind of failure."""
+    """Which failed jobs to take; None means any.
+
+    `error`: a part of the last error, matched literally. `cluster`: the kind of failure.
+    """
 
     error: str | None = None
     tag: str | None = None
     key: str | None = None
     tenant: str | None = None
     cluster: str | None = None
-    older_than_ms: int = 0  # since it went out
+    older_than_ms: int = 0  # since the job failed
 
 
 class SearchPlace(msgspec.Struct, frozen=True):
@@ -64,7 +68,7 @@ class SearchPlace(msgspec.Struct, frozen=True):
 
 
 class OperationState(Enum):
-    """CANARY: the first jobs are being requeued, or are waited for."""
+    """CANARY: the first jobs are being requeued or have not ended yet."""
 
     CANARY = "canary"
     RUNNING = "running"
@@ -75,8 +79,11 @@ class OperationState(Enum):
 
 
 class Canary(msgspec.Struct, frozen=True):
-    """`first` jobs go first. The rest stays if more than `stop_at_percent` of them fail again, or if not all have ended
-    within `timeout_ms`."""
+    """A trial with the `first` jobs.
+
+    The others stay where they are if more than `stop_at_percent` of the first fail again, or if the first have not all
+    ended within `timeout_ms`.
+    """
 
     first: int
     stop_at_percent: float
@@ -84,10 +91,12 @@ class Canary(msgspec.Struct, frozen=True):
 
 
 class OperationRequest(msgspec.Struct, frozen=True):
-    """What to requeue or cancel: jobs of `topic`, and of `dead`, the topic of its dead letters, each a (name, id).
+    """What to requeue or cancel.
 
-    `seqs`: these jobs, None: by filter. `rate`: jobs a second, 0 for no bound. `starts`: as in a Search. `cancels`: the
-    jobs to cancel; None if it is a requeue, of the jobs that `match`."""
+    `topic`: its jobs, as (name, id). `dead`: its dead-letter topic, as (name, id).
+    `match`: the jobs to requeue. `cancels`: the jobs to cancel, None for a requeue.
+    `seqs`: only these jobs. `rate`: jobs a second, 0 for no limit. `starts`: as in a Search.
+    """
 
     topic: tuple[str, int]
     dead: tuple[str, int] | None = None
@@ -100,20 +109,23 @@ class OperationRequest(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> Literal["requeue", "cancel"]:
-        """The kind of operation, in a word."""
+        """The kind of operation."""
         return "requeue" if self.cancels is None else "cancel"
 
 
 class MatchCount(msgspec.Struct, frozen=True):
-    """How many jobs match. If not `exact`, there are at least so many."""
+    """How many jobs match. Unless `exact`, there may be more."""
 
     count: int
     exact: bool
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """An operation. `first`: the first jobs of a canary; `failed_again`: how many of these failed; `late`: they took
-    too long. `stage` and `at`: its progress. `gone` and `marked`: of a cancel, as in CancelResult."""
+    """An operation and its progress.
+
+    `first`: the first jobs of a canary. `failed_again`: how many of them failed. `late`: whether they took too long.
+    `stage` and `at`: how far it has come. `gone` and `marked`: the counts of a cancel, as in CancelResult.
+    """
 
     id: UUID
     wanted: OperationRequest
@@ -165,26 +177,27 @@ async def begin(
 
 
 async def read(db: Connection, which: UUID) -> Operation | None:
-    """An operation; None if there is none with this id."""
+    """An operation, None if there is none with this id."""
     row = await db.fetchrow(_READ, which)
     return None if row is None else _operation(row)
 
 
 async def of_topic(db: Connection, topic: str, limit: int) -> list[Operation]:
-    """A topic's operations, those under way first, then the newest first. Only LOOKED_AT operations under way, and the
-    LOOKED_AT that ended last, are searched, of all topics."""
+    """A topic's operations, running ones first, then newest first.
+
+    Searches LOOKED_AT running operations of all topics, and the LOOKED_AT that ended last.
+    """
     return [_operation(row) for row in await db.fetch(_LIST, topic, LOOKED_AT, limit)]
 
 
 async def hold(db: Connection, which: UUID, owner: UUID) -> Operation | None:
-    """An operation, locked to the end of the transaction, with a new heartbeat; None if it no longer belongs to
-    `owner`."""
+    """Lock an operation for the transaction and renew its heartbeat. None if it no longer belongs to `owner`."""
     row = await db.fetchrow(_HOLD, which, owner)
     return None if row is None else _operation(row)
 
 
 class OperationStep(msgspec.Struct, frozen=True):
-    """What a batch has done, and the operation's progress after it. `wait_ms`: how long to wait for the first jobs."""
+    """What a batch did, and the operation's progress after it. `wait_ms`: how long to wait for the first jobs."""
 
     state: OperationState
     stage: int
@@ -219,7 +232,7 @@ async def end(db: Connection, which: UUID, state: OperationState, reason: str | 
 
 
 async def cancel(db: Connection, which: UUID) -> bool:
-    """Ask the operation to end. Returns whether this was new: nobody had asked, and it has not ended."""
+    """Ask the operation to end. Returns False if it has ended or was asked before."""
     return await db.fetchval(_CANCEL, which) is not None
 
 
@@ -229,7 +242,7 @@ async def leave(db: Connection, which: UUID, owner: UUID) -> None:
 
 
 async def adopt(db: Connection, owner: UUID, dead: timedelta, limit: int) -> list[UUID]:
-    """Take over up to `limit` operations whose process has sent no heartbeat for so long. Returns their ids."""
+    """Take over up to `limit` operations without a heartbeat for the time `dead`. Returns their ids."""
     return [UUID(bytes=row["id"].bytes) for row in await db.fetch(_ADOPT, owner, dead, limit)]
 
 

@@ -1,5 +1,7 @@
-"""/admin/topics/{topic}/jobs/{seq}: a job, its history, why it is not running, and its actions: release, cancel,
-change, clone and requeue. A job that is gone is shown from the ledger."""
+"""/admin/topics/{topic}/jobs/{seq}: a job, its history, why it is not running, and actions on it.
+
+The actions are release, cancel, change, clone and requeue. A job that is gone is shown from the ledger.
+"""
 
 from __future__ import annotations
 
@@ -39,17 +41,19 @@ from app.pages.render import asks_for_live_part, look_briefly, page
 from app.pages.session import fields_of
 
 MOST_EVENTS: Final = 200  # the latest
-_OVER: Final = "What became of it"
-_QUESTIONS: Final = {"leased": "What it does", **dict.fromkeys(("gone", "failed", "expired", "cancelled"), _OVER)}
+_HEADINGS: Final = {
+    "leased": "Progress",
+    **dict.fromkeys(("gone", "failed", "expired", "cancelled"), "What became of it"),
+}
 _UNKNOWN: Final = Reason(
-    ReasonCode.ENDED, "Nothing is known of it: it never was, or what happened to it is kept no longer."
+    ReasonCode.ENDED, "There is no record of this job: it never existed, or the ledger no longer has its events."
 )
 WAITS: Final = frozenset({"ready", "scheduled", "blocked"})
 _LINES: Final = re.compile("[\r\n]+")
 
 
 class FormReply(msgspec.Struct, frozen=True):
-    """Why a form was refused: as a whole, and by field; with the values that were typed."""
+    """Why a form was refused, as a whole (`message`) and by field (`wrong`), and the values that were typed."""
 
     status: int = 200
     message: str = ""
@@ -63,27 +67,27 @@ def page_of(topic: str, seq: int) -> str:
 
 
 def print_of(text: str) -> str:
-    """A fingerprint of a payload, by which a form tells whether it was edited."""
+    """A payload's fingerprint. The form sends it back to tell whether the payload was edited."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 async def show(request: Request) -> Response:
-    """The page. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
+    """Renders the page. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
     return await show_with(request, FormReply())
 
 
-async def show_with(request: Request, said: FormReply) -> Response:
-    """The page, with the reply to a form that was sent from it."""
+async def show_with(request: Request, reply: FormReply) -> Response:
+    """Renders the page with the reply to a form that was sent from it."""
     context, name, seq = context_of(request), check_name(request.path_params["topic"]), seq_in(request)
     key = check_permission(request, SEE, name)
     may_name = covers(key)
     policy = await context.policies.queue(name)
     db, topic = context.pools.rest, policy.topic
     job = next(iter(await jobs.show(db, [JobPlace(topic.name, topic.id, seq)])), None)
-    # The ledger has no index by job: where there is much of it, the page is there before what happened is.
+    # The ledger has no index by job. On a large ledger the page comes first, and the history follows.
     look, moves = ledger.last(db, topic, seq, MOST_EVENTS + 1), asks_for_live_part(request)
     events = await look if moves else await look_briefly(look)
-    last = (events or []) if job is None else None  # of one that is there they may be older than its end
+    last = (events or []) if job is None else None  # if the job exists, its end may come after these events
     found = None
     if job is not None or events is not None:
         found = await context.core(Explain).job(policy, seq, covers=may_name, last=last)
@@ -101,7 +105,7 @@ async def show_with(request: Request, said: FormReply) -> Response:
     return page(
         request,
         "job.html",
-        said.status,
+        reply.status,
         title=f"Job {seq} of {name}",
         topic=name,
         tabs=tabs(request, name),
@@ -109,7 +113,7 @@ async def show_with(request: Request, said: FormReply) -> Response:
         here=page_of(name, seq),
         job=job,
         state=state,
-        question=_QUESTIONS.get(state, "Why it is not running"),
+        question=_HEADINGS.get(state, "Why it is not running"),
         now_ms=now_ms,
         late=events is None,
         reasons=found.verdict.reasons if found else [] if events is None else [_UNKNOWN],
@@ -132,12 +136,11 @@ async def show_with(request: Request, said: FormReply) -> Response:
         if seen is None
         else partial(job_parts.clone_command, job_parts.base_of(request), name, seen, guarded=guarded),
         guarded=guarded,
-        said=said,
+        reply=reply,
     )
 
 
 def _missing(request: Request, topic: str, error: NotFound) -> Response:
-    """The page for a job that does not exist, among those of its topic."""
     return page(
         request,
         "job_missing.html",
@@ -150,7 +153,7 @@ def _missing(request: Request, topic: str, error: NotFound) -> Response:
 
 
 def _actions(job: JobView | None) -> frozenset[str]:
-    """The actions that the job's state allows. The verb itself checks again."""
+    """The actions that the job's state allows. Each action checks again."""
     if job is None:
         return frozenset()
     found = set()
@@ -175,7 +178,7 @@ def _texts(job: JobView) -> list[tuple[str, str | None]]:
         ("Tag", job.tag),
         ("Tenant", job.tenant),
         ("Group", job.group),
-        ("Holder", job.node if job.state == "leased" else None),
+        ("Worker", job.node if job.state == "leased" else None),
         ("Last error", job.last_error),
     ]
 
@@ -206,37 +209,37 @@ class Target(msgspec.Struct, frozen=True):
 
     @property
     def page(self) -> str:
-        """The address of its page."""
+        """The address of the job's page."""
         return page_of(self.policy.topic.name, self.seq)
 
 
 async def cancel(request: Request) -> Response:
-    """Cancel the job: delete it if it waits, mark it for its holder if it is leased."""
+    """Cancels the job: deletes it if it waits, tells its worker if it is leased."""
 
     async def run(job: Target) -> str:
         done = await job.context.core(Changes).cancel(job.policy, [job.seq])
         if not done.gone | done.marked:
-            raise NotFound("There was nothing to cancel: it is gone, failed or expired.")
+            raise NotFound("The job can't be cancelled: it is gone, failed or expired.")
         return job.page
 
     return await _run(request, run)
 
 
 async def take_back(request: Request) -> Response:
-    """Take the lease back from the worker that the page named."""
+    """Takes the lease back from the worker that the page named."""
     node = (await fields_of(request)).get("node") or None
 
     async def run(job: Target) -> str:
         taken = await release(request, job.policy, Leases(seqs=[job.seq], node=node))
         if not taken.released:
-            raise NotFound("There was no lease to take back: it has ended, or another worker holds the job.")
+            raise NotFound("The job can't be released: its lease has ended, or another worker holds it now.")
         return job.page
 
     return await _run(request, run)
 
 
 async def clone(request: Request) -> Response:
-    """Enqueue the same job once more, and go to the new one."""
+    """Enqueues a copy of the job and goes to the copy's page."""
 
     async def run(job: Target) -> str:
         given = await job.context.core(Changes).show(job.policy, job.seq)
@@ -248,20 +251,20 @@ async def clone(request: Request) -> Response:
 
 
 async def requeue(request: Request) -> Response:
-    """Requeue a failed job, and go to where it is now."""
+    """Requeues a failed job and goes to its new page."""
     key = check_permission(request, CHANGE_JOBS, request.path_params["topic"])
 
     async def run(job: Target) -> str:
         now = await requeue_one(job.context, job.policy, job.seq, () if key is None else key.prefixes)
         if now is None:
-            raise NotFound("There was nothing to requeue: it is not out, or somebody has it.")
+            raise NotFound("The job can't be requeued: it has not failed or expired, or a worker holds it.")
         return page_of(now.topic, now.seq)
 
     return await _run(request, run)
 
 
 async def change(request: Request) -> Response:
-    """Change the fields that were edited in the form."""
+    """Changes the fields that were edited in the form."""
     fields = await fields_of(request)
     to, wrong = change_of(fields)
     if wrong:
@@ -270,7 +273,7 @@ async def change(request: Request) -> Response:
     async def run(job: Target) -> str:
         payload = await _payload_of(job, fields)
         if to == Change() and payload is None:
-            raise InvalidRequest("Nothing is to be changed.")
+            raise InvalidRequest("No field was changed.")
         await job.context.core(Changes).change(job.policy, job.seq, replace(to, payload=payload))
         return job.page
 
@@ -278,8 +281,10 @@ async def change(request: Request) -> Response:
 
 
 def change_of(fields: Mapping[str, str]) -> tuple[Change, dict[str, str]]:
-    """The change that the edited fields ask for, and what is wrong with them. `delay` is a length of time, or now; an
-    empty one changes nothing."""
+    """The change that the edited fields ask for, and errors by field.
+
+    `delay` is a length of time or "now". Empty, it changes nothing.
+    """
     wrong: dict[str, str] = {}
     priority, tag, delay_ms = None, None, None
     clears = frozenset[str]()
@@ -288,12 +293,12 @@ def change_of(fields: Mapping[str, str]) -> tuple[Change, dict[str, str]]:
         if given in set("0123456789"):
             priority = int(given)
         else:
-            wrong["priority"] = "A priority is 0 to 9."
+            wrong["priority"] = "priority must be 0 to 9."
     given = fields.get("tag", "")
-    if given != _LINES.sub("", fields.get("tag_was", "")):  # of which a browser's field shows none
+    if given != _LINES.sub("", fields.get("tag_was", "")):  # a browser's field drops line ends
         tag, clears = (given, clears) if given else (None, frozenset({"tag"}))
         if len(given.encode()) > MAX_TAG_BYTES or "\0" in given:
-            wrong["tag"] = f"A tag has {MAX_TAG_BYTES} bytes at most, and no NUL."
+            wrong["tag"] = f"tag must have at most {MAX_TAG_BYTES} bytes and no NUL."
     given = fields.get("delay", "").strip()
     if given:
         try:
@@ -301,14 +306,13 @@ def change_of(fields: Mapping[str, str]) -> tuple[Change, dict[str, str]]:
         except InvalidRequest as error:
             wrong["delay"] = error.message
         if delay_ms is not None and delay_ms > TEN_YEARS_MS:
-            wrong["delay"] = "That is more than ten years."
+            wrong["delay"] = "delay must be at most ten years."
     return Change(tag=tag, priority=priority, delay_ms=delay_ms, clears=clears), wrong
 
 
 async def _payload_of(job: Target, fields: Mapping[str, str]) -> Payload | None:
-    """The payload from the form, with the job's content type; None if it was not edited. Raises InvalidRequest,
-    NotFound."""
-    text = fields.get("data", "").replace("\r\n", "\n")  # as forms send each end of a line
+    """The form's payload with the job's content type, None if not edited. Raises InvalidRequest, NotFound."""
+    text = fields.get("data", "").replace("\r\n", "\n")  # forms send each line end as CRLF
     if print_of(text) == fields.get("data_was", print_of("")):
         return None
     content_type = (await job.context.core(Changes).show(job.policy, job.seq)).content_type
@@ -319,8 +323,10 @@ async def _payload_of(job: Target, fields: Mapping[str, str]) -> Payload | None:
 async def _run(
     request: Request, run: Callable[[Target], Awaitable[str]], typed: Mapping[str, str] | None = None
 ) -> Response:
-    """Run an action and go to the page that it returns. A refusal is shown on the job's page. Raises TopicNotFound,
-    NotAQueue."""
+    """Runs an action and goes to the page that it returns. The job's page shows a refusal.
+
+    Raises TopicNotFound, NotAQueue.
+    """
     context, seq = context_of(request), seq_in(request)
     policy = await context.policies.queue(check_name(request.path_params["topic"]))
     try:

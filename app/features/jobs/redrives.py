@@ -1,7 +1,8 @@
-"""Runs operations: requeues and cancels of many jobs, in batches, which go on after the caller has left.
+"""Runs operations in the background: requeues and cancels of many jobs, in batches. docs/adr/0024.
 
-An operation belongs to the process that sends heartbeats for it. A batch and the operation's progress are one
-transaction, so the process that continues neither skips a job nor takes it twice. docs/adr/0024."""
+An operation belongs to the process that sends its heartbeats. A batch and the operation's progress are one transaction,
+so a process that takes over neither skips a job nor takes it twice.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +51,8 @@ if TYPE_CHECKING:
     from app.kernel.engine import Engine
     from app.kernel.model import Connection
 
-COUNTED: Final = 100_000  # jobs that are looked at to say how many match
-LISTED: Final = 20_000  # and for a page of them
+COUNTED: Final = 100_000  # jobs searched at most for a count
+LISTED: Final = 20_000  # jobs searched at most for a page
 SAMPLE: Final = 100
 ADOPTED: Final = 100  # operations at a time
 
@@ -59,9 +60,12 @@ log = logging.getLogger(__name__)
 
 
 class Tempo(msgspec.Struct, frozen=True):
-    """How operations are paced: at most `batch` jobs a batch, and `looks` jobs looked at. In seconds: `tick`, the
-    length of a batch where there is a rate; `look`, between checks of a canary; `retry`, before a failed batch is tried
-    again; `dead`, without a heartbeat until a process counts as dead."""
+    """How operations are paced. Times are in seconds.
+
+    `batch`: jobs in a batch at most. `looks`: jobs searched for a batch at most.
+    `tick`: the length of a batch of an operation with a rate. `look`: the pause between checks of a canary.
+    `retry`: the pause after a failed batch. `dead`: a process without a heartbeat for this long counts as dead.
+    """
 
     batch: int = 500
     looks: int = 5_000
@@ -72,7 +76,7 @@ class Tempo(msgspec.Struct, frozen=True):
 
 
 class Behind(msgspec.Struct, frozen=True):
-    """Where a page of jobs to requeue begins: the index of the search, and the position in it."""
+    """Where a page of jobs to requeue begins: the index of the search and the position in it."""
 
     stage: int = 0
     at: SearchPlace = SearchPlace()
@@ -91,8 +95,10 @@ class Redrives(Core):
     async def requeue(
         self, topic: tuple[str, int], seqs: Sequence[int], starts: Sequence[str] = ()
     ) -> list[RequeueResult]:
-        """Requeue failed jobs of a topic, ascending by seq, in one transaction. Jobs that have not failed are left out
-        of the answer. Raises what the database raises."""
+        """Requeue failed jobs of a topic in one transaction. The result leaves out jobs that have not failed.
+
+        `seqs`: in ascending order. Raises the database's errors.
+        """
         ttl_ms = self._engine.policies.defaults.ttl_ms
         db = self._engine.pools.rest
 
@@ -102,20 +108,22 @@ class Redrives(Core):
         try:
             done = await retry_lost_race(run)
         except (asyncpg.UndefinedObjectError, asyncpg.InternalServerError):
-            done = await retry_lost_race(run)  # its topic was deleted meanwhile, which is seen now
+            done = await retry_lost_race(run)  # a topic was deleted meanwhile; the second run sees it
         await report_requeues(self._engine, done)
         return done
 
     async def count(self, wanted: OperationRequest) -> MatchCount:
-        """How many jobs would be requeued or cancelled now. In a deep topic, at least so many."""
+        """How many jobs would be requeued or cancelled now. Not exact in a deep topic."""
         return await self._count(wanted, await self._until(wanted))
 
     async def page(
         self, wanted: OperationRequest, behind: Behind, limit: int
     ) -> tuple[list[jobs.JobPlace], Behind | None]:
-        """Where up to `limit` jobs are that would be requeued next (a page has them by seq), and where the next page
-        begins; None after the last. LISTED jobs are searched in each place: a page may have fewer jobs, or none, and
-        another one follow."""
+        """Up to `limit` jobs that would be requeued next, and where the next page begins, None after the last.
+
+        A page searches at most LISTED jobs in each place, so it may have fewer jobs than `limit`, or none, although
+        another page follows.
+        """
         searches = searches_of(wanted, await self._until(wanted))
         found: list[jobs.JobPlace] = []
         at = behind.at
@@ -130,18 +138,17 @@ class Redrives(Core):
         return found, None
 
     async def holds_letters(self, topic: tuple[str, int]) -> bool:
-        """Whether a queue has dead letters of other topics: one that nobody holds, among the SAMPLE that died first."""
+        """Whether a queue has dead letters of other topics. Looks for one without a lease among the SAMPLE oldest."""
         db = self._engine.pools.rest
         search = Search(topic, await requeues.until_time(db, 0), Filter())
         return bool((await requeues.find(db, search, SearchPlace(), looks=SAMPLE, limit=1)).seqs)
 
     async def of_topic(self, topic: str, limit: int) -> list[Operation]:
-        """A topic's operations, in all processes, those under way first, then the newest first."""
+        """A topic's operations in all processes, running ones first, then newest first."""
         return await operations.of_topic(self._engine.pools.rest, topic, limit)
 
     async def begin(self, wanted: OperationRequest, by: Actor) -> tuple[UUID, MatchCount]:
-        """Begin an operation on the jobs that match at this moment. It runs by itself. Returns its id, and how many
-        jobs match."""
+        """Begin an operation on the jobs that match now. Returns its id and how many jobs match."""
         new = uuid4()
         actor = (by.id, by.name, by.address)
         db = self._engine.pools.rest
@@ -155,11 +162,11 @@ class Redrives(Core):
         return new, matched
 
     async def read(self, which: UUID) -> Operation | None:
-        """An operation, in whichever process; None if there is no such operation."""
+        """An operation of any process, None if it doesn't exist."""
         return await operations.read(self._engine.pools.rest, which)
 
     async def cancel(self, which: UUID, by: Actor) -> Operation | None:
-        """Ask an operation to end after its current batch. Returns it; None if there is no such operation."""
+        """Ask an operation to end after its current batch. Returns it, None if it doesn't exist."""
         async with self._engine.pools.rest.acquire() as db, db.transaction():
             asked = await operations.cancel(db, which)
             found = await operations.read(db, which)
@@ -180,13 +187,13 @@ class Redrives(Core):
         return len(found)
 
     def stop(self) -> None:
-        """Leave what is under way to other processes. A batch that is not committed is rolled back."""
+        """Leave running operations to other processes. A batch that is not committed is rolled back."""
         self._stopping = True
         for task in self._tasks.values():
             task.cancel()
 
     async def drain(self) -> None:
-        """Wait until every operation here has ended or was left."""
+        """Wait until all operations of this process have ended or were left to others."""
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def _start(self, which: UUID) -> None:
@@ -196,7 +203,7 @@ class Redrives(Core):
         task.add_done_callback(lambda _task: self._tasks.pop(which, None))
 
     async def _run(self, which: UUID) -> None:
-        """Run step after step, until the operation has ended or belongs to another process."""
+        """Run step after step until the operation has ended or belongs to another process."""
         due = time.monotonic()
         pause: float | None = 0.0
         try:
@@ -206,12 +213,12 @@ class Redrives(Core):
                 try:
                     pause = await self._step(which)
                 except (*UNREACHABLE, *LOST_RACE, *TOO_SLOW, HoldfastError) as error:
-                    if self._stopping:  # a connection that breaks under a cancellation puts its own error in that place
+                    if self._stopping:  # a connection that breaks on cancellation hides the CancelledError
                         raise asyncio.CancelledError from error
-                    log.warning("operation %s: %r; trying again", which, error)
+                    log.warning("operation %s: a batch failed, trying again: %r", which, error)
                     pause = self.tempo.retry
                 except (asyncpg.UndefinedObjectError, asyncpg.InternalServerError):
-                    pause = self.tempo.tick  # a topic was deleted meanwhile, which is seen the next time
+                    pause = self.tempo.tick  # a topic was deleted meanwhile; the next step sees it
         except asyncio.CancelledError:
             with contextlib.suppress(*UNREACHABLE):
                 await asyncio.shield(operations.leave(self._engine.pools.rest, which, self._owner))
@@ -222,7 +229,7 @@ class Redrives(Core):
                 await self._fail(which, error)
 
     async def _step(self, which: UUID) -> float | None:
-        """Run one transaction. Returns in how many seconds the next one is due; None if there is none."""
+        """Run one transaction. Returns in how many seconds the next one is due, None if there is none."""
         requeued: list[RequeueResult] = []
         cancelled = CancelResult()
         async with self._engine.pools.rest.acquire() as db, db.transaction():
@@ -256,22 +263,21 @@ class Redrives(Core):
         return pause
 
     def _limit(self, run: Operation) -> int:
-        """The most jobs of a batch."""
         tempo, rate = self.tempo, run.wanted.rate
         return max(1, min(tempo.batch, int(rate * tempo.tick))) if rate else tempo.batch
 
     async def _watch(self, db: Connection, run: Operation) -> float | None:
-        """Check the first jobs: may the rest follow?"""
+        """Check the canary's jobs, and stop the operation or let the other jobs follow."""
         canary, jobs = run.wanted.canary, len(run.first)
         assert canary is not None
         failed, gone = await requeues.canary(db, run.first)
         if failed * 100 > canary.stop_at_percent * jobs:
-            why = f"{failed} of the first {jobs} failed again, which is more than {canary.stop_at_percent:g} per cent"
+            why = f"{failed} of the first {jobs} jobs failed again, more than the allowed {canary.stop_at_percent:g}%"
             await _end(db, run, OperationState.STOPPED, why, failed)
             return None
         state = OperationState.RUNNING if failed + gone == jobs else OperationState.CANARY
         if state is OperationState.CANARY and run.late:
-            why = f"{jobs - failed - gone} of the first {jobs} had not ended within {canary.timeout_ms} ms"
+            why = f"{jobs - failed - gone} of the first {jobs} jobs did not end within {canary.timeout_ms} ms"
             await _end(db, run, OperationState.STOPPED, why, failed)
             return None
         if state is OperationState.RUNNING and run.stage == LAST:
@@ -284,7 +290,7 @@ class Redrives(Core):
         async with self._engine.pools.rest.acquire() as db, db.transaction():
             run = await operations.hold(db, which, self._owner)
             if run is not None:
-                await _end(db, run, OperationState.FAILED, f"an error of the service's: {type(error).__name__}")
+                await _end(db, run, OperationState.FAILED, f"internal error: {type(error).__name__}")
 
     async def _until(self, wanted: OperationRequest) -> datetime:
         older = wanted.match.older_than_ms if wanted.cancels is None else wanted.cancels.older_than_ms or 0
@@ -300,7 +306,7 @@ class Redrives(Core):
 async def _end(
     db: Connection, run: Operation, state: OperationState, reason: str | None = None, failed_again: int | None = None
 ) -> None:
-    """End the operation, with an entry in the audit trail. `failed_again` None: as it was stored last."""
+    """End the operation with an audit entry. `failed_again` None: as stored last."""
     failed_again = run.failed_again if failed_again is None else failed_again
     if await operations.end(db, run.id, state, reason, failed_again):
         if run.wanted.cancels is None:

@@ -1,4 +1,4 @@
-"""What both dialects and the pages ask of jobs, with entries in the audit trail. docs/jobs.md, docs/dead-letters.md"""
+"""Actions on jobs that both dialects and the pages share, with audit entries. docs/jobs.md, docs/dead-letters.md."""
 
 from __future__ import annotations
 
@@ -31,8 +31,11 @@ MAX_RATE: Final = 100_000  # jobs a second
 
 
 async def cancel_matching(request: Request, policy: Policy, match: JobMatch) -> CancelCounts:
-    """Cancel the jobs that match at this moment, in batches. The audit trail gets an entry first. If it breaks off, the
-    batches so far stay done. The caller's permission was checked, and `match` with `must_be_live`."""
+    """Cancel the jobs that match now, in batches. Writes an audit entry first.
+
+    After an error, the batches so far stay done. The caller must have checked the permission, and `match` with
+    `must_be_live`.
+    """
     context = context_of(request)
     detail = msgspec.to_builtins(match)
     by = context.access.actor(request)
@@ -41,16 +44,19 @@ async def cancel_matching(request: Request, policy: Policy, match: JobMatch) -> 
 
 
 def cancels(policy: Policy, match: JobMatch, rate: int = 0) -> OperationRequest:
-    """The request of an operation that cancels all matching jobs, `rate` jobs a second, 0 for no bound. Raises
-    InvalidRequest."""
+    """The request of an operation that cancels all matching jobs. Raises InvalidRequest.
+
+    `rate`: jobs a second, 0 for no limit.
+    """
     return OperationRequest((policy.topic.name, policy.topic.id), rate=rate, cancels=must_be_live(match))
 
 
 class Leases(msgspec.Struct, frozen=True):
-    """Leases to take back: of jobs by seq, else of a tenant's group, else all that `node` holds.
+    """Leases to take back: by `seqs`, by a tenant's `group`, or all leases of the worker `node`.
 
-    With seqs or a group, `node` limits it to leases of this worker. With seqs, `visible_at` limits it to leases that
-    still end then, in ms since 1970."""
+    With seqs or a group, `node` takes only this worker's leases. With seqs, `visible_at` takes only leases that still
+    end at these times, in ms since 1970.
+    """
 
     seqs: Sequence[int] | None = None
     visible_at: Sequence[int] = ()
@@ -60,7 +66,7 @@ class Leases(msgspec.Struct, frozen=True):
 
 
 class TakenBack(NamedTuple):
-    """How many leases were taken back, how many of their jobs ended, and the seqs that were left."""
+    """How many leases were taken back, how many of their jobs ended, and the seqs that were skipped."""
 
     released: int
     ended: int
@@ -68,7 +74,7 @@ class TakenBack(NamedTuple):
 
 
 async def release(request: Request, policy: Policy, leases: Leases, *, refund: bool = False) -> TakenBack:
-    """Take leases back. The audit trail gets an entry first. The caller's permission was checked before."""
+    """Take leases back. Writes an audit entry first. The caller must have checked the permission."""
     context, changes = context_of(request), context_of(request).core(Changes)
     detail = {name: value for name, value in msgspec.structs.asdict(leases).items() if value} | {"refund": refund}
     by = context.access.actor(request)
@@ -85,15 +91,17 @@ async def release(request: Request, policy: Policy, leases: Leases, *, refund: b
 
 
 async def requeue_one(context: Context, policy: Policy, seq: Seq, starts: Sequence[str]) -> First | None:
-    """Requeue a failed job. Returns where it is now; None if it has not failed. `starts`: how names of topics begin
-    that it may go to, none for all. Raises KeyConflict, TopicNotFound."""
+    """Requeue a failed job. Returns where it is now, None if it has not failed.
+
+    `starts`: prefixes of the topics that it may go to; empty allows all. Raises KeyConflict, TopicNotFound.
+    """
     done = await context.core(Redrives).requeue((policy.topic.name, policy.topic.id), [seq], starts)
     if not done:
         return None
     (one,) = done
     match one.outcome:
         case RequeueOutcome.KEY_CONFLICT:
-            raise KeyConflict("A pending message has its key. It stays where it is.", {"topic": one.topic})
+            raise KeyConflict("Not requeued: a pending message has the same key.", {"topic": one.topic})
         case RequeueOutcome.TOPIC_GONE:
             raise TopicNotFound(one.topic)
         case RequeueOutcome.REQUEUED:
@@ -103,7 +111,7 @@ async def requeue_one(context: Context, policy: Policy, seq: Seq, starts: Sequen
 
 
 def must_cover_letters(key: Key | None, policy: Policy) -> None:
-    """Refuse a key that covers the topic but not its dead letters, which are read too. Raises Forbidden."""
+    """Check that the key covers the topic's dead letters as well. Raises Forbidden."""
     if policy.config.dead_letter is not None:
         must_cover(key, policy.config.dead_letter)
 
@@ -121,7 +129,7 @@ async def queue_of_letters(context: Context, policy: Policy) -> tuple[str, int] 
 
 
 async def find_operation(context: Context, given: str, key: Key | None) -> Operation:
-    """An operation by its id. Raises NotFound, also if the key does not cover its topic."""
+    """An operation by its id. Raises NotFound if there is none or the key does not cover its topic."""
     try:
         found = await context.core(Redrives).read(UUID(given))
     except ValueError:
@@ -132,7 +140,7 @@ async def find_operation(context: Context, given: str, key: Key | None) -> Opera
 
 
 async def purge(request: Request, policy: Policy, statuses: Sequence[Status]) -> int:
-    """Delete a topic's jobs by status. The audit trail gets an entry first. Returns how many."""
+    """Delete a topic's jobs by status. Writes an audit entry first. Returns how many were deleted."""
     context = context_of(request)
     actor, detail = context.access.actor(request), {"statuses": [one.value for one in statuses]}
     await trail.record(context.pools.rest, actor, Action.TOPIC_PURGED, policy.topic.name, detail)
@@ -140,8 +148,7 @@ async def purge(request: Request, policy: Policy, statuses: Sequence[Status]) ->
 
 
 class OperationCount(msgspec.Struct):
-    """How many jobs match; unless `exact`, at least so many. `id`: the operation's, by which it can be asked for; null
-    for a dry run."""
+    """How many jobs match. exact: false if there may be more. id: the operation's id, null for a dry run."""
 
     id: str | None
     matched: int
@@ -149,11 +156,11 @@ class OperationCount(msgspec.Struct):
 
 
 class BegunAnswer(OperationCount):
-    """202: it goes on by itself."""
+    """The operation runs in the background."""
 
 
 async def begin_or_count(call: Call, wanted: OperationRequest, *, dry_run: bool) -> tuple[int, OperationCount]:
-    """Begin an operation, or count the jobs that it would take: the answer, and its status."""
+    """Begin an operation, or with `dry_run` count its jobs. Returns the HTTP status and the answer."""
     redrives = call.context.core(Redrives)
     if dry_run:
         matched = await redrives.count(wanted)

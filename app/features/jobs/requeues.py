@@ -1,5 +1,7 @@
-"""Requeues: dead letters go back to their topics, failed and expired jobs become ready where they are.
-docs/semantics.md, section 2."""
+"""Requeues dead letters into the topics they came from, and failed and expired jobs in their own topic.
+
+docs/semantics.md, section 2.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,10 @@ _SWEEP = _SQL["sweep_dead"]
 
 
 class RequeueOutcome(Enum):
-    """How a requeue of a job ended. TOPIC_GONE: the queue that it came from no longer exists; KEY_CONFLICT: a pending
-    job has its key. In both cases the job stays where it was."""
+    """How a job's requeue ended. With KEY_CONFLICT and TOPIC_GONE the job stays where it was.
+
+    KEY_CONFLICT: a pending job has its key. TOPIC_GONE: the queue that it came from no longer exists.
+    """
 
     REQUEUED = "requeued"
     KEY_CONFLICT = "key_conflict"
@@ -51,8 +55,10 @@ class RequeueOutcome(Enum):
 
 
 class RequeueResult(msgspec.Struct, frozen=True):
-    """A requeued job: `seq` before, `was`, its state before, and `job`, where it is now. The last two are None unless
-    it was requeued."""
+    """The result for one job. `was` and `job` are None unless it was requeued.
+
+    `seq`: its seq before. `was`: its state before. `job`: where it is now.
+    """
 
     seq: int
     outcome: RequeueOutcome
@@ -62,19 +68,24 @@ class RequeueResult(msgspec.Struct, frozen=True):
 
 
 class Search(msgspec.Struct, frozen=True):
-    """A search for failed jobs in a topic: those that failed by `until` and match. `only_from`: only dead letters of
-    this topic. `starts`: only jobs that go back to topics whose names begin with one of these, if there are any."""
+    """A search in a topic for jobs that failed by `until` and match.
 
-    topic: tuple[str, int]  # name and id: it may be gone
+    `topic`: name and id, since the topic may be gone.
+    `starts`: only jobs that go back to topics with one of these prefixes; empty allows all.
+    `only_from`: only dead letters that came from this topic.
+    `dead`: search dead letters, otherwise jobs that failed in place.
+    """
+
+    topic: tuple[str, int]
     until: datetime
     match: Filter
     starts: Sequence[str] = ()
     only_from: str | None = None
-    dead: bool = True  # dead letters; else jobs that failed in place
+    dead: bool = True
 
 
 class SearchPage(msgspec.Struct, frozen=True):
-    """Seqs, ascending; and the position to go on after, if there may be more."""
+    """Seqs in ascending order. `more`: whether there may be more jobs after `last`."""
 
     seqs: list[int]
     more: bool
@@ -82,7 +93,7 @@ class SearchPage(msgspec.Struct, frozen=True):
 
 
 async def until_time(db: Connection, older_than_ms: int) -> datetime:
-    """The time so long ago, by the database's clock."""
+    """The time `older_than_ms` ago by the database's clock."""
     time: datetime = await db.fetchval(_UNTIL_TIME, older_than_ms)
     return time
 
@@ -95,7 +106,7 @@ async def find(db: Connection, search: Search, after: SearchPlace, *, looks: int
         *(*search.topic, after.time, after.seq, search.until, search.only_from, list(search.starts)),
         *(match.error, match.tag, match.key, match.tenant, looks, limit, match.cluster),
     )
-    assert row is not None, "it answers one row always"
+    assert row is not None, "the statement returns one row always"
     last = None if row["last_time"] is None else SearchPlace(row["last_time"], row["last_seq"])
     return SearchPage(row["seqs"], row["more"], last)
 
@@ -103,8 +114,10 @@ async def find(db: Connection, search: Search, after: SearchPlace, *, looks: int
 async def find_out(
     db: Connection, topic: tuple[str, int], seqs: Sequence[int], starts: Sequence[str]
 ) -> dict[tuple[str, int], list[int]]:
-    """Failed jobs by the seqs that they have in the topic, or had before they became dead letters. Returns the topics
-    that they are in, with their seqs there, ascending."""
+    """Find failed jobs by the seqs that they have in the topic or had there before they became dead letters.
+
+    Returns the topics that they are in now, with their seqs there in ascending order.
+    """
     places: dict[tuple[str, int], list[int]] = {}
     for row in await db.fetch(_FIND_OUT, *topic, list(seqs), list(starts)):
         places.setdefault((row["topic"], row["topic_id"]), []).append(row["seq"])
@@ -120,10 +133,12 @@ async def requeue(
     only_from: str | None = None,
     starts: Sequence[str] = (),
 ) -> list[RequeueResult]:
-    """Requeue jobs. Those that have not failed are left out. `seqs` must ascend: rows are locked in this order.
+    """Requeue jobs. The result leaves out jobs that have not failed.
 
-    `ttl_ms`: the time to live where neither the job nor its topic has its own. Raises asyncpg's UndefinedObjectError or
-    InternalServerError if a topic was deleted meanwhile: nothing was done then."""
+    `seqs`: ascending, since rows are locked in this order.
+    `ttl_ms`: the default time to live, used if neither the job nor its topic sets one.
+    Raises asyncpg's UndefinedObjectError or InternalServerError, without a change, if a topic was deleted meanwhile.
+    """
     assert list(seqs) == sorted(seqs), "seqs must ascend: rows are locked in this order"
     rows = await db.fetch(_REQUEUE, *topic, list(seqs), only_from, list(starts), ttl_ms)
     return [
@@ -141,21 +156,24 @@ async def requeue(
 
 
 async def canary(db: Connection, jobs: Sequence[First]) -> tuple[int, int]:
-    """How many of these requeued jobs have failed again, and how many are gone, which usually means acknowledged."""
+    """How many of these requeued jobs have failed again, and how many are gone, which usually means completed."""
     row = await db.fetchrow(_CANARY, msgspec.json.encode(jobs).decode())
-    assert row is not None, "it answers one row always"
+    assert row is not None, "the statement returns one row always"
     return row["failed"], row["gone"]
 
 
 async def sweep(db: Connection, topic: str, keep: timedelta, limit: int) -> int:
-    """Delete up to `limit` dead letters that died longer ago than `keep`. Returns how many."""
+    """Delete up to `limit` dead letters that are older than `keep`. Returns how many."""
     count: int = await db.fetchval(_SWEEP, topic, keep, limit)
     return count
 
 
 def searches_of(wanted: OperationRequest, until: datetime) -> list[Search]:
-    """The searches for an operation's jobs, one after the other: the topic's dead letters, in whichever topic they are;
-    dead letters of other topics in this one; and jobs that failed in place."""
+    """The searches for an operation's jobs, in order.
+
+    First the topic's dead letters in its dead-letter topic, then dead letters of other topics in this one, then jobs
+    that failed in place.
+    """
     match, starts = wanted.match, wanted.starts
     places = [
         Search(wanted.topic, until, match, starts),
@@ -167,7 +185,7 @@ def searches_of(wanted: OperationRequest, until: datetime) -> list[Search]:
 
 
 async def count_matching(db: Connection, wanted: OperationRequest, until: datetime, most: int) -> MatchCount:
-    """How many jobs a requeue would take that went out by `until`. At least so many, where `most` were looked at."""
+    """How many jobs that failed by `until` a requeue would take. Not exact after `most` jobs in one place."""
     if wanted.seqs is not None:
         places = await find_out(db, wanted.topic, wanted.seqs, wanted.starts)
         return MatchCount(sum(map(len, places.values())), exact=True)
@@ -181,7 +199,7 @@ async def count_matching(db: Connection, wanted: OperationRequest, until: dateti
 async def requeue_batch(
     db: Connection, run: Operation, limit: int, *, looks: int, ttl_ms: int
 ) -> tuple[OperationStep, list[RequeueResult]]:
-    """Requeue up to `limit` jobs of an operation, among the next `looks`. `db` has a transaction."""
+    """Requeue up to `limit` jobs of an operation, among the next `looks`. `db` must be in a transaction."""
     wanted = run.wanted
     canary = wanted.canary if run.state is OperationState.CANARY else None
     if canary is not None:
@@ -225,7 +243,7 @@ async def requeue_batch(
 
 
 async def report_requeues(state: EngineState, done: Sequence[RequeueResult]) -> None:
-    """Wake the workers that wait for these jobs, here and elsewhere."""
+    """Wake the workers that wait for these jobs, in all processes."""
     counts: dict[tuple[str, int], int] = {}
     for one in done:
         if one.job is not None:

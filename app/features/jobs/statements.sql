@@ -1,7 +1,8 @@
 -- name: adopt_operations
--- Take over operations whose process is dead.   $1 the new owner  $2 an interval: a process that gave no sign for so long is
---   $3 most operations
--- One row each: id.   Index: operations_under_way.
+-- Take over operations whose process is dead. One row for each: id.   Index: operations_under_way.
+--   $1  the new owner
+--   $2  interval without a heartbeat after which a process counts as dead
+--   $3  operations to take at most
 WITH left_behind AS MATERIALIZED (
     SELECT o.id FROM holdfast.operations o
     WHERE o.ended_at IS NULL AND o.heartbeat_at < now() - $2::interval
@@ -11,10 +12,19 @@ UPDATE holdfast.operations o SET owner = $1, heartbeat_at = clock_timestamp() FR
 RETURNING o.id
 
 -- name: advance_operation
--- Note what a batch has done, in its transaction.   $1 id  $2 state  $3 requeued  $4 skipped  $5 failed again, in all
---   $6 stage  $7, $8 the place that it has come to: a time and a seq  $9 the first jobs, as JSON
---   $10 for how long those are waited for, in ms, NULL for as it is  $11 gone  $12 marked
--- Answers one row: true.   Index: primary key.
+-- Store what a batch has done, in the batch's transaction. One row: true.   Index: primary key.
+--   $1   operation's id
+--   $2   state
+--   $3   jobs requeued by the batch
+--   $4   jobs skipped by the batch
+--   $5   failed again, total
+--   $6   stage
+--   $7   time of the place reached
+--   $8   seq of the place reached
+--   $9   the canary's first jobs, as JSON
+--   $10  how long to wait for them, in ms (NULL: unchanged)
+--   $11  waiting jobs removed by the batch
+--   $12  leased jobs marked by the batch
 UPDATE holdfast.operations
 SET state = $2, requeued = requeued + $3::bigint, skipped = skipped + $4::bigint, failed_again = $5, stage = $6,
     after_time = $7, after_seq = $8, canary_jobs = $9,
@@ -23,11 +33,25 @@ SET state = $2, requeued = requeued + $3::bigint, skipped = skipped + $4::bigint
 WHERE id = $1 AND ended_at IS NULL RETURNING true
 
 -- name: begin_operation
--- Keep a new operation, which a process of this name runs.   $1 id  $2 owner  $3 topic  $4 its id
---   $5 the topic of its dead letters, or NULL  $6 its id  $7 out by then  $8 seqs, or NULL: by filter
---   $9 starts of the names of topics that it may requeue into, none for all  $10 filter as JSON, NULL of a cancel  $11 jobs a second, 0 for no bound
---   $12 canary as JSON, or NULL  $13 how many match  $14 whether that is exact  $15, $16, $17 who asks: id, name, address
---   $18 of a cancel, what it is to match, as JSON
+-- Store a new operation.
+--   $1   operation's id
+--   $2   owner, the process that runs it
+--   $3   topic's name
+--   $4   topic's id
+--   $5   dead-letter topic's name, or NULL
+--   $6   dead-letter topic's id, or NULL
+--   $7   take only jobs that failed (for a cancel: were enqueued) by this time
+--   $8   seqs, or NULL to go by filter
+--   $9   prefixes of the topics that it may requeue into (empty: all)
+--   $10  a requeue's filter as JSON, NULL for a cancel
+--   $11  jobs a second, 0 for no limit
+--   $12  canary as JSON, or NULL
+--   $13  how many jobs match
+--   $14  whether that is exact
+--   $15  caller's id
+--   $16  caller's name
+--   $17  caller's address
+--   $18  a cancel's filter as JSON, NULL for a requeue
 INSERT INTO holdfast.operations (id, owner, topic, topic_id, dead_topic, dead_id, until_time, seqs, starts, filter, rate,
                                  canary, matched, matched_exact, actor, actor_name, address, cancels, state, started_at,
                                  heartbeat_at)
@@ -35,9 +59,9 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12::json, $13, $14, $15, 
         CASE WHEN $12::json IS NULL THEN 'running' ELSE 'canary' END, clock_timestamp(), clock_timestamp())
 
 -- name: canary
--- What became of jobs that were requeued first.   $1 JSON: a list of {topic, topic_id, seq, id_topic, id_seq}
--- Answers one row: failed, how many are out again; gone, how many came to their end otherwise: acknowledged, as a rule.
--- The others wait or are being worked on. Indexes: primary key, jobs_first; it names all topics, as find_letters does.
+-- What became of the jobs of a canary.   $1 JSON: a list of {topic, topic_id, seq, id_topic, id_seq}
+-- One row: failed, how many have failed again or are dead letters; gone, how many ended otherwise, usually completed.
+-- The others wait or run.   Indexes: primary key, jobs_first, which spans all topics.
 SELECT count(*) FILTER (WHERE here.out OR (here.out IS NULL AND dead.seq IS NOT NULL)) AS failed,
        count(*) FILTER (WHERE here.out IS NULL AND dead.seq IS NULL) AS gone
 FROM json_to_recordset($1::json) AS c(topic text, topic_id integer, seq bigint, id_topic integer, id_seq bigint)
@@ -51,16 +75,20 @@ LEFT JOIN LATERAL (
 ) dead ON true
 
 -- name: cancel_jobs
--- Cancel jobs: one that waits, a lease that has ended included, is gone at once; one under a good lease is marked: the
--- lease goes on, and whatever ends it but an ack ends the job too. A marked job leaves its group, with the note that
--- promote looks for (docs/adr/0033): the group goes on at once. Which group that was stays in left_grp.
---   $1 topic  $2 topic id  $3 seqs, ascending
--- Answers one row: places in $3 (from 1), `gone` and `marked`; `ready`, how many of those that are gone were fresh; and
--- `picked`, those that were locked: the caller runs the statement again for what is in none of the others, as in ack.
--- A job that failed or expired is left, and so is one that is not there.
--- A mark lets the job outlive its time, so that claims, keys and sweeps see to it as to any that has (see expire). It
--- says now(): a lease that was good then has ended at the earliest at that time, so whoever finds it ended finds this
--- in the past.   Index: primary key (see ack).
+-- Cancel jobs. A waiting job, or one whose lease has ended, is deleted. A leased job is marked: its lease continues, and
+-- the job ends with the lease unless it is acked. A marked job leaves its group with the note that promote looks for
+-- (docs/adr/0033), so the group continues at once. left_grp keeps the group's name.
+--   $1  topic's name
+--   $2  topic's id
+--   $3  seqs, ascending
+-- One row. gone, marked and picked are indexes in $3, from 1:
+--   gone    jobs deleted
+--   marked  leased jobs marked
+--   ready   how many of the deleted jobs were in the fresh part of their lane
+--   picked  jobs locked; the caller repeats the statement for those in neither gone nor marked, as in ack
+-- Failed, expired and missing jobs are skipped.
+-- The mark sets expires_at to now(), so claims, keys and sweeps handle the job as an expired one once its lease has ended
+-- (see expire). A lease that is valid now ends later, so expires_at is in the past by then.   Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
     SELECT r.ord, x.* FROM unnest($3::bigint[]) WITH ORDINALITY AS r(seq, ord)
     CROSS JOIN LATERAL (
@@ -100,21 +128,34 @@ SELECT array(SELECT ord FROM gone) AS gone, array(SELECT ord FROM marked) AS mar
        (SELECT count(*) FROM gone WHERE was = 'ready') AS ready, array(SELECT ord FROM picked) AS picked
 
 -- name: cancel_operation
--- Ask an operation to end; whoever runs it does, after the batch that it is at.   $1 id
--- Answers one row: true. No row: it has ended, or was asked before.   Index: primary key.
+-- Ask an operation to end after its current batch.   $1 id
+-- One row: true. No row: it has ended, or was asked before.   Index: primary key.
 UPDATE holdfast.operations SET cancelled = true WHERE id = $1 AND ended_at IS NULL AND NOT cancelled RETURNING true
 
 -- name: change_job
--- Change a job that waits. What is NULL, or not given, stays as it is.
---   $1 topic  $2 topic id  $3 oid of the topic's sequence  $4 seq
---   $5 payload  $6 its content type  $7 whether metadata is given  $8 metadata  $9 whether a tag is  $10 tag  $11 priority
---   $12 delay in ms  $13 run_at; of the two the later is when the job can be had
--- Answers one row: status, NULL if there is no such job, else pending, leased, failed, expired or cancelled, of which only a
--- pending one changes; changed (false for a pending one: run it again, as in ack); was, its state before; ready, due: whether it
--- is in its lane's fresh part, or in the other and can be had by now.
--- Fresh jobs are in the order in which they came into their lane: with another priority, one takes a new position. What
--- comes into the due part of a lane does so at a time that is not past (ADR 0012). A lease that has ended is over.
--- Raises unique_violation where another job of its key waits.   Index: primary key.
+-- Change a waiting job. Fields that are NULL or not given stay as they are.
+--   $1   topic's name
+--   $2   topic's id
+--   $3   oid of the topic's sequence
+--   $4   job's seq
+--   $5   payload
+--   $6   payload's content type
+--   $7   whether metadata is given
+--   $8   metadata
+--   $9   whether a tag is given
+--   $10  tag
+--   $11  priority
+--   $12  delay in ms
+--   $13  run_at; the later of $12 and $13 counts
+-- One row:
+--   status   NULL without such a job, otherwise pending, leased, failed, expired or cancelled; only pending jobs change
+--   changed  false for a pending job: run the statement again, as in ack
+--   was      state before
+--   ready    whether it is in the fresh part of its lane
+--   due      whether it is in the due part and can be claimed now
+-- Fresh jobs keep the order in which they entered their lane, so a new priority takes a new position. A job enters the due
+-- part at a time that is not in the past (ADR 0012). A lease that has ended is removed.
+-- Raises unique_violation if another job with its key waits.   Index: primary key.
 WITH picked AS MATERIALIZED (
     SELECT ctid AS tid, j.state::text AS was, j.priority, j.lease_id, j.node, octet_length(j.payload) AS bytes,
            holdfast.state_now(j.state, j.visible_at, j.expires_at, j.cancelled_at) AS stands,
@@ -157,19 +198,32 @@ SELECT CASE WHEN p.stands IN ('ready', 'scheduled', 'blocked') THEN 'pending' EL
 FROM (SELECT 1) one LEFT JOIN picked p ON true LEFT JOIN done d ON true
 
 -- name: end_operation
--- End an operation.   $1 id  $2 state  $3 why, or NULL  $4 how many failed again
--- Answers one row: true. No row: it has ended.   Index: primary key.
+-- End an operation. One row: true. No row: it has ended already.   Index: primary key.
+--   $1  operation's id
+--   $2  final state
+--   $3  reason, or NULL
+--   $4  how many jobs failed again
 UPDATE holdfast.operations SET state = $2, reason = $3, failed_again = $4, ended_at = clock_timestamp()
 WHERE id = $1 AND ended_at IS NULL RETURNING true
 
 -- name: find_dead
--- The next dead letters of a topic that match, those that have been dead for longest first.
---   $1 the topic that they are in  $2 its id  $3, $4 after this place: a time and a seq  $5 dead by then
---   $6 only those of this topic, or NULL  $7 only those of topics whose names start with one of these, none for all
---   $8 their error contains this, or NULL  $9 tag, or NULL  $10 key, or NULL  $11 tenant, or NULL
---   $12 most jobs to look at  $13 most that match  $14 cluster, or NULL
--- Answers one row: seqs, ascending; more, whether there may be others behind; last_time and last_seq, the place to go on
--- after, NULL where there was nothing. What is under a good lease is passed.   Index: jobs_dead.
+-- The next dead letters in a topic that match, oldest first. Leased ones are skipped.
+--   $1   name of the topic that they are in
+--   $2   its id
+--   $3   only after the place with this time
+--   $4   and this seq
+--   $5   only dead by this time
+--   $6   only from this topic, or NULL
+--   $7   only from topics with one of these prefixes (empty: all)
+--   $8   text in the last error, or NULL
+--   $9   tag, or NULL
+--   $10  key, or NULL
+--   $11  tenant, or NULL
+--   $12  jobs to search at most
+--   $13  matches at most
+--   $14  cluster, or NULL
+-- One row: seqs, ascending; more, whether there may be others; last_time and last_seq, the place to continue after, NULL
+-- if nothing was searched.   Index: jobs_dead.
 WITH looked AS MATERIALIZED (
     SELECT j.seq, j.dlq_moved_at AS at,
            (j.state::text <> 'leased' OR j.visible_at < now()) AND j.topic_id = $2::integer
@@ -197,12 +251,22 @@ SELECT array(SELECT h.seq FROM hits h ORDER BY h.seq) AS seqs,
        (SELECT max(l.seq) FROM last l WHERE l.at = (SELECT max(n.at) FROM last n)) AS last_seq
 
 -- name: find_failed
--- The next jobs of a topic that failed in place and match, those that failed first first. Dead letters are not among them.
---   $1 topic  $2 its id  $3, $4 after this place: a time and a seq  $5 failed by then  $6 this topic too, or NULL
---   $7 only if the topic's name starts with one of these, none for any
---   $8 their error contains this, or NULL  $9 tag, or NULL  $10 key, or NULL  $11 tenant, or NULL
---   $12 most jobs to look at  $13 most that match  $14 cluster, or NULL
--- Answers one row, as find_dead does.   Index: jobs_finished.
+-- The next jobs of a topic that failed in place and match, oldest first. Dead letters are not among them.
+--   $1   topic's name
+--   $2   topic's id
+--   $3   only after the place with this time
+--   $4   and this seq
+--   $5   only failed by this time
+--   $6   the topic's name again, or NULL
+--   $7   only if the topic's name has one of these prefixes (empty: any)
+--   $8   text in the last error, or NULL
+--   $9   tag, or NULL
+--   $10  key, or NULL
+--   $11  tenant, or NULL
+--   $12  jobs to search at most
+--   $13  matches at most
+--   $14  cluster, or NULL
+-- One row, as in find_dead.   Index: jobs_finished.
 WITH looked AS MATERIALIZED (
     SELECT j.seq, j.updated_at AS at,
            j.state::text = 'failed' AND j.dlq_moved_at IS NULL AND j.topic_id = $2::integer
@@ -230,10 +294,13 @@ SELECT array(SELECT h.seq FROM hits h ORDER BY h.seq) AS seqs,
        (SELECT max(l.seq) FROM last l WHERE l.at = (SELECT max(n.at) FROM last n)) AS last_seq
 
 -- name: find_out
--- Where jobs are that are out, by the seqs that people know: those that they have in the topic, or had there before they
--- became dead letters.
---   $1 topic  $2 its id  $3 seqs  $4 only into topics whose names start with one of these, none for all
--- One row a job that is out: topic, topic_id, seq. One under a good lease is left out.   Indexes: primary key, jobs_first.
+-- Where failed and expired jobs and dead letters are, by the seqs that they have in a topic or had there before they became
+-- dead letters. One row for each: topic, topic_id, seq. Leased dead letters are left out.
+--   $1  topic's name
+--   $2  topic's id
+--   $3  seqs
+--   $4  only jobs that go back to topics with one of these prefixes (empty: all)
+-- Indexes: primary key, jobs_first.
 SELECT j.topic, j.topic_id, j.seq
 FROM unnest($3::bigint[]) AS r(seq)
 CROSS JOIN LATERAL (
@@ -251,8 +318,8 @@ WHERE cardinality($4::text[]) = 0
 ORDER BY j.topic, j.seq
 
 -- name: hold_operation
--- An operation that this process runs, locked to the end of the transaction, with a sign of life.   $1 id  $2 owner
--- Answers one row, as read_operation does. No row: it has ended, or is another process's.   Index: primary key.
+-- Lock an operation of this process for the transaction and renew its heartbeat.   $1 id  $2 owner
+-- One row, as in read_operation. No row: it has ended, or belongs to another process.   Index: primary key.
 UPDATE holdfast.operations o SET heartbeat_at = clock_timestamp()
 WHERE o.id = $1 AND o.owner = $2 AND o.ended_at IS NULL
 RETURNING o.id, o.topic, o.topic_id, o.dead_topic, o.dead_id, o.state, o.reason, o.matched, o.matched_exact, o.requeued, o.skipped,
@@ -262,15 +329,16 @@ RETURNING o.id, o.topic, o.topic_id, o.dead_topic, o.dead_id, o.state, o.reason,
 
 -- name: leave_operation
 -- Leave an operation to another process.   $1 id  $2 owner
--- Answers one row: true. No row: it has ended, or is another's already.   Index: primary key.
+-- One row: true. No row: it has ended, or belongs to another process.   Index: primary key.
 UPDATE holdfast.operations SET heartbeat_at = '-infinity' WHERE id = $1 AND owner = $2 AND ended_at IS NULL
 RETURNING true
 
 -- name: list_operations
--- A topic's operations, those under way before others, the newest first. They are looked for among those of all topics
--- that are under way, and among those that ended last.
---   $1 topic  $2 most to look at of either kind  $3 most to answer
--- Rows as read_operation's.   Indexes: operations_under_way, operations_ended, primary key.
+-- A topic's operations, running ones first, then newest first. Searches the running operations of all topics and the latest
+-- ended ones. Rows as in read_operation.   Indexes: operations_under_way, operations_ended, primary key.
+--   $1  topic's name
+--   $2  operations of either kind to search at most
+--   $3  rows at most
 WITH looked AS MATERIALIZED (
     (SELECT o.id FROM holdfast.operations o WHERE o.ended_at IS NULL ORDER BY o.heartbeat_at DESC LIMIT $2::integer)
     UNION ALL
@@ -287,7 +355,7 @@ SELECT x.* FROM looked l CROSS JOIN LATERAL (
 ORDER BY x.ended_at IS NOT NULL, x.started_at DESC, x.id LIMIT $3::integer
 
 -- name: read_operation
--- An operation as it is.   $1 id   No row: there is no such operation, or it was forgotten.   Index: primary key.
+-- An operation.   $1 id   No row: it doesn't exist, or was deleted by the sweep.   Index: primary key.
 SELECT o.id, o.topic, o.topic_id, o.dead_topic, o.dead_id, o.state, o.reason, o.matched, o.matched_exact, o.requeued, o.skipped,
        o.failed_again, o.rate, o.filter, o.canary, o.canary_jobs, o.canary_until, o.canary_until < clock_timestamp() AS late,
        o.seqs, o.starts, o.stage, o.after_time, o.after_seq, o.until_time, o.cancelled, o.started_at, o.ended_at, o.actor,
@@ -295,22 +363,31 @@ SELECT o.id, o.topic, o.topic_id, o.dead_topic, o.dead_id, o.state, o.reason, o.
 FROM holdfast.operations o WHERE o.id = $1
 
 -- name: requeue
--- Give jobs that are out another life: dead letters back in their topics, failed and expired jobs where they are. Under
--- their old keys, with a whole budget and their time to live anew.
---   $1 topic that they are in  $2 its id  $3 seqs, ascending  $4 only dead letters of this topic, or NULL
---   $5 only into topics whose names, with $ behind, start with one of these, none for all  $6 the TTL in ms where nobody chose one
--- One row a job that is out: given_seq; outcome: requeued, key_conflict (a pending job has its key) or topic_gone (there
--- is no such queue); to_topic, to_id and to_seq, where it is now; id_topic and id_seq, by which its id names it; was, its
--- state before. No row: it is not out, or under a good lease, or gone.
--- Raises undefined_object, or internal_error, when a topic was deleted meanwhile.
+-- Requeue jobs: dead letters into the topics that they came from, failed and expired jobs in their own topic. They keep
+-- their keys and get all their deliveries and a new time to live.
+--   $1  name of the topic that they are in
+--   $2  its id
+--   $3  seqs, ascending
+--   $4  only dead letters from this topic, or NULL
+--   $5  only into topics whose names, followed by $, have one of these prefixes (empty: all)
+--   $6  default time to live in ms
+-- One row for each dead letter, failed or expired job that is not leased:
+--   given_seq                 its seq before
+--   outcome                   requeued, key_conflict (a pending job has its key) or topic_gone (the queue doesn't exist)
+--   to_topic, to_id, to_seq   where it is now
+--   id_topic, id_seq          the topic and seq in its id
+--   was                       its state before
+-- Raises undefined_object or internal_error if a topic was deleted meanwhile.
 -- The function: functions/requeue.sql. Indexes: primary key, jobs_pending_key.
 SELECT q.given_seq, q.outcome, q.to_topic, q.to_id, q.to_seq, q.id_topic, q.id_seq, q.was
 FROM holdfast.requeue($1::text, $2::integer, $3::bigint[], $4::text, $5::text[], $6::bigint) q
 
 -- name: sweep_dead
--- Delete dead letters whose retention has passed. What is under a good lease stays.
---   $1 topic  $2 how long they are kept, an interval  $3 most jobs to delete
--- Readers are told of those that were live. Answers one row: how many were deleted.   Index: jobs_dead.
+-- Delete dead letters that are older than their retention. Leased ones stay. Readers are told of those that were live.
+-- One row: how many were deleted.   Index: jobs_dead.
+--   $1  topic's name
+--   $2  retention, an interval
+--   $3  jobs to delete at most
 WITH picked AS MATERIALIZED (
     SELECT ctid AS tid, j.state::text AS was, j.lease_id, j.node FROM holdfast.jobs j
     WHERE j.topic = $1 AND j.dlq_moved_at IS NOT NULL AND j.dlq_moved_at < now() - $2::interval
@@ -334,8 +411,8 @@ WITH picked AS MATERIALIZED (
 SELECT count(*) FROM done
 
 -- name: sweep_operations
--- Forget operations that ended long ago.   $1 how long they are kept, an interval  $2 most operations
--- Answers one row: how many.   Index: operations_ended.
+-- Delete operations that ended longer ago than an interval.   $1 interval  $2 operations at most
+-- One row: how many.   Index: operations_ended.
 WITH picked AS MATERIALIZED (
     SELECT o.ctid AS tid FROM holdfast.operations o WHERE o.ended_at IS NOT NULL AND o.ended_at < now() - $1::interval
     ORDER BY o.ended_at LIMIT $2::integer FOR UPDATE SKIP LOCKED
@@ -345,5 +422,5 @@ WITH picked AS MATERIALIZED (
 SELECT count(*) FROM gone
 
 -- name: until_time
--- A time of the database's.   $1 how long ago, in ms
+-- A time by the database's clock.   $1 how long ago, in ms
 SELECT clock_timestamp() - $1::bigint * interval '1 ms'

@@ -1,4 +1,4 @@
-"""Background work on jobs that have ended, and on operations that were left behind."""
+"""Background work: deletes old ended jobs, and continues operations of dead processes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ if TYPE_CHECKING:
 REJECTED_KEPT: Final = timedelta(days=14)
 WRITES_KEPT: Final = timedelta(days=366)
 OPERATIONS_KEPT: Final = timedelta(days=14)
-DELETED_AT_ONCE: Final = 500  # jobs of one transaction: claims may have to wait for it
+DELETED_AT_ONCE: Final = 500  # jobs in one transaction; claims may have to wait for it
 PAGE: Final = 500
 
 
 async def delete_ended(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
-    """Delete failed and expired jobs and dead letters that are older than their topic keeps them, rejected rows of the
-    inbox, and what is left of writes of many connections. Returns how many."""
+    """Delete ended jobs after their topic's dead_ttl_ms, and old rows of the inbox. Returns how many.
+
+    Ended jobs are failed and expired jobs and dead letters. The inbox's old rows are rejected rows, staged rows of
+    unfinished writes, and notes of writes.
+    """
     pace = pace or Pace()
     await pace.drain(partial(inbox.forget, pools.rest, REJECTED_KEPT, BATCH), BATCH)
     await pace.drain(partial(inbox.drop_staged, pools.rest, BATCH), BATCH)
@@ -42,7 +45,7 @@ async def delete_ended(pools: Pools, engine: Engine, pace: Pace | None = None) -
 
 
 async def continue_operations(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
-    """Continue operations whose process has died, and forget those that ended long ago. Returns how many."""
+    """Continue operations whose process has died, and delete old ended ones. Returns how many."""
     pace = pace or Pace()
     await pace.batch(engine.core(Redrives).adopt)
     await pace.drain(partial(operations.sweep, pools.rest, OPERATIONS_KEPT, BATCH), BATCH)

@@ -26,27 +26,29 @@ MAX_LIMIT: Final = 1_000
 LIMIT: Final = query("limit", f"1 to {MAX_LIMIT}, clamped.", {"type": "integer", "default": 100})
 ORDER: Final = query(
     "order",
-    "By seq: in the order of enqueueing, or the other way.",
+    "newest: the job that was enqueued last comes first. oldest: the other way.",
     {"type": "string", "enum": ["newest", "oldest"], "default": "newest"},
 )
 FILTERS: Final = [
-    query("state", "Only those, by the database's clock.", {"type": "string", "enum": [*STATES]}),
-    query("priority", "Only those of this priority.", {"type": "integer", "minimum": -32_768, "maximum": 32_767}),
-    query("tenant", "Only this tenant's; the default one's is empty.", {"type": "string", "maxLength": MAX_TENANT}),
-    query("tag", "Only those with this tag.", {"type": "string", "maxLength": MAX_TAG_BYTES}),
-    query("key", "Only those with this key.", {"type": "string", "maxLength": MAX_JOB_KEY}),
-    query("group", "Only those of this group.", {"type": "string", "maxLength": MAX_GROUP}),
-    query("node", "Only those that this worker holds.", {"type": "string", "maxLength": MAX_NODE}),
-    query("error", "Only those whose last error has this in it.", {"type": "string", "maxLength": MAX_ERROR_PART}),
+    query("state", "Only jobs in this state, by the database's clock.", {"type": "string", "enum": [*STATES]}),
+    query("priority", "Only jobs of this priority.", {"type": "integer", "minimum": -32_768, "maximum": 32_767}),
+    query(
+        "tenant", "Only jobs of this tenant. Empty: the default tenant.", {"type": "string", "maxLength": MAX_TENANT}
+    ),
+    query("tag", "Only jobs with this tag.", {"type": "string", "maxLength": MAX_TAG_BYTES}),
+    query("key", "Only jobs with this key.", {"type": "string", "maxLength": MAX_JOB_KEY}),
+    query("group", "Only jobs of this group.", {"type": "string", "maxLength": MAX_GROUP}),
+    query("node", "Only jobs that this worker holds.", {"type": "string", "maxLength": MAX_NODE}),
+    query("error", "Only jobs whose last error contains this text.", {"type": "string", "maxLength": MAX_ERROR_PART}),
     query(
         "data",
-        "path=value: only those whose payloads are JSON that has this text there; a path is keys, and places in lists, "
-        f"with dots between. It may be there {MAX_DATA} times; then all of it must hold.",
+        "path=value: only jobs whose JSON payload has this text at this path. A path is keys and list indexes, "
+        f"separated by dots. Can be given {MAX_DATA} times; then all must match.",
         {"type": "array", "items": {"type": "string", **DATUM}, "maxItems": MAX_DATA},
     ),
     query(
         "older_than_ms",
-        "Only those that were enqueued so long ago, or earlier.",
+        "Only jobs that were enqueued at least this long ago.",
         {"type": "integer", "minimum": 0, "maximum": TEN_YEARS_MS},
     ),
 ]
@@ -54,8 +56,7 @@ OF_PAGES: Final = (*FILTERS, ORDER, CURSOR, LIMIT)
 
 
 class JobInFull(msgspec.Struct, kw_only=True):
-    """A job. Times are in ms since 1970. Fields without a value are left out: a tag, a key, a group, an error, or the
-    topic that a dead letter came from."""
+    """A job. Times are in ms since 1970. Fields without a value are left out."""
 
     seq: int
     state: Annotated[str, about("By the database's clock.", enum=[*STATES])]
@@ -68,12 +69,12 @@ class JobInFull(msgspec.Struct, kw_only=True):
     tag: str | UnsetType = UNSET
     key: str | UnsetType = UNSET
     group: str | UnsetType = UNSET
-    visible_at: Annotated[int, about("Of one that is leased or scheduled: until when.")] | UnsetType = UNSET
+    visible_at: Annotated[int, about("When its lease or delay ends.")] | UnsetType = UNSET
     expires_at: int | UnsetType = UNSET
-    node: Annotated[str, about("Of one that is leased: who has it.")] | UnsetType = UNSET
+    node: Annotated[str, about("The worker that holds it.")] | UnsetType = UNSET
     leased_at: Annotated[int, about("When it was last claimed.")] | UnsetType = UNSET
-    cancelled: Annotated[bool, about("It ends with its lease, if it has not.")] | UnsetType = UNSET
-    max_deliveries: Annotated[int, about("Its own; the topic's if absent.")] | UnsetType = UNSET
+    cancelled: Annotated[bool, about("true: cancelled while leased. It ends with its lease.")] | UnsetType = UNSET
+    max_deliveries: Annotated[int, about("The job's own limit. If absent, the topic's applies.")] | UnsetType = UNSET
     last_error: str | UnsetType = UNSET
     original_topic: str | UnsetType = UNSET
     original_seq: int | UnsetType = UNSET
@@ -84,18 +85,18 @@ class JobInFull(msgspec.Struct, kw_only=True):
     failures: int | UnsetType = UNSET
     suspected_poison: bool | UnsetType = UNSET
     hidden: Annotated[str, about("Why data and meta are not shown.")] | UnsetType = UNSET
-    data: Annotated[Raw | UnsetType, about("As a claim has it.")] = UNSET
-    meta: Annotated[Raw, about("As a claim has it.", type="object")] | UnsetType = UNSET
+    data: Annotated[Raw | UnsetType, about("As in a claim.")] = UNSET
+    meta: Annotated[Raw, about("As in a claim.", type="object")] | UnsetType = UNSET
 
 
 class JobAnswer(JobInFull, kw_only=True):
-    """A job, and its topic."""
+    """A job and its topic."""
 
     topic: str
 
 
 class JobsAnswer(msgspec.Struct):
-    """A page of jobs. It may have fewer than `limit`, and another page follow; next_cursor is null on the last."""
+    """A page of jobs. It may have fewer jobs than `limit`. next_cursor is null on the last page."""
 
     topic: str
     jobs: list[JobInFull]
@@ -103,7 +104,7 @@ class JobsAnswer(msgspec.Struct):
 
 
 async def page(call: Call) -> JobsAnswer:
-    """A queue's jobs, the newest first, or the oldest."""
+    """List a queue's jobs by seq, newest or oldest first."""
     policy, given = await call.queue(), call.request.query_params
     oldest = _order(given) == "oldest"
     limit = min(max(whole(given, "limit", 100), 1), MAX_LIMIT)
@@ -122,19 +123,18 @@ async def page(call: Call) -> JobsAnswer:
 
 
 async def show(call: Call) -> JobAnswer:
-    """A job, in whatever state. Acknowledged jobs are gone."""
+    """Get a job in any state. Completed jobs are gone."""
     policy = await call.queue()
     return answer_of(call, await call.context.core(Changes).show(policy, seq_in(call.request)))
 
 
 def answer_of(call: Call, job: JobView) -> JobAnswer:
-    """A job as the caller may see it."""
+    """The answer for a job, without the fields that the caller may not see."""
     return JobAnswer(topic=job.topic, **_fields(as_seen(call.key, job.topic, job)))
 
 
 def _fields(job: JobView) -> dict[str, Any]:
-    """A job's fields that have a value. Its holder is shown, but not the lease's id."""
-    held = job.state == "leased"
+    is_leased = job.state == "leased"
     fields = {
         "seq": job.seq,
         "state": job.state,
@@ -149,7 +149,7 @@ def _fields(job: JobView) -> dict[str, Any]:
         "group": job.group,
         "visible_at": job.visible_ms if job.state in {"leased", "scheduled"} else None,
         "expires_at": job.expires_ms,
-        "node": job.node if held else None,
+        "node": job.node if is_leased else None,
         "leased_at": job.leased_ms,
         "cancelled": job.cancelled or None,
         "max_deliveries": job.max_deliveries,
@@ -160,7 +160,7 @@ def _fields(job: JobView) -> dict[str, Any]:
         "original_crashes": job.original_crashes or None,
         "dlq_moved_at": job.dlq_moved_ms,
         "crashes": job.crashes or None,
-        "failures": job.deliveries - held - job.crashes or None,
+        "failures": job.deliveries - is_leased - job.crashes or None,
         "suspected_poison": is_suspect(job.crashes, job.original_crashes) or None,
         "hidden": WHY if job.hidden else None,
         "data": None if job.hidden else Raw(as_json(job.payload, job.content_type)),

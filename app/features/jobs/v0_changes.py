@@ -35,58 +35,56 @@ _Live = Literal["ready", "scheduled", "blocked", "leased"]
 
 
 class ChangeBody(msgspec.Struct, forbid_unknown_fields=True):
-    """The fields to change, at least one. Absent fields stay as they are; null removes meta and tag."""
+    """The fields to change, at least one. Absent fields stay as they are. null removes meta or tag."""
 
     data: Annotated[Raw, about("As in a record.")] = msgspec.field(default_factory=Raw)
     content_type: Annotated[
         Annotated[str, Meta(extra_json_schema={"pattern": TYPE_PATTERN, "maxLength": MAX_TYPE_BYTES})] | None,
-        about("Of data, which is needed with it.", JSON),
+        about("The content type of data. Only with data.", JSON),
     ] = None
     meta: Annotated[Raw, about("An object, or null.", type=["object", "null"])] = msgspec.field(default_factory=Raw)
     tag: Tag | UnsetType | None = UNSET
     priority: Annotated[
-        Priority | None, about("As in a record. It comes last of those that have this one already.")
+        Priority | None, about("As in a record. The job goes behind the jobs that have this priority already.")
     ] = None
-    delay_ms: Annotated[_Millis | None, about("Hidden for so long from now; 0 shows it.")] = None
-    run_at: Annotated[str | None, about("Hidden until then: an RFC 3339 time with its offset.", format="date-time")] = (
-        None
-    )
+    delay_ms: Annotated[_Millis | None, about("Delays the job for this long from now. 0: ready now.")] = None
+    run_at: Annotated[
+        str | None, about("Delays the job until this RFC 3339 time with its offset.", format="date-time")
+    ] = None
 
 
 class CancelFilter(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Jobs that match all of these fields; at least one is needed."""
+    """Matches jobs that have all of these fields. At least one is required."""
 
     state: Annotated[_Live | None, about("By the database's clock.")] = None
-    priority: Annotated[Priority | None, about("Of this priority.")] = None
+    priority: Annotated[Priority | None, about("Jobs of this priority.")] = None
     tag: Tag | None = None
-    key: Annotated[Key | None, about("With this key.")] = None
-    tenant: Annotated[Annotated[str, Meta(max_length=MAX_GROUP)] | None, about('"" is the default one.')] = None
-    group: Annotated[Group | None, about("Of this group.")] = None
-    node: Annotated[Annotated[str, Meta(max_length=MAX_NODE)] | None, about("That this worker holds.")] = None
-    error: Annotated[Annotated[str, Meta(max_length=MAX_ERROR_PART)] | None, about("A part of their last error.")] = (
-        None
-    )
+    key: Annotated[Key | None, about("Jobs with this key.")] = None
+    tenant: Annotated[Annotated[str, Meta(max_length=MAX_GROUP)] | None, about('"" is the default tenant.')] = None
+    group: Annotated[Group | None, about("Jobs of this group.")] = None
+    node: Annotated[Annotated[str, Meta(max_length=MAX_NODE)] | None, about("Jobs that this worker holds.")] = None
+    error: Annotated[Annotated[str, Meta(max_length=MAX_ERROR_PART)] | None, about("A part of the last error.")] = None
     data: Annotated[
         Annotated[list[Annotated[str, Meta(extra_json_schema=DATUM)]], Meta(extra_json_schema={"maxItems": MAX_DATA})]
         | None,
-        about("path=value, as the list of jobs takes it."),
+        about("path=value, as in the list of jobs."),
     ] = None
     older_than_ms: Annotated[
-        Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None, about("Enqueued so long ago, or earlier.")
+        Annotated[int, Meta(ge=0, le=TEN_YEARS_MS)] | None, about("Jobs enqueued at least this long ago.")
     ] = None
 
 
 class CancelBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Either seqs, or a filter for the jobs that match it at this moment."""
+    """Either the seqs of jobs, or a filter for the jobs that match now."""
 
     seqs: Seqs | None = None
     filter: CancelFilter | None = None
 
 
 class CancelAnswer(msgspec.Struct):
-    """cancelled: how many jobs waited, and are gone. marked: how many are leased. Their holders learn of it from their
-    next extend; unless they are acknowledged, they end with their leases. skipped: seqs that do not exist, or have
-    ended."""
+    """cancelled: how many waiting jobs were removed. marked: how many leased jobs were cancelled. Their workers learn
+    of it from their next extend; a job ends with its lease unless its worker completes it. skipped: seqs of jobs that
+    do not exist or have ended."""
 
     topic: str
     cancelled: int
@@ -95,36 +93,38 @@ class CancelAnswer(msgspec.Struct):
 
 
 class BeginBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A cancel of all jobs that match, and how fast. Requeues have a route of their own."""
+    """A cancel of all jobs that match a filter. Requeues have a route of their own."""
 
-    kind: Annotated[Literal["cancel"], about("What is to be done to them.")]
+    kind: Annotated[Literal["cancel"], about("The kind of operation.")]
     filter: CancelFilter
-    rate: Annotated[Annotated[int, Meta(ge=0, le=MAX_RATE)] | None, about("Most jobs a second; 0: no bound.", 0)] = None
-    dry_run: Annotated[bool | None, about("Count what matches, and change nothing.", False)] = None
+    rate: Annotated[Annotated[int, Meta(ge=0, le=MAX_RATE)] | None, about("Jobs a second. 0: no limit.", 0)] = None
+    dry_run: Annotated[bool | None, about("true: count the jobs that match and change nothing.", False)] = None
 
 
 class ReleaseBody(msgspec.Struct, forbid_unknown_fields=True):
     """Jobs by seq, a group's job, or all jobs that a worker holds."""
 
     seqs: Seqs | None = None
-    group: Annotated[Group | None, about("The job of this group that is leased. Not beside seqs.")] = None
+    group: Annotated[Group | None, about("The leased job of this group. Not with seqs.")] = None
     tenant: Annotated[
-        Annotated[str, Meta(max_length=MAX_GROUP)] | None, about('Whose group. "" is the default one.', "")
+        Annotated[str, Meta(max_length=MAX_GROUP)] | None, about('The group\'s tenant. "" is the default tenant.', "")
     ] = None
     node: Annotated[
         Annotated[str, text("A worker's name.", most=MAX_NODE_BYTES, least=1)] | None,
-        about("All jobs that this worker holds. Beside seqs or group: those jobs, if this worker holds them."),
+        about("All jobs that this worker holds. With seqs or group: only the jobs among them that it holds."),
     ] = None
     visible_at: Annotated[
         Annotated[list[Annotated[int, Meta(ge=0, le=BIGINT_MAX)]], Meta(max_length=MAX_SEQS)] | None,
-        about("One for each seq, as GET jobs shows it: only if the lease still ends then. Only beside seqs."),
+        about(
+            "One for each seq, as in the list of jobs: take the lease back only if it still ends then. Only with seqs."
+        ),
     ] = None
-    refund: Annotated[bool | None, about("true: gives the deliveries back; else they count.", False)] = None
+    refund: Annotated[bool | None, about("true: the deliveries don't count.", False)] = None
 
 
 class ReleaseAnswer(msgspec.Struct):
-    """How many leases were taken back, how many of their jobs ended instead of being claimable, and the seqs without a
-    lease that fits the request."""
+    """released: how many leases were taken back. ended: how many of their jobs ended instead of becoming ready.
+    skipped: seqs without a lease that fits the request."""
 
     topic: str
     released: int
@@ -133,18 +133,17 @@ class ReleaseAnswer(msgspec.Struct):
 
 
 async def change(call: Call, body: ChangeBody) -> v0.JobAnswer:
-    """Change the given fields of a waiting job. 409 if it is leased, or has ended. If its lease has run out, it is
-    removed."""
+    """Change fields of a waiting job. 409 if the job is leased or has ended. A lease that has run out is removed."""
     seq, to, policy = seq_in(call.request), _change_of(body), await call.queue()
     check_priority(to.priority, policy.config.priority_order)
     return v0.answer_of(call, await call.context.core(Changes).change(policy, seq, to))
 
 
 async def cancel(call: Call, body: CancelBody) -> CancelAnswer:
-    """Cancel jobs: waiting ones are gone, leased ones are not delivered again. Safe to repeat. By filter, all jobs of
-    the topic are looked at, unless it names a key."""
+    """Cancel jobs. Waiting jobs are removed, leased jobs are not delivered again. Safe to repeat. A filter searches all
+    jobs of the topic, unless it names a key."""
     if (body.seqs is None) == (body.filter is None):
-        raise InvalidRequest("seqs or filter is needed, and not both.")
+        raise InvalidRequest("Give either seqs or filter.")
     if body.filter is not None:
         match = must_be_live(_match(body.filter))
         policy = await call.queue()
@@ -159,7 +158,7 @@ async def cancel(call: Call, body: CancelBody) -> CancelAnswer:
 
 
 async def begin(call: Call, body: BeginBody) -> tuple[int, OperationCount]:
-    """Cancel all jobs that match a filter and were enqueued by now. It goes on after the caller has left; GET
+    """Start to cancel all jobs that match a filter and were enqueued by now. The cancel runs in the background; GET
     /v0/operations/{id} shows its progress."""
     policy, match = await call.queue(), _match(body.filter)
     must_see_what_it_asks(call.key, call.topic, match)
@@ -167,18 +166,18 @@ async def begin(call: Call, body: BeginBody) -> tuple[int, OperationCount]:
 
 
 async def take_back(call: Call, body: ReleaseBody) -> ReleaseAnswer:
-    """Take leases back from workers that hang. The jobs are claimable at once. Later calls by their former holders have
-    no effect."""
+    """Take leases back from workers that hang. The jobs become ready at once. Later calls of these workers for the jobs
+    have no effect."""
     leases = _leases(body)
     taken = await release(call.request, await call.queue(), leases, refund=bool(body.refund))
     return ReleaseAnswer(call.topic, *taken)
 
 
 def _change_of(body: ChangeBody) -> Change:
-    """The change that the body asks for, checked as a record is. Raises InvalidRequest, RecordTooLarge."""
+    """The change that the body asks for, checked like a record. Raises InvalidRequest, RecordTooLarge."""
     data, meta = bytes(body.data), bytes(body.meta)
     if body.content_type is not None and not data:
-        raise InvalidRequest("content_type is data's: give it with data.")
+        raise InvalidRequest("content_type is the type of data. Give data as well.")
     record = Record(
         data=body.data if data else Raw(b"null"),
         content_type=body.content_type,
@@ -197,7 +196,7 @@ def _change_of(body: ChangeBody) -> Change:
         clears=frozenset([*["metadata"] * (meta == b"null"), *["tag"] * (body.tag is None)]),
     )
     if change == Change():
-        raise InvalidRequest("Nothing is to be changed: name at least one field.")
+        raise InvalidRequest("Name at least one field to change.")
     return change
 
 
@@ -218,13 +217,14 @@ def _match(given: CancelFilter) -> JobMatch:
 
 def _leases(body: ReleaseBody) -> Leases:
     if body.seqs is None and body.group is None and body.node is None:
-        raise InvalidRequest("Name the leases: by seqs, group or node.")
+        raise InvalidRequest("Name the leases by seqs, group or node.")
     if body.seqs is not None and body.group is not None:
-        raise InvalidRequest("Name jobs by seqs or by group, not by both.")
+        raise InvalidRequest("Name the jobs by seqs or by group, not by both.")
     if body.tenant is not None and body.group is None:
-        raise InvalidRequest("tenant goes with group.")
+        raise InvalidRequest("tenant names the tenant of a group. Give group as well.")
     if body.visible_at is not None and len(body.visible_at) != len(body.seqs or ()):
-        raise InvalidRequest(f"visible_at has {len(body.visible_at)} entries for {len(body.seqs or ())} seqs.")
+        counts = f"{len(body.visible_at)} entries for {len(body.seqs or ())} seqs"
+        raise InvalidRequest(f"visible_at must have one entry for each seq. It has {counts}.")
     if len(body.seqs or ()) > MAX_SEQS:
         raise BatchTooLarge(f"At most {MAX_SEQS} seqs a call.", {"seqs": len(body.seqs or ()), "max": MAX_SEQS})
     return Leases(

@@ -1,8 +1,8 @@
--- Puts dead letters, failed and expired jobs back into their topics. Rows are locked by seq, as by every verb; then
--- they are gone through by topic and key, in the order of an enqueue.
+-- Puts dead letters, failed and expired jobs back into their topics. Locks rows by seq, like every verb, then moves them by
+-- topic and key, in the order of an enqueue.
 --
--- A job comes back into the due lane, at its old seq and position. It never becomes `ready`, which only jobs at fresh
--- positions are (ADR 0012). A job whose topic was made anew gets a new seq: another job may have the old one.
+-- A job returns to the due part of its lane, with its old seq and position. It never becomes `ready`: only jobs at fresh
+-- positions are (ADR 0012). If its topic was recreated, it gets a new seq, since another job may have the old one.
 CREATE OR REPLACE FUNCTION holdfast.requeue(
     of_topic text, of_id integer, given bigint[], only_from text, starts text[], default_ttl_ms bigint
 ) RETURNS TABLE (
@@ -16,7 +16,7 @@ DECLARE
     p record;
     kept holdfast.jobs;
     job holdfast.jobs;
-    held_name text;    -- the topic that the next three are of
+    held_name text;    -- the topic of the next three
     held_id integer;   -- NULL: there is no such queue
     held_ttl bigint;
     held_sequence oid;
@@ -28,7 +28,7 @@ DECLARE
     out_bytes bigint := 0;
     size bigint;
 BEGIN
-    -- Groups before jobs. The job comes back as blocked, and whoever lets the next of its group through sees it.
+    -- Groups are locked before jobs. The job returns as blocked, and the process that unblocks its group's next job sees it.
     FOR r IN
         SELECT t.id, array_agg(coalesce(j.original_tenant, j.tenant)) AS tenants, array_agg(j.grp) AS grps
         FROM unnest(given) AS a(seq)
@@ -82,8 +82,8 @@ BEGIN
             SELECT t.id, t.ttl_ms INTO held_id, held_ttl FROM holdfast.topics t
             WHERE t.name = r.target AND t.type = 'queue';
             IF held_id IS NOT NULL THEN
-                -- Locks the sequence to the end of the transaction, as nextval does: the topic's deletion waits
-                -- for it. Raises undefined_object where one was first.
+                -- Locks the sequence for the transaction, as nextval does, so the topic's deletion waits for it.
+                -- Raises undefined_object if the topic was deleted already.
                 held_sequence := to_regclass(format('holdfast.%I', 'seq_' || held_id));
                 IF held_sequence IS NULL THEN
                     RAISE undefined_object USING MESSAGE = format('topic %s was deleted', r.target);
@@ -127,7 +127,7 @@ BEGIN
         job.state := CASE WHEN job.grp IS NULL THEN 'scheduled' ELSE 'blocked' END;
         job.visible_at := at;
         job.expires_at := at + nullif(coalesce(job.ttl_ms, held_ttl, default_ttl_ms), 0) * interval '1 ms';
-        -- Of a key, the newer payload lives on, and this one is as old as the job.
+        -- With a key, the newest payload wins, so this payload must stay as old as the job.
         job.updated_at := CASE WHEN r.key IS NULL THEN at ELSE kept.created_at END;
         job.deliveries := 0;
         job.crashes := 0;
@@ -148,7 +148,7 @@ BEGIN
                           WHERE l.topic = job.topic AND l.tenant = job.tenant AND l.priority = job.priority)
         ON CONFLICT DO NOTHING;
         IF NOT holdfast.put_pending(job) THEN
-            INSERT INTO holdfast.jobs VALUES (kept.*);  -- somebody was faster: it stays where it was
+            INSERT INTO holdfast.jobs VALUES (kept.*);  -- another job took the key first: this one stays where it was
             outcome := 'key_conflict';
             RETURN NEXT;
             CONTINUE;
