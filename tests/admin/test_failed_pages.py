@@ -105,7 +105,7 @@ async def test_a_list_is_filtered_and_paged_by_its_address(boss: Operator, lette
     assert job.path == f"/admin/topics/{letters.name}.dead/jobs/2"
     assert len((await boss.open(f"topics/{letters.name}.dead/dead/jobs")).rows) > 1, "the topic that they are in"
     page = await boss.open(f"{base}?error=nothing+has+this&age=1h")
-    assert (page.rows, "Nothing is out that fits." in page.text) == ([], True)
+    assert (page.rows, "No failed job matches." in page.text) == ([], True)
 
 
 async def test_one_is_requeued_and_some_that_are_picked(boss: Operator, fails: Topic, letters: Topic) -> None:
@@ -169,7 +169,7 @@ async def test_who_may_not_see_the_dead_letters_is_told_so(letters: Topic, servi
     await add_user(letters.http, f"read {letters.name}", name=name)
     async with at_the_pages(service, name) as some:
         page = await some.open(f"topics/{letters.name}/dead")
-        assert "What failed can't be shown." in page.text
+        assert "You can't see the failures of this topic." in page.text
         assert page.link("Requeue") is page.link("Delete") is None
         await some.open(f"topics/{letters.name}/dead/jobs", 403)
 

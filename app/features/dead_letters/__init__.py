@@ -1,4 +1,4 @@
-"""Failed jobs and dead letters: shown by the kind of their errors, requeued, purged."""
+"""Failed jobs and dead letters: lists them by kind of error, requeues them and purges them."""
 
 from __future__ import annotations
 

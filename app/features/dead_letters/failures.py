@@ -1,5 +1,4 @@
-"""What a topic's jobs failed with, by the kind of their errors, wherever they are now; and purges of one kind.
-docs/dead-letters.md."""
+"""Reads a topic's failures by kind of error, and purges one kind. docs/dead-letters.md."""
 
 from __future__ import annotations
 
@@ -26,21 +25,21 @@ _FAILURES = _SQL["failures"]
 _PLACES = _SQL["failure_places"]
 _PURGE = _SQL["purge_cluster"]
 
-NO_ERROR: Final = "The lease ended without a word"  # title of the cluster of jobs without an error
+NO_ERROR: Final = "No error recorded: the lease ran out"  # title of the cluster of jobs without an error
 CLUSTERS_LOOKED_AT: Final = 1_000
 JOBS_COUNTED: Final = 200_000
 THE_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
-BATCH: Final = 1_000  # jobs that one statement of a purge looks at
-LARGEST: Final = 20  # clusters that pages show
+BATCH: Final = 1_000  # jobs searched by one statement of a purge
+LARGEST: Final = 20  # clusters on a page
 LATELY: Final = timedelta(hours=1)
-COUNT_SECONDS: Final = 3  # that counting for a page may take
+COUNT_SECONDS: Final = 3  # timeout of a page's count
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """A cluster: failed jobs and dead letters whose errors are of one kind. Times are in ms since 1970.
+    """A cluster: failed jobs and dead letters with the same kind of error. Times are in ms since 1970.
 
-    `title` is what their errors have in common, or NO_ERROR. There are `count`, or `at_least` so many,
-    which had `fewest` to `most` deliveries. The newest is at topic and seq.
+    `title`: what their errors have in common, or NO_ERROR. `at_least`: there may be more than `count` jobs.
+    `fewest`, `mean`, `most`: their deliveries. `topic`, `seq` and `error`: the newest job.
     """
 
     cluster: str
@@ -58,19 +57,19 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Failures(msgspec.Struct, frozen=True):
-    """Clusters, the largest first. `more`: there may be others."""
+    """Clusters, largest first. `more`: there may be others."""
 
     clusters: list[Failure]
     more: bool
 
 
 class FailureReader(Core):
-    """Reads and purges what failed in a topic: in the topic itself, and in its dead-letter topic."""
+    """Reads and purges the failed jobs of a topic, in the topic itself and in its dead-letter topic."""
 
     async def read(self, policy: Policy, since: datetime | None, limit: int) -> Failures:
-        """The `limit` largest clusters; with `since`, only of jobs that failed for good from then on.
+        """The `limit` largest clusters. With `since`, only jobs that failed for good from then on count.
 
-        Looks at CLUSTERS_LOOKED_AT clusters of each of the two topics, and counts JOBS_COUNTED jobs, shared among them.
+        Reads at most CLUSTERS_LOOKED_AT clusters of each of the two topics, and counts at most JOBS_COUNTED jobs.
         """
         dead = await self._dead_letter(policy)
         rows = await self._engine.pools.rest.fetch(
@@ -86,8 +85,10 @@ class FailureReader(Core):
         return Failures([_failure(row) for row in rows[:limit]], more)
 
     async def largest(self, policy: Policy, patience: float, *, lately: bool = False) -> Failures | None:
-        """The LARGEST clusters, or those of the last hour, at most half a minute old: for pages. None if they can't be
-        had within `patience` seconds. Raises what asyncpg raises."""
+        """The LARGEST clusters for a page, at most half a minute old. None if not read within `patience` seconds.
+
+        `lately`: count only jobs that failed within the last hour. Raises asyncpg's errors.
+        """
 
         async def read() -> Failures | None:
             try:
@@ -100,10 +101,9 @@ class FailureReader(Core):
         return await self._engine.readings.within(key, read, patience)
 
     async def purge(self, policy: Policy, cluster: str, by: Actor) -> int:
-        """Delete the jobs that are in a cluster by now, for good: how many. Leases on them are lost. The audit trail
-        has an entry before anything is deleted.
+        """Delete the jobs that are in a cluster now, including leased ones. Returns how many.
 
-        It works in batches: other verbs come in between, and a purge that breaks off has done a part.
+        Writes an audit entry first. Deletes in batches: after an error, the batches so far stay done.
         """
         rest, topic = self._engine.pools.rest, policy.topic.name
         await trail.record(rest, by, Action.CLUSTER_PURGED, topic, {"cluster": cluster})
@@ -123,16 +123,16 @@ class FailureReader(Core):
         while after is not None:
             run = partial(db.fetchrow, _PURGE, topic.name, failed_in, cluster, *after, until, BATCH)
             row = await retry_lost_race(run)
-            assert row is not None, "it answers one row always"
+            assert row is not None, "the statement returns one row always"
             self._engine.note_move(topic, ready=-row["ready"], in_flight=-row["in_flight"])
             count += row["deleted"]
-            if row["deleted"] == row["picked"]:  # else another verb changed one meanwhile: again from the same place
+            if row["deleted"] == row["picked"]:  # otherwise another verb changed one: repeat
                 after = None if row["last_at"] is None else (row["last_at"], row["last_seq"])
         await self._engine.groups.let_next_through(holder)
         return count
 
     async def _dead_letter(self, policy: Policy) -> Policy | None:
-        """The queue that takes the topic's dead letters, if there is one."""
+        """The topic's dead-letter queue, if there is one."""
         if policy.config.dead_letter is None:
             return None
         try:

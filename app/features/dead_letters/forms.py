@@ -1,5 +1,7 @@
-"""/admin/topics/{topic}/dead/requeue and …/purge: the forms that requeue and delete many failed jobs. A purge takes the
-jobs of a cluster, or those in the topic by their status, and wants the topic's name typed."""
+"""/admin/topics/{topic}/dead/requeue and …/purge: the forms that requeue and delete many failed jobs.
+
+A purge takes the jobs of a cluster, or jobs in the topic by status. The user must type the topic's name.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,11 @@ from app.pages.session import fields_of
 
 MOST_FIRST: Final = 1_000
 MOST_MINUTES: Final = 1_440
-_OF_SOURCE: Final = (Status.FAILED,)  # the others there are work, not dead letters
+_OF_SOURCE: Final = (Status.FAILED,)  # other statuses in an ordinary topic are work, not dead letters
 
 
 class RequeuePace(msgspec.Struct, frozen=True):
-    """How fast and how carefully a requeue goes, as typed."""
+    """A requeue's rate and canary as typed."""
 
     rate: str = ""
     first: str = "10"
@@ -43,17 +45,17 @@ class RequeuePace(msgspec.Struct, frozen=True):
 
 
 async def ask_requeue(request: Request) -> Response:
-    """The form, with a count of the jobs. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
+    """Renders the form with a count of the jobs. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
     given = request.query_params
     selection = selection_in(given, given.getlist("seq"))
-    # A few that were picked one by one need no canary.
+    # A few jobs picked one by one need no canary.
     return await _requeue_form(
         request, selection, RequeuePace() if selection.seqs is None else RequeuePace(first="0"), {}
     )
 
 
 async def requeue(request: Request) -> Response:
-    """Begin it, and lead to its progress. The form again if a field is wrong, or twice as many jobs match by now."""
+    """Starts the requeue and goes to its progress. Asks again on errors, and if twice as many jobs match by now."""
     fields = await fields_of(request)
     selection = selection_in(fields, [])
     pace = RequeuePace(**{name: fields.get(name, "").strip()[:20] for name in RequeuePace.__struct_fields__})
@@ -69,11 +71,11 @@ async def requeue(request: Request) -> Response:
     policy = await context.policies.queue(name)
     canary = Canary(first, percent, minutes * 60_000) if first else None
     starts = () if key is None else key.prefixes
-    meant = await requeue_of(context, policy, selection.match, selection.seqs, rate=rate, canary=canary, starts=starts)
-    again = describe_doubling(fields, ["sure"], (await context.core(Redrives).count(meant)).count)
+    wanted = await requeue_of(context, policy, selection.match, selection.seqs, rate=rate, canary=canary, starts=starts)
+    again = describe_doubling(fields, ["sure"], (await context.core(Redrives).count(wanted)).count)
     if again:
         return await _requeue_form(request, selection, pace, {}, again)
-    which, _ = await context.core(Redrives).begin(meant, context.access.actor(request))
+    which, _ = await context.core(Redrives).begin(wanted, context.access.actor(request))
     return RedirectResponse(f"/admin/topics/{name}/dead/operations/{which}", 303)
 
 
@@ -84,7 +86,7 @@ async def _requeue_form(
     key = check_permission(request, REQUEUE, name)
     policy = await context.policies.queue(name)
     starts = () if key is None else key.prefixes
-    meant = await requeue_of(context, policy, selection.match, selection.seqs, starts=starts)
+    wanted = await requeue_of(context, policy, selection.match, selection.seqs, starts=starts)
     base = f"/admin/topics/{name}/dead"
     return page(
         request,
@@ -96,7 +98,7 @@ async def _requeue_form(
         base=base,
         back=base if selection == Selection() or selection.seqs is not None else selection.address(f"{base}/jobs"),
         selection=selection,
-        matched=await context.core(Redrives).count(meant),
+        matched=await context.core(Redrives).count(wanted),
         counted=COUNTED,
         pace=pace,
         wrong=wrong,
@@ -105,13 +107,15 @@ async def _requeue_form(
 
 
 async def ask_purge(request: Request) -> Response:
-    """The form. Raises InvalidRequest, Forbidden, TopicNotFound, NotAQueue, Unavailable."""
+    """Renders the form. Raises InvalidRequest, Forbidden, TopicNotFound, NotAQueue, Unavailable."""
     return await _purge_form(request, selection_in(request.query_params).cluster, None, "", {})
 
 
 async def purge(request: Request) -> Response:
-    """Delete the jobs if the topic's name was typed; the form again if not, or if there are twice as many by now.
-    Raises what `ask_purge` raises."""
+    """Deletes the jobs if the topic's name was typed. Asks again if not, and if there are twice as many by now.
+
+    Raises the errors of `ask_purge`.
+    """
     context, name = context_of(request), check_name(request.path_params["topic"])
     fields = await fields_of(request)
     cluster, typed = selection_in(fields).cluster, fields.get("typed", "")
@@ -121,10 +125,10 @@ async def purge(request: Request) -> Response:
     if typed != name:
         wrong["typed"] = "This is not the topic's name."
     if not cluster and not statuses:
-        wrong["statuses"] = "Nothing is chosen."
+        wrong["statuses"] = "Choose at least one status."
     if wrong:
         return await _purge_form(request, cluster, statuses, typed[:200], wrong)
-    numbers = ["sure"] if cluster else [f"sure-{one.value}" for one in statuses]  # fields with what the form showed
+    numbers = ["sure"] if cluster else [f"sure-{one.value}" for one in statuses]  # fields with the form's counts
     again = describe_doubling(fields, numbers, await _count(context, policy, cluster, statuses))
     if again:
         return await _purge_form(request, cluster, statuses, "", {"again": again})
@@ -140,7 +144,7 @@ async def purge(request: Request) -> Response:
 async def _purge_form(
     request: Request, cluster: str, chosen: Sequence[Status] | None, typed: str, wrong: dict[str, str]
 ) -> Response:
-    """`chosen` None: all statuses that may be purged."""
+    """Renders the form. `chosen` None: all statuses that may be purged."""
     context, name = context_of(request), check_name(request.path_params["topic"])
     key = check_permission(request, PURGE, name)
     policy = await context.policies.queue(name)
@@ -167,7 +171,6 @@ async def _purge_form(
 
 
 async def _count(context: Context, policy: Policy, cluster: str, statuses: Sequence[Status]) -> int:
-    """How many jobs would be deleted, as the form counts them."""
     if cluster:
         kind = await find(context, policy, cluster)
         return 0 if kind is None else kind.failure.count
@@ -176,6 +179,6 @@ async def _count(context: Context, policy: Policy, cluster: str, statuses: Seque
 
 
 async def _purgeable(context: Context, policy: Policy) -> Sequence[Status]:
-    """The statuses that a purge may take: all in a topic that holds others' dead letters, else failed jobs alone."""
+    """The statuses that a purge may take: all in a topic with other topics' dead letters, otherwise only failed."""
     topic = policy.topic
     return tuple(Status) if await context.core(Redrives).holds_letters((topic.name, topic.id)) else _OF_SOURCE

@@ -1,5 +1,7 @@
-"""/admin/topics/{topic}/dead/jobs: failed jobs one by one, with a filter; and one of them in full, beside a job of the
-same topic that has not failed: error, worker, and both payloads line by line."""
+"""/admin/topics/{topic}/dead/jobs: failed jobs with a filter, and one of them in full.
+
+That one is compared with a job of the same topic that has not failed, line by line.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,9 @@ from app.pages.render import look_briefly, page
 
 MOST: Final = 50  # jobs of a page
 MOST_ERROR: Final = 20_000  # characters of an error
-EVENTS: Final = 20  # that are searched for the last worker
-WAITING: Final = 10  # waiting jobs that are searched for one that never failed
-MOST_BYTES: Final = 64 * 1024  # of a payload that are shown; JSON is indented only if all of it is
+EVENTS: Final = 20  # searched for the last worker
+WAITING: Final = 10  # waiting jobs searched for one that never failed
+MOST_BYTES: Final = 64 * 1024  # shown of a payload; longer JSON is not indented
 MOST_LINES: Final = 500
 MOST_CHARACTERS: Final = 500  # of a line
 _HEX_BYTES: Final = 16  # a line
@@ -48,8 +50,11 @@ _BEHIND: Final = re.compile(r"([0-9])\.([0-9]{1,17})\.([0-9]{1,19})\Z")
 
 
 class FailedRow(msgspec.Struct, frozen=True):
-    """A job in the list. `seq`: what a requeue finds it by, None if none does. `at`: what an address of this page calls
-    it. `page`: the job's own page."""
+    """A job in the list.
+
+    `seq`: the seq for a requeue, None if it can't be requeued from this topic. `at`: the job's name in this page's
+    addresses. `page`: the address of the job's page.
+    """
 
     seq: int | None
     at: str
@@ -62,14 +67,14 @@ class FailedRow(msgspec.Struct, frozen=True):
 
 
 class PayloadLines(msgspec.Struct, frozen=True):
-    """A payload as lines; `cut`: there is more."""
+    """A payload as lines. `cut`: whether there is more."""
 
     lines: list[str]
     cut: bool
 
 
 class LinePair(msgspec.Struct, frozen=True):
-    """A line of each payload, None where one has none. `differs`: they are not the same."""
+    """A line of each payload, None if that one has no such line."""
 
     left: str | None
     right: str | None
@@ -77,7 +82,7 @@ class LinePair(msgspec.Struct, frozen=True):
 
 
 class Good(msgspec.Struct, frozen=True):
-    """A job to compare with: completed at `completed_ms`, or one that waits and has not failed so far."""
+    """A job to compare with: completed at `completed_ms`, or waiting without a failure (None)."""
 
     topic: str
     seq: int
@@ -87,8 +92,11 @@ class Good(msgspec.Struct, frozen=True):
 
 
 class Example(msgspec.Struct, frozen=True):
-    """A failed job. `worker`: the last one, "" if it is not known. `lines`: its payload beside that of `good`, if there
-    is one; `cut`: there is more of the payloads. `hidden`: why there are no lines, "" where there are."""
+    """A failed job in full.
+
+    `worker`: the last worker, "" if unknown. `lines`: its payload beside that of `good`, if there is one.
+    `cut`: whether a payload is cut off. `hidden`: why the payload is not shown, "" if it is.
+    """
 
     job: JobView
     out_ms: int
@@ -105,13 +113,13 @@ class Example(msgspec.Struct, frozen=True):
 
 
 async def show(request: Request) -> Response:
-    """The page; the address has its filter. Raises InvalidRequest, Forbidden, TopicNotFound, NotAQueue, Unavailable."""
+    """Renders the page. Raises InvalidRequest, Forbidden, TopicNotFound, NotAQueue, Unavailable."""
     context, name = context_of(request), check_name(request.path_params["topic"])
     given = request.query_params
     selection, behind = selection_in(given), _behind(given.get("after", ""))
     policy = await context.policies.queue(name)
     if not may_see_letters(request, policy):
-        raise Forbidden("The topic's dead letters are in a topic that you may not see.")
+        raise Forbidden("This topic's dead letters are in another topic. You need permission to see that topic.")
     requeue = await requeue_of(context, policy, selection.match, selection.seqs)
     places, following = await context.core(Redrives).page(requeue, behind, MOST)
     rows = await _rows(context.pools.rest, policy, places)
@@ -148,7 +156,7 @@ async def show(request: Request) -> Response:
 
 
 async def _rows(db: Connection, policy: Policy, places: list[jobs.JobPlace]) -> list[FailedRow]:
-    """The jobs at these places, in the order in which they failed for good. Payloads are read a part at a time."""
+    """The jobs at these places, oldest failure first. Payloads are read in parts."""
     rows: list[FailedRow] = []
     while places and (part := await jobs.show(db, places)):
         rows += [_row(policy, job) for job in part]
@@ -171,7 +179,7 @@ def _row(policy: Policy, job: JobView) -> FailedRow:
 
 
 def summary(error: str | None) -> str:
-    """The line of an error that says most: of a Python traceback the last, else the first."""
+    """The most telling line of an error: the last one of a Python traceback, otherwise the first."""
     lines = [line.strip() for line in (error or "").splitlines() if line.strip()]
     if not lines:
         return NO_ERROR
@@ -179,10 +187,10 @@ def summary(error: str | None) -> str:
 
 
 async def _example(request: Request, policy: Policy, at: str) -> Example | None:
-    """The job that an address calls `at`. Raises InvalidRequest."""
+    """The job named by the parameter `at`. Raises InvalidRequest."""
     topic, _, seq = at.rpartition(":")
     if topic not in {policy.topic.name, policy.config.dead_letter} or re.fullmatch("[0-9]{1,18}", seq) is None:
-        raise InvalidRequest("at is a job: its topic, and its seq behind a colon.")
+        raise InvalidRequest("at must be a job's topic and seq with a colon between them.")
     holder = await context_of(request).policies.queue(topic)
     return await _read_example(request, policy, jobs.JobPlace(topic, holder.topic.id, Seq(int(seq))))
 
@@ -197,7 +205,7 @@ def _behind(given: str) -> Behind:
         return Behind()
     match = _BEHIND.match(given)
     if match is None:
-        raise InvalidRequest("after is no place that a page leads to.")
+        raise InvalidRequest("after is not valid. Use the Next link of this page.")
     stage, micros, seq = map(int, match.groups())
     return Behind(stage, SearchPlace(THE_BEGINNING + timedelta(microseconds=micros), min(seq, BIGINT_MAX)))
 
@@ -208,7 +216,7 @@ def out_ms(job: JobView) -> int:
 
 
 def seq_in(policy: Policy, job: JobView) -> int | None:
-    """The seq by which a requeue in a topic finds a failed job; None if it doesn't."""
+    """The seq that names a failed job in a requeue of the topic, None if there is none."""
     if job.topic_id == policy.topic.id:
         return job.seq
     return job.first_seq if job.first_topic_id == policy.topic.id else None
@@ -220,7 +228,7 @@ def deliveries_of(job: JobView) -> int:
 
 
 async def _read_example(request: Request, policy: Policy, place: JobPlace) -> Example | None:
-    """The job at a place. None if it is gone, or has not failed. Raises Forbidden."""
+    """The job at a place, None if it is gone or has not failed. Raises Forbidden."""
     context = context_of(request)
     found = await jobs.show(context.pools.rest, [place])
     if not found or (found[0].dlq_moved_ms is None and found[0].state != "failed"):
@@ -252,7 +260,7 @@ async def _read_example(request: Request, policy: Policy, place: JobPlace) -> Ex
 
 
 async def _source(request: Request, policy: Policy, job: JobView) -> Policy | None:
-    """The topic that the job failed in; None if that is gone, or the visitor may not see it."""
+    """The topic that the job failed in, None if it is gone or the visitor may not see it."""
     if job.original_topic is None or job.original_topic == policy.topic.name:
         return policy
     if not allows(request, SEE, job.original_topic):
@@ -264,7 +272,7 @@ async def _source(request: Request, policy: Policy, job: JobView) -> Policy | No
 
 
 async def _worker(context: Context, source: Policy, job: JobView) -> str:
-    """The last worker, by the ledger; "" if finding it takes long: the job's own page waits for it."""
+    """The last worker, from the ledger. "" if finding it takes too long; the job's own page waits for it."""
     seq = seq_in(source, job)
     if seq is None:
         return ""
@@ -287,7 +295,7 @@ async def _good(request: Request, source: Policy) -> Good | None:
 
 
 def text_of(payload: bytes, content_type: str | None) -> PayloadLines:
-    """Indented JSON with its numbers as they were written, text as it is, anything else as hex."""
+    """A payload as lines: JSON is indented and keeps its numbers as written, text stays as is, all else is in hex."""
     form, head = form_of(content_type), payload[:MOST_BYTES]
     cut = len(payload) > MOST_BYTES
     if form is PayloadForm.JSON and not cut:
@@ -304,8 +312,10 @@ def text_of(payload: bytes, content_type: str | None) -> PayloadLines:
 
 
 def pairs(left: Sequence[str], right: Sequence[str]) -> list[LinePair]:
-    """The lines of both, equal ones beside each other. Of hundreds of lines, the common ones are matched only next to
-    others, so that the cost grows with the lines and not with their square."""
+    """The lines of both payloads side by side, equal lines in the same row.
+
+    With hundreds of lines, common lines are matched only next to others, so that the cost is not quadratic.
+    """
     found = []
     for kind, a, b, c, d in difflib.SequenceMatcher(None, left, right).get_opcodes():
         both = itertools.zip_longest(left[a:b], right[c:d])

@@ -1,4 +1,4 @@
-"""Routes of the messages dialect: one message requeued, many requeued, and a topic's messages purged."""
+"""Routes of the messages dialect: requeue one message or many, and purge a topic's messages."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from app.http.messages.message import PurgeAnswer
 from app.http.route import Call
 from app.kernel.jobs import Status
 
-PURGED_BY_DEFAULT: Final = (Status.PENDING, Status.PROCESSING, Status.EXPIRED)  # the original keeps failed ones, too
-COUNTS: Final = dict.fromkeys((200, 202), OperationCount)  # what a requeue of many answers, by status
+PURGED_BY_DEFAULT: Final = (Status.PENDING, Status.PROCESSING, Status.EXPIRED)  # failed messages stay
+COUNTS: Final = dict.fromkeys((200, 202), OperationCount)  # a requeue's answers by HTTP status
 
 
 class PurgeBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Which messages are deleted."""
+    """The messages to delete."""
 
     RULES: ClassVar[dict[str, Any]] = {
         "not": {
@@ -33,20 +33,20 @@ class PurgeBody(msgspec.Struct, forbid_unknown_fields=True):
     }
     statuses: Annotated[
         list[Literal["pending", "processing", "expired", "failed"]] | None,
-        about("Messages of these statuses; without any, all but failed ones."),
+        about("Messages of these statuses. Empty or absent: all but failed ones."),
     ] = None
     cluster: Annotated[
-        ClusterId | None, about("Messages of this cluster of failures instead, with the topic's dead letters.")
+        ClusterId | None, about("Instead of statuses: failed messages and dead letters of this cluster of failures.")
     ] = None
 
 
 async def requeue(call: Call) -> None:
-    """Put a dead letter back into the topic that it came from, or make a failed or expired message pending again: with
-    its id, all its deliveries and a new time to live. 404 if it is none of these; 409 if a pending message has its
-    key."""
+    """Requeue a dead letter into the topic that it came from, or make a failed or expired message pending again. It
+    keeps its id, and gets all its deliveries and a new time to live. 404 if there is no such message; 409 if a pending
+    message has its key."""
     message_id: str = call.request.path_params["id"]
     job = job_of(message_id)
-    # A key for its own topic need not be one for its dead letters' topic: `requeue_one` checks the prefixes.
+    # The key may cover the message's topic but not the dead-letter topic: `requeue_one` checks the prefixes.
     place = (await later_places(call.context, None, [job])).get(0) or await first_place(call.context, call.key, job)
     if place is None:
         raise no_message(message_id)
@@ -56,16 +56,16 @@ async def requeue(call: Call) -> None:
 
 
 async def requeue_many(call: Call, body: RequeueBody) -> tuple[int, OperationCount]:
-    """Requeue failed messages and dead letters: those of this topic, or those that it holds for other topics. An
-    operation does the work; it goes on without its caller."""
+    """Start to requeue a topic's failed messages and dead letters, and the dead letters of other topics in it. The
+    requeue runs in the background."""
     return await requeues.begin(call, body)
 
 
 async def purge(call: Call, body: PurgeBody) -> PurgeAnswer:
-    """Delete a topic's messages for good: by their status, or failed ones by the kind of their errors. Messages in
-    flight go too. The topic stays."""
+    """Delete a topic's messages by status, or its failed messages by kind of error. Messages in flight are deleted too.
+    The topic stays."""
     if body.cluster is not None and body.statuses:
-        raise InvalidRequest("statuses or cluster: a cluster's messages are deleted whatever their status.")
+        raise InvalidRequest("Give statuses or cluster, not both. cluster deletes messages of any status.")
     try:
         policy = await call.queue()
     except TopicNotFound:

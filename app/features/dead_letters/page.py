@@ -1,4 +1,4 @@
-"""/admin/topics/{topic}/dead: what failed, by the kind of the error, what grew most lately first; and the requeues."""
+"""/admin/topics/{topic}/dead: failures by kind of error, and the latest requeues."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ PATIENCE_SECONDS: Final = 3.0  # for each of two readings
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """A kind of error. `lately`: how many of its jobs failed within the last hour, None if that is not known; `fresh`:
-    all of them did."""
+    """A kind of error.
+
+    `lately`: how many of its jobs failed within the last hour, None if unknown. `fresh`: whether all of them did.
+    """
 
     failure: Failure
     lately: int | None
@@ -34,7 +36,7 @@ class Cluster(msgspec.Struct, frozen=True):
 
 
 async def show(request: Request) -> Response:
-    """The page. Raises TopicNotFound, NotAQueue, Unavailable."""
+    """Renders the page. Raises TopicNotFound, NotAQueue, Unavailable."""
     context, name = context_of(request), check_name(request.path_params["topic"])
     policy = await context.policies.queue(name)
     seen = may_see_letters(request, policy)
@@ -61,8 +63,10 @@ async def show(request: Request) -> Response:
 
 
 async def read(context: Context, policy: Policy) -> list[Cluster] | None:
-    """The topic's clusters, at most half a minute old, those that grew most within the last hour first. None if they
-    can't be had in time."""
+    """The topic's clusters, at most half a minute old. Those that grew most in the last hour come first.
+
+    None if they can't be read in time.
+    """
     reader = context.core(FailureReader)
     found = await reader.largest(policy, PATIENCE_SECONDS)
     if found is None:
@@ -70,14 +74,14 @@ async def read(context: Context, policy: Policy) -> list[Cluster] | None:
     grown = await reader.largest(policy, PATIENCE_SECONDS, lately=True)
     lately = {} if grown is None else {one.cluster: one for one in grown.clusters}
     every = lately | {one.cluster: one for one in found.clusters}
-    # Where there are more clusters than are read, one that is not among those that grew may have grown a little.
+    # If not all clusters were read, one that is missing in `grown` may have grown a little.
     cut = grown is None or grown.more
     clusters = [_cluster(one, lately.get(one.cluster), cut) for one in every.values()]
     return sorted(clusters, key=lambda one: (one.lately or 0, one.failure.count, one.failure.last_ms), reverse=True)
 
 
 async def find(context: Context, policy: Policy, cluster: str) -> Cluster | None:
-    """A cluster by its id, if the page lists it. "" is the id of none."""
+    """A cluster by its id, None if the page doesn't list it."""
     known = (await read(context, policy) or []) if cluster else []
     return next((one for one in known if one.failure.cluster == cluster), None)
 
@@ -93,12 +97,12 @@ def _cluster(one: Failure, lately: Failure | None, cut: bool) -> Cluster:
 
 
 def may_see_letters(request: Request, policy: Policy) -> bool:
-    """Whether the visitor may see the topic that takes the dead letters, too."""
+    """Whether the visitor may see the topic's dead letters."""
     return policy.config.dead_letter is None or allows(request, SEE, policy.config.dead_letter)
 
 
 async def _is_log(context: Context, policy: Policy) -> bool:
-    """Whether the dead letters become records of a log, which are no jobs."""
+    """Whether the dead letters become records of a log."""
     found = (
         None if policy.config.dead_letter is None else await context.policies.get_before_auth(policy.config.dead_letter)
     )

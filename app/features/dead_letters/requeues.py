@@ -1,5 +1,4 @@
-"""Requeues of many failed jobs: which jobs, how fast and how carefully, as bodies of both dialects say it, and the
-pages' addresses and forms."""
+"""Requeues of many failed jobs: the bodies of both dialects, and the fields of the pages' addresses and forms."""
 
 from __future__ import annotations
 
@@ -24,24 +23,24 @@ from app.kernel.topics.settings import BIGINT_MAX, TEN_YEARS_MS
 
 MAX_ERROR_PART: Final = 1_024  # bytes
 MAX_TENANT: Final = 128
-MOST_CHARACTERS: Final = 1_024  # of a part of an error, a tag, a key or a tenant in a form
+MOST_CHARACTERS: Final = 1_024  # of an error, a tag, a key or a tenant in a form
 MOST_SEQS: Final = 1_000  # of a form
-AGES: Final = {  # that forms offer, in words and in ms
-    "": ("At any time", 0),
-    "1m": ("1 min ago or earlier", 60_000),
-    "1h": ("1 h ago or earlier", 3_600_000),
-    "1d": ("A day ago or earlier", 86_400_000),
-    "7d": ("A week ago or earlier", 604_800_000),
+AGES: Final = {  # the forms' choices: label and ms
+    "": ("at any time", 0),
+    "1m": ("at least 1 min ago", 60_000),
+    "1h": ("at least 1 h ago", 3_600_000),
+    "1d": ("at least 1 day ago", 86_400_000),
+    "7d": ("at least 1 week ago", 604_800_000),
 }
 _CLUSTER: Final = re.compile(r"[0-9a-f]{16}\Z")
 
 
 class RequeueFilter(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Failed jobs and dead letters that match all of this; {} matches all."""
+    """Matches failed jobs and dead letters that have all of these fields. {} matches all."""
 
     error: Annotated[
         Annotated[str, text("A part of it.", most=MAX_ERROR_PART, least=1)] | None,
-        about("A part of the last error, letter by letter."),
+        about("A part of the last error, matched literally."),
     ] = None
     tag: Tag | None = None
     key: Annotated[Key | None, about("The job's key.")] = None
@@ -55,16 +54,16 @@ class RequeueFilter(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class RequeueCanary(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A few jobs go first, and the rest only if these do well."""
+    """Requeues a few jobs first, and the others only if these succeed."""
 
-    first: Annotated[Annotated[int, Meta(ge=1, le=MAX_SEQS)] | None, about("How many go first.", 10)] = None
+    first: Annotated[Annotated[int, Meta(ge=1, le=MAX_SEQS)] | None, about("How many jobs go first.", 10)] = None
     stop_at_percent: Annotated[
         Annotated[float, Meta(ge=0, le=100)] | None,
-        about("Stop if more than this many per cent of them have failed again.", 10),
+        about("Stop if more than this percentage of the first jobs has failed again.", 10),
     ] = None
     timeout_ms: Annotated[
         Annotated[int, Meta(ge=1, le=86_400_000)] | None,
-        about("Stop if not all of them have ended within this time.", 600_000),
+        about("Stop if the first jobs have not all ended within this time.", 600_000),
     ] = None
 
 
@@ -74,23 +73,23 @@ class RequeueBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     RULES: ClassVar[dict[str, Any]] = {"oneOf": [{"required": ["seqs"]}, {"required": ["filter"]}]}
     seqs: Annotated[
         list[Seq] | UnsetType,
-        about("Seqs of jobs: in this topic, or those that they had here before.", maxItems=MAX_SEQS),
+        about("The jobs' seqs in this topic, now or before they became dead letters.", maxItems=MAX_SEQS),
     ] = UNSET
     filter: RequeueFilter | UnsetType = UNSET
-    rate: Annotated[
-        Annotated[int, Meta(ge=0, le=MAX_RATE)] | None, about("At most this many jobs a second; 0: no limit.", 0)
-    ] = None
+    rate: Annotated[Annotated[int, Meta(ge=0, le=MAX_RATE)] | None, about("Jobs a second. 0: no limit.", 0)] = None
     canary: RequeueCanary | None = None
-    dry_run: Annotated[bool | None, about("Count the jobs, and change nothing.", False)] = None
+    dry_run: Annotated[bool | None, about("true: count the jobs and change nothing.", False)] = None
 
 
 class RequeueAnswer(OperationCount):
-    """202: it goes on by itself."""
+    """The requeue runs in the background."""
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """The failed jobs that a page is about: those that match each field, where "" matches any, or those of `seqs`
-    unless that is None."""
+    """The failed jobs that a page is about: the jobs `seqs`, or without seqs all jobs that match the fields.
+
+    A field with "" matches any job.
+    """
 
     cluster: str = ""
     error: str = ""
@@ -102,7 +101,7 @@ class Selection(msgspec.Struct, frozen=True):
 
     @property
     def match(self) -> Filter:
-        """The filter of a requeue."""
+        """The filter for a requeue."""
         error, tag, key, tenant, cluster = (
             one or None for one in (self.error, self.tag, self.key, self.tenant, self.cluster)
         )
@@ -110,30 +109,32 @@ class Selection(msgspec.Struct, frozen=True):
 
     @property
     def fields(self) -> dict[str, str]:
-        """What differs from all jobs, by the names of addresses and forms."""
+        """The fields that are set, by their names in addresses and forms."""
         if self.seqs is not None:
             return {"seqs": ",".join(map(str, self.seqs))}
         return {name: value for name, value in msgspec.structs.asdict(self).items() if value}
 
     def address(self, path: str, **more: str) -> str:
-        """The address of a page about these jobs."""
+        """The address of a page about these jobs, with `more` parameters."""
         fields = self.fields | {name: value for name, value in more.items() if value}
         return path + (f"?{urlencode(fields)}" if fields else "")
 
 
 def selection_in(given: Mapping[str, str], picked: Sequence[str] | None = None) -> Selection:
-    """The jobs that an address or a form is about. With `picked`, even an empty list, seqs count: those picked one by
-    one, and those of the field seqs. Raises InvalidRequest."""
+    """The jobs that an address or a form is about. Raises InvalidRequest.
+
+    `picked`: seqs that were picked one by one. Unless it is None, the field seqs counts as well.
+    """
     if picked is not None and (picked or "seqs" in given):
         named = [*filter(None, given.get("seqs", "").split(",")), *picked]
         if len(named) > MOST_SEQS or not all(re.fullmatch("[0-9]{1,19}", one) for one in named):
-            raise InvalidRequest(f"seqs are up to {MOST_SEQS} numbers.")
+            raise InvalidRequest(f"seqs must be at most {MOST_SEQS} numbers.")
         return Selection(seqs=tuple(sorted({min(int(one), BIGINT_MAX) for one in named})))
     cluster, age = given.get("cluster", ""), given.get("age", "")
     if cluster and _CLUSTER.match(cluster) is None:
-        raise InvalidRequest("A cluster's id has 16 hex digits.")
+        raise InvalidRequest("cluster must be a cluster's id, 16 hex digits.")
     if age not in AGES:
-        raise InvalidRequest(f"age is one of {', '.join(filter(None, AGES))}.")
+        raise InvalidRequest(f"age must be one of {', '.join(filter(None, AGES))}.")
     error, tag, key, tenant = (_check_length(given, name) for name in ("error", "tag", "key", "tenant"))
     return Selection(cluster, error, tag, key, tenant, age)
 
@@ -141,7 +142,7 @@ def selection_in(given: Mapping[str, str], picked: Sequence[str] | None = None) 
 def _check_length(given: Mapping[str, str], name: str) -> str:
     value = given.get(name, "")
     if len(value) > MOST_CHARACTERS or "\0" in value:
-        raise InvalidRequest(f"{name} has {MOST_CHARACTERS} characters at most, and no NUL.")
+        raise InvalidRequest(f"{name} must have at most {MOST_CHARACTERS} characters and no NUL.")
     return value
 
 
@@ -155,7 +156,7 @@ async def requeue_of(
     canary: Canary | None = None,
     starts: Sequence[str] = (),
 ) -> OperationRequest:
-    """A requeue from this topic and its dead-letter topic. `seqs` None: of all jobs that match."""
+    """A requeue from this topic and its dead-letter topic. `seqs` None: all jobs that match."""
     return OperationRequest(
         topic=(policy.topic.name, policy.topic.id),
         dead=await queue_of_letters(context, policy),
@@ -168,11 +169,13 @@ async def requeue_of(
 
 
 async def begin(call: Call, body: RequeueBody) -> tuple[int, OperationCount]:
-    """Begin a requeue of the topic that the path names, or count what it would take: the answer, and its status. Raises
-    InvalidRequest, BatchTooLarge, TopicNotFound, NotAQueue, and what the database raises."""
+    """Begin a requeue, or count its jobs if it is a dry run. Returns the HTTP status and the answer.
+
+    Raises InvalidRequest, BatchTooLarge, TopicNotFound, NotAQueue, and the database's errors.
+    """
     policy = await call.queue()
     if (body.seqs is UNSET) == (body.filter is UNSET):
-        raise InvalidRequest("Either seqs or filter is needed: which jobs are meant?")
+        raise InvalidRequest("Give either seqs or filter.")
     seqs = None
     if not isinstance(body.seqs, UnsetType):
         if len(body.seqs) > MAX_SEQS:

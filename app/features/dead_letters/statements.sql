@@ -1,8 +1,10 @@
 -- name: failure_places
--- Where jobs may be that failed in a topic, or that are out in it.   $1 topic  $2 its dead-letter topic, or NULL
---   $3 most sources to look for
--- One row a place: a topic, the topic that jobs in it failed in, and now, the time up to which a purge reaches.
--- Index: jobs_failures.
+-- Where the failed jobs of a topic may be.
+--   $1  topic's name
+--   $2  dead-letter topic's name, or NULL
+--   $3  sources to look for at most
+-- One row for each place: topic, where the jobs are; failed_in, the topic that they failed in; now, the time up to which a
+-- purge deletes.   Index: jobs_failures.
 WITH RECURSIVE t AS (
     SELECT $1::text AS topic, '' COLLATE "C" AS failed_in, 0 AS place
     UNION ALL
@@ -17,15 +19,17 @@ UNION ALL
 SELECT $2::text, $1::text, now() WHERE $2::text IS NOT NULL
 
 -- name: failures
--- What jobs of a topic have failed with that are out now, by cluster, the largest first.
---   $1 topic  $2 its dead-letter topic, or NULL  $3 what went out since then
---   $4 most clusters of one source to look at, in each of the two topics  $5 most jobs to count, shared by the clusters
---   $6 most clusters to answer
--- Meant are all that are out in the topic, whichever topic they failed in, and those in its dead-letter topic that
--- failed in it. One row a cluster: count (where at_least, there are more), the first and last time in ms, deliveries,
--- the newest job and its error, and cut: there may be clusters that were not looked at.
--- It steps from cluster to cluster, and counts entries of the index: no job is looked at but one for each answer.
--- Index: jobs_failures.
+-- A topic's failures by cluster, largest first: all failed jobs and dead letters in the topic, and the topic's dead letters
+-- in its dead-letter topic.
+--   $1  topic's name
+--   $2  dead-letter topic's name, or NULL
+--   $3  only jobs that failed at or after this time
+--   $4  clusters to look at in each of the two topics at most
+--   $5  jobs to count at most, shared by the clusters
+--   $6  rows at most
+-- One row for each cluster: count (at_least: there may be more), the first and last time in ms since 1970, deliveries, the
+-- newest job and its error, and cut: there may be clusters that were not looked at.
+-- Steps from cluster to cluster in the index and counts its entries. Reads one job for each row.   Index: jobs_failures.
 WITH RECURSIVE t AS (
     SELECT $1::text AS topic, '' AS low, '~' AS high
     UNION ALL
@@ -85,13 +89,20 @@ FROM sums t CROSS JOIN LATERAL (
 ORDER BY t.count DESC, t.last DESC, t.cluster
 
 -- name: purge_cluster
--- Delete a batch of the jobs of a cluster that are out, for good, those under a good lease too.
---   $1 topic that they are in  $2 topic that they failed in  $3 cluster  $4, $5 behind this place: a time and a seq
---   $6 that went out by then  $7 most jobs to look at
--- Answers one row: deleted; of those, ready and in_flight as counts have them; picked, those that were locked (more than
--- deleted: another verb changed one meanwhile, and the caller runs the statement again from the same place); last_at and
--- last_seq, the place of the last one looked at (NULL: there is nothing more). Locks in the order of seqs.
--- Indexes: jobs_failures, primary key.
+-- Delete a batch of a cluster's jobs, including leased ones.
+--   $1  name of the topic that they are in
+--   $2  name of the topic that they failed in
+--   $3  cluster
+--   $4  only after the place with this time
+--   $5  and this seq
+--   $6  only jobs that failed by this time
+--   $7  jobs to search at most
+-- One row:
+--   deleted            how many were deleted
+--   ready, in_flight   how many of those were in these states
+--   picked             how many were locked; if more than deleted, another verb changed one: the caller repeats the batch
+--   last_at, last_seq  the place of the last job searched, NULL at the end
+-- Locks in the order of seqs.   Indexes: jobs_failures, primary key.
 WITH looked AS MATERIALIZED (
     SELECT j.failed_at, j.seq FROM holdfast.jobs j
     WHERE j.topic = $1 AND j.failed_in = $2::text AND j.cluster = $3::text AND j.cluster IS NOT NULL

@@ -1,4 +1,4 @@
-"""Routes of v0: what a topic's jobs failed with, requeues of many failed jobs, and how far these are."""
+"""Routes of v0: a topic's failures, requeues of many failed jobs, and their progress."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ MAX_OPERATIONS: Final = 20  # of a topic
 _CLUSTER: Final = re.compile(CLUSTER_PATTERN.replace("$", r"\Z"))
 _WHOLE: Final = re.compile(r"-?[0-9]{1,1000}\Z")
 
-COUNTS: Final = dict.fromkeys((200, 202), RequeueAnswer)  # what a requeue answers, by status
+COUNTS: Final = dict.fromkeys((200, 202), RequeueAnswer)  # a requeue's answers by HTTP status
 ID: Final = {**path("id", "The operation's id.", {"type": "string"}), "example": "4d0e9d5b-3c1f-4f7a-9a57-2f9f7a1f8f00"}
 LIMIT: Final = query("limit", f"1 to {MAX_CLUSTERS} clusters, clamped.", {"type": "integer", "default": 20})
 SINCE: Final = query(
     "since",
-    "Only jobs that failed for good from then on: an RFC 3339 time with its offset.",
+    "Only jobs that failed for good at or after this RFC 3339 time with its offset.",
     {"type": "string", "format": "date-time"},
 )
 CLUSTER: Final = path(
     "cluster",
-    "The cluster's id, as the list of failures has it.",
+    "The cluster's id from the list of failures.",
     {"type": "string", "pattern": CLUSTER_PATTERN},
 )
 
 
 class OperationSoFar(msgspec.Struct):
-    """A requeue or cancel of many jobs, so far. Times are in ms since 1970. `skipped`: jobs that another call changed
-    meanwhile, whose key a pending job has, or whose topic is gone. `failed_again`: of the canary's jobs. Of a cancel:
-    `gone` and `marked`, as POST …/cancel counts them."""
+    """The progress of a requeue or cancel of many jobs. Times are in ms since 1970. skipped: jobs that another call
+    changed meanwhile, whose key a pending job has, or whose topic is gone. failed_again: jobs of the canary that failed
+    again. gone and marked: waiting jobs removed and leased jobs marked by a cancel."""
 
     id: str
     topic: str
@@ -68,14 +68,14 @@ class OperationSoFar(msgspec.Struct):
 
 
 class OperationAnswer(OperationSoFar):
-    """A requeue or cancel of many jobs, so far."""
+    """The progress of a requeue or cancel of many jobs."""
 
 
 class OperationsAnswer(msgspec.Struct):
-    """A topic's requeues and cancels: those under way first, then the newest first."""
+    """A topic's requeues and cancels, running ones first, then newest first."""
 
     topic: str
-    operations: Annotated[list[OperationSoFar], about(f"{MAX_OPERATIONS} at most.")]
+    operations: Annotated[list[OperationSoFar], about(f"At most {MAX_OPERATIONS}.")]
 
 
 class Deliveries(msgspec.Struct):
@@ -87,7 +87,7 @@ class Deliveries(msgspec.Struct):
 
 
 class FailedJob(msgspec.Struct):
-    """The newest job of a cluster: where it is, and its error."""
+    """The newest job of a cluster."""
 
     topic: str
     seq: int
@@ -95,8 +95,8 @@ class FailedJob(msgspec.Struct):
 
 
 class FailureCluster(msgspec.Struct, kw_only=True):
-    """Failed jobs and dead letters whose errors are of one kind. `title` is what the errors have in common; `count` is
-    exact unless at_least is true. Times are those of the first and the last failure, in ms since 1970."""
+    """Failed jobs and dead letters with the same kind of error. title: what the errors have in common. count: exact
+    unless at_least is true. first_seen, last_seen: the first and last failure, in ms since 1970."""
 
     cluster: Annotated[str, Meta(extra_json_schema={"pattern": CLUSTER_PATTERN})]
     title: str
@@ -109,7 +109,7 @@ class FailureCluster(msgspec.Struct, kw_only=True):
 
 
 class FailuresAnswer(msgspec.Struct):
-    """Clusters, the largest first. `more`: there may be others."""
+    """Clusters, largest first. more: there may be others."""
 
     topic: str
     failures: list[FailureCluster]
@@ -121,38 +121,38 @@ class ClusterDeletedAnswer(msgspec.Struct):
 
     topic: str
     cluster: str
-    deleted: Annotated[int, about("Jobs that were in the cluster by then, leased ones too.")]
+    deleted: Annotated[int, about("Jobs of the cluster, including leased ones.")]
 
 
 async def requeue(call: Call, body: RequeueBody) -> tuple[int, OperationCount]:
-    """Requeue failed jobs and dead letters, with all their deliveries ahead of them: those of this topic, or those that
-    it holds for other topics. An operation does the work; it goes on without its caller."""
+    """Start to requeue a topic's failed jobs and dead letters, and the dead letters of other topics in it. They get all
+    their deliveries again. The requeue runs in the background."""
     return await requeues.begin(call, body)
 
 
 async def of_topic(call: Call) -> OperationsAnswer:
-    """A topic's requeues and cancels: those under way, and the last ones that ended. Of the latter, the newest 1,000 of
-    all topics are searched."""
+    """List a topic's requeues and cancels: the running ones, and those among the 1,000 of all topics that ended
+    last."""
     await call.queue()
     found = await call.context.core(Redrives).of_topic(call.topic, MAX_OPERATIONS)
     return OperationsAnswer(call.topic, [OperationSoFar(**_fields(one)) for one in found])
 
 
 async def read(call: Call) -> OperationAnswer:
-    """How far a requeue or cancel is. Operations are kept for 14 days after their end."""
+    """Get the progress of a requeue or cancel. Operations are kept for 14 days after their end."""
     return OperationAnswer(**_fields(await _operation(call)))
 
 
 async def cancel(call: Call) -> OperationAnswer:
-    """Stop a requeue or cancel after the batch that it is at. Jobs that it has changed stay changed."""
+    """Stop a requeue or cancel after its current batch. Jobs that it has changed stay changed."""
     found = await _operation(call)
     ending = await call.context.core(Redrives).cancel(found.id, call.context.access.actor(call.request))
     return OperationAnswer(**_fields(ending or found))
 
 
 async def failures(call: Call) -> FailuresAnswer:
-    """What a queue's jobs have failed with, by the kind of the error: jobs that failed in place, the queue's dead
-    letters, and dead letters that it holds for other topics."""
+    """List a queue's failures by kind of error: jobs that failed in place, the queue's dead letters, and dead letters
+    that it holds for other topics."""
     limit, since = _parse_query(call.request)
     policy = await call.queue()
     must_cover_letters(call.key, policy)
@@ -161,10 +161,10 @@ async def failures(call: Call) -> FailuresAnswer:
 
 
 async def delete(call: Call) -> ClusterDeletedAnswer:
-    """Delete the jobs that are in a cluster by now for good, leased ones too."""
+    """Delete the jobs that are in a cluster now, including leased ones."""
     cluster: str = call.request.path_params["cluster"]
     if _CLUSTER.match(cluster) is None:
-        raise InvalidRequest("A cluster's id has 16 hex digits, as the list of failures shows it.")
+        raise InvalidRequest("cluster must be a cluster's id from the list of failures, 16 hex digits.")
     policy = await call.queue()
     must_cover_letters(call.key, policy)
     deleted = await call.context.core(FailureReader).purge(policy, cluster, call.context.access.actor(call.request))
@@ -172,12 +172,11 @@ async def delete(call: Call) -> ClusterDeletedAnswer:
 
 
 async def _operation(call: Call) -> Operation:
-    """The operation that the path names. Raises NotFound."""
     return await find_operation(call.context, call.request.path_params["id"], call.key)
 
 
 def _parse_query(request: Request) -> tuple[int, datetime | None]:
-    """How many clusters, and since when their jobs must have failed. Raises InvalidRequest."""
+    """The parameters limit and since. Raises InvalidRequest."""
     given = request.query_params
     limit = given.get("limit", "20")
     if _WHOLE.match(limit) is None:
