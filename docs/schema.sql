@@ -496,8 +496,7 @@ BEGIN
                      THEN coalesce(one.payload_text, convert_from(one.payload, 'UTF8')) END,
                 one.content_type, one.metadata);
         EXCEPTION WHEN data_exception THEN
-            fault := 'the payload is not UTF-8, which ' || coalesce(one.content_type, 'application/json')
-                     || ' must be here';
+            fault := 'the payload is not UTF-8, as ' || coalesce(one.content_type, 'application/json') || ' must be';
         END;
         IF fault IS NOT NULL THEN
             RAISE EXCEPTION 'row % for topic "%": %', one.number, one.topic, fault
@@ -540,9 +539,9 @@ BEGIN
             RETURN true;
         END IF;
     END IF;
-    RAISE EXCEPTION 'of % rows that were staged for write "%" not all are there, and nothing was written',
+    RAISE EXCEPTION 'some of the % rows staged for write "%" are missing, so nothing was written',
         rows, of_write USING ERRCODE = 'object_not_in_prerequisite_state',
-        HINT = 'PostgreSQL crashed since then, or a day has passed. Write them again.';
+        HINT = 'PostgreSQL has crashed, or a day has passed since they were staged. Write them again.';
 END $$;
 
 --
@@ -1620,7 +1619,7 @@ BEGIN
     SELECT min(x.attempt), max(x.attempt) INTO first, last FROM added x;
     PERFORM 1 FROM holdfast.stages s WHERE s.attempt = first AND first = last FOR KEY SHARE;
     IF NOT FOUND AND first IS NOT NULL THEN
-        RAISE EXCEPTION 'attempt % was given up, or these rows are of several', first
+        RAISE EXCEPTION 'attempt % was given up, or these rows belong to several attempts', first
             USING ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
     RETURN NULL;
@@ -2597,10 +2596,10 @@ BEGIN
         INTO t FROM holdfast.topics o CROSS JOIN holdfast.defaults d WHERE o.name = g.topic;
         IF t.id IS NULL THEN
             RAISE EXCEPTION 'there is no topic "%"', g.topic USING ERRCODE = 'undefined_object',
-                HINT = 'Make it first: PUT /v0/topics/' || g.topic || ' with {"type": "queue"}.';
+                HINT = 'Create it first: PUT /v0/topics/' || g.topic || ' with {"type": "queue"}.';
         END IF;
         IF t.type <> 'queue' THEN
-            RAISE EXCEPTION 'topic "%" is a log, and the inbox takes jobs for queues', g.topic
+            RAISE EXCEPTION 'topic "%" is a log: the inbox takes jobs for queues only', g.topic
                 USING ERRCODE = 'wrong_object_type';
         END IF;
         IF t.schema_version <> g.checked THEN
@@ -2619,13 +2618,13 @@ BEGIN
         END IF;
         bounded := t.max_depth > 0 OR t.cap_records > 0 OR t.cap_bytes > 0;
         IF g.singly THEN
-            IF bounded THEN  -- before groups, keys and ids, as everybody takes it
+            IF bounded THEN  -- every enqueue takes this lock before those of groups, keys and ids
                 PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.depth ' || t.id, 0));
             END IF;
             IF (SELECT sum(octet_length(coalesce(a.payload, convert_to(a.payload_text, 'UTF8'))))
                 FROM added a WHERE a.topic = g.topic) > 268435456 THEN
-                RAISE EXCEPTION 'these rows for topic "%" are placed one by one, for their keys, groups or dedupe '
-                    'ids, and are more than 256 MiB', g.topic USING ERRCODE = 'program_limit_exceeded',
+                RAISE EXCEPTION 'the rows for topic "%" are more than 256 MiB, the limit for rows with keys, groups or '
+                    'dedupe ids', g.topic USING ERRCODE = 'program_limit_exceeded',
                     HINT = 'Write them in several parts.';
             END IF;
             SELECT count(*)::integer AS size,
@@ -2659,7 +2658,7 @@ BEGIN
                     b.delays, b.runs, b.ttls, b.limits, b.types, b.keys, t.ttl_ms, t.ends, t.max_deliveries,
                     CASE WHEN num_nonnulls(VARIADIC b.grps) > 0 THEN b.grps ELSE '{}' END) e;
             END IF;
-            IF num_nonnulls(VARIADIC b.hooks) > 0 THEN  -- as `hook` in app/kernel/enqueue
+            IF num_nonnulls(VARIADIC b.hooks) > 0 THEN  -- like `hook` in app/kernel/enqueue
                 UPDATE holdfast.jobs j SET webhook = h.url
                 FROM (SELECT DISTINCT ON (u.seq) u.seq, u.url
                       FROM unnest(placed.seqs, b.hooks, placed.duplicate) WITH ORDINALITY
@@ -2683,7 +2682,7 @@ BEGIN
                        r.max_deliveries, r.tag, r.node, r.meta, r.bytes, nullif(r.content_type, 'application/json'),
                        r.webhook
                 FROM (
-                    -- The rows as they came: what an INSERT has added is kept in its order.
+                    -- The transition table has the rows in their order of insertion.
                     SELECT a.*, coalesce(a.payload, convert_to(a.payload_text, 'UTF8')) AS bytes,
                            CASE WHEN a.user_id IS NULL THEN a.metadata::json
                                 ELSE (coalesce(a.metadata, '{}')::jsonb
@@ -2716,20 +2715,20 @@ BEGIN
             WHERE k.topic = g.topic AND k.tenant = l.tenant AND k.priority = l.priority
         );
         IF bounded THEN
-            -- As `lock_depth` in app/kernel/enqueue: who adds to this topic waits for the end of this transaction, and of
-            -- rows that look at nobody else's, not until now.
+            -- Like `lock_depth` in app/kernel/enqueue: other enqueues into this topic wait for the end of this transaction.
+            -- Rows that don't depend on other jobs take the lock only now.
             PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.depth ' || t.id, 0));
             SELECT sum(y.ready + y.scheduled + y.blocked + y.leased) AS jobs, sum(y.bytes) AS bytes
             INTO held FROM holdfast.tallies y WHERE y.topic_id = t.id;
             IF held.jobs > nullif(t.max_depth, 0) OR held.jobs > nullif(t.cap_records, 0)
                     OR held.bytes > nullif(t.cap_bytes, 0) THEN
-                RAISE EXCEPTION 'topic "%" has no room for these', g.topic
+                RAISE EXCEPTION 'topic "%" has no room for these jobs', g.topic
                     USING ERRCODE = 'configuration_limit_exceeded';
             END IF;
         END IF;
     END LOOP;
     IF TG_TABLE_NAME = 'inbox' THEN
-        -- Of others, only rows that can't be seen lie between these.
+        -- Rows of other transactions in this range are not visible here.
         DELETE FROM holdfast.inbox i
         WHERE i.place BETWEEN (SELECT min(x.place) FROM added x) AND (SELECT max(x.place) FROM added x);
     END IF;

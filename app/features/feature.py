@@ -1,4 +1,4 @@
-"""A feature, declared once: all that the application, its pages and the tests need to know of it."""
+"""The declaration of a feature, for the application, its pages and the tests."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from app.pages.frame import Page
 
 
-EASE: Final = 4.0  # of most sweeps: each takes a fifth of one connection's time
+EASE: Final = 4.0  # for most sweeps: each takes a fifth of one connection's time
 BATCH: Final = 1_000
 
 
 class Sweep(msgspec.Struct, frozen=True):
     """Background work in bounded batches. It runs by time, on demand, and by `./run reap`.
 
-    run: tells its pace of each batch, and returns how much it moved.
-    every: how often it runs by itself, in seconds; None for never.
-    ease: it rests between two batches for this many times as long as a batch takes.
-    moves: what it does, in words: "deletes …".
+    run: reports each batch to its pace, and returns how many rows it moved.
+    every: its interval in seconds, None for never.
+    ease: the pause between two batches, as a multiple of a batch's time.
+    moves: a description of its work: "deletes …".
     """
 
     name: str
@@ -41,7 +41,7 @@ class Sweep(msgspec.Struct, frozen=True):
 
 
 def drains(*moves: Callable[[Connection, int], Awaitable[int]]) -> Callable[..., Awaitable[int]]:
-    """What a sweep runs that moves rows by statements alone: each in batches, until one is not full."""
+    """The `run` of a sweep that executes these statements, each in batches until a batch is not full."""
 
     async def run(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
         pace = pace or Pace()
@@ -53,8 +53,11 @@ def drains(*moves: Callable[[Connection, int], Awaitable[int]]) -> Callable[...,
 
 
 class Feature(msgspec.Struct, frozen=True):
-    """`cores`: what the feature does on one process's engine, made at the start; its routes and pages find it with
-    `context.core`. `sockets`: its WebSockets. `loops`: what runs beside the service. `sweeps`: what its reapers run."""
+    """A feature.
+
+    `cores`: its classes on a process's engine, created at the start; routes and pages get them by `context.core`.
+    `sockets`: its WebSocket routes. `loops`: its background loops. `sweeps`: the work of its reapers.
+    """
 
     name: str
     cores: Sequence[type[Core]] = ()
@@ -65,5 +68,5 @@ class Feature(msgspec.Struct, frozen=True):
     sweeps: Sequence[Sweep] = ()
 
     def mount(self) -> list[BaseRoute]:
-        """Its routes as the application has them."""
+        """The feature's routes and WebSockets for the application."""
         return [*(route.mount(self.name) for route in self.routes), *self.sockets]

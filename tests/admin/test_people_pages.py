@@ -34,7 +34,7 @@ async def test_an_empty_service_has_none(empty: Running) -> None:
         for name, said in (
             ("keys", "No keys yet."),
             ("users", "No users yet."),
-            ("audit", "Nothing was changed yet."),
+            ("audit", "No changes yet."),
             ("webhooks", "No webhooks were sent yet."),
             ("webhooks", "No topic has a webhook."),
         ):

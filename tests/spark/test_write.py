@@ -181,7 +181,7 @@ async def test_what_a_queue_does_not_take_fails_with_its_reason_and_leaves_nothi
 async def test_a_topic_that_takes_nothing(
     spark: SparkSession, db: Session, queue: Policy, http: httpx.AsyncClient, write: Write
 ) -> None:
-    with pytest.raises(PySparkException, match=r'there is no topic "nowhere"\. Make it first'):
+    with pytest.raises(PySparkException, match=r'there is no topic "nowhere"\. Create it first'):
         write(numbers(spark, 1, 1).selectExpr("payload", "'nowhere' AS topic"))
     (await http.post(f"/v0/topics/{queue.topic.name}/drain", json={})).raise_for_status()
     with pytest.raises(PySparkException, match="is drained"):

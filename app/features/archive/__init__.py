@@ -1,4 +1,4 @@
-"""Completed jobs that are kept, and replays of them."""
+"""The archive of completed jobs, and replays of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOG: Final = "/api/topics/{topic}/message-log"
 
 FEATURE: Final = Feature(
     "archive",
-    sweeps=[Sweep("archive", sweep, 3600, EASE, "drops what no replay reaches any more")],
+    sweeps=[Sweep("archive", sweep, 3600, EASE, "deletes completed jobs that are past their replay window")],
     routes=[
         _route(
             "POST",

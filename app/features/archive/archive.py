@@ -1,4 +1,4 @@
-"""Completed jobs of replayable topics: read, deleted, swept. docs/semantics.md, section 20."""
+"""Reads and deletes the archive: the completed jobs of replayable topics. docs/semantics.md, section 20."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _KEPT = _SQL["archive_kept"]
 _LEAVING = _SQL["archive_leaving"]
 _OVERDUE = _SQL["archive_overdue"]
 
-JOIN_MS: Final = 3_600_000  # after its last batch, a replay that was cut off can be continued for this long
-THE_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)  # of all times
+JOIN_MS: Final = 3_600_000  # an interrupted replay can be continued for this long after its last batch
+THE_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 PAGE_BYTES: Final = 16 * 1024 * 1024  # of payloads
-BATCH: Final = 1_000  # rows of one transaction
-TOPICS: Final = 500  # that are looked at together
-COUNTED: Final = 1_000_000  # rows of days that are dropped as a whole
+BATCH: Final = 1_000  # rows in one transaction
+TOPICS: Final = 500  # in one query
+COUNTED: Final = 1_000_000  # rows of dropped days that are counted at most
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +46,11 @@ class ArchivePlace(msgspec.Struct, frozen=True):
 
 
 class ArchivePart(msgspec.Struct, frozen=True):
-    """A part of a topic's archive: the jobs that were completed within the last `window_ms`, 0 for all, and before a
-    place; of these, all but the first `offset`."""
+    """A part of a topic's archive, newest job first.
+
+    `window_ms`: only jobs completed within this time, 0 for all. `before`: only jobs before this place.
+    `offset`: skip this many jobs.
+    """
 
     window_ms: int = 0
     before: ArchivePlace | None = None
@@ -55,8 +58,11 @@ class ArchivePart(msgspec.Struct, frozen=True):
 
 
 class ArchivedJob(Hideable, frozen=True):
-    """A completed job. `metadata` is the text of a JSON object. `first_*`: the job that a dead letter was at first.
-    `more`: another one follows it. `hidden`: the reader may not see its payload and metadata."""
+    """A completed job.
+
+    `metadata`: a JSON object as text. `first_*`: the job that a dead letter was at first.
+    `more`: whether another job follows. `hidden`: whether the reader may not see payload and metadata.
+    """
 
     SECRET: ClassVar = {"payload": b"", "metadata": None}
 
@@ -77,33 +83,33 @@ class ArchivedJob(Hideable, frozen=True):
 
 
 async def page(db: Connection, topic: Topic, part: ArchivePart, limit: int) -> list[ArchivedJob]:
-    """Up to `limit` completed jobs, the last completed first. A page ends early once it has PAGE_BYTES of payloads."""
+    """Up to `limit` completed jobs, newest first. A page ends early once it has PAGE_BYTES of payloads."""
     time, seq = (None, None) if part.before is None else (part.before.time, part.before.seq)
     rows = await db.fetch(_PAGE, topic.name, topic.id, part.window_ms, time, seq, limit, part.offset, PAGE_BYTES)
     return [ArchivedJob(*row) for row in rows]
 
 
 async def count(db: Connection, topic: Topic, window_ms: int, most: int) -> int:
-    """How many jobs there are; `most` if there are as many or more."""
+    """How many jobs there are, at most `most`."""
     rows: int = await db.fetchval(_COUNT, topic.name, topic.id, window_ms, most)
     return rows
 
 
 async def delete(db: Connection, topic: tuple[str, int], since: datetime, before: datetime, limit: int) -> int:
-    """Delete up to `limit` jobs for good that were completed in since <= time < before, the oldest first: how many.
+    """Delete up to `limit` jobs that were completed in since <= time < before, oldest first. Returns how many.
 
-    `topic` is a name and an id: the topic may be gone.
+    `topic`: name and id, since the topic may be gone.
     """
     rows: int = await db.fetchval(_DELETE, *topic, since, before, limit)
     return rows
 
 
 async def sweep(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
-    """Delete jobs that are past their topic's replay window, or whose topic is gone: how many. Whole days count for up
-    to COUNTED rows.
+    """Delete jobs that are past their topic's replay window, or whose topic is gone.
 
-    A day is dropped once no topic's window reaches into it and, if days are kept as files, its file is there. Rows of a
-    day that is dropped by tomorrow go with it; nobody is shown them. A day that is being read is dropped another time.
+    Returns how many. Of days dropped as a whole, at most COUNTED rows count. A day is dropped once no topic's window
+    reaches into it and, if days are kept as files, its file exists. Rows of a day that will be dropped by tomorrow wait
+    for that; readers don't see them. A day that is being read is dropped by a later sweep.
     """
     pace = pace or Pace()
     kept: int | None = await pools.rest.fetchval(_KEPT)
@@ -111,7 +117,7 @@ async def sweep(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
         try:
             await pace.batch(partial(_drop, pools, kept, engine.to_files))
         except asyncpg.LockNotAvailableError:
-            log.info("days of the archive are being read, and are dropped another time")
+            log.info("days of the archive are being read: the next sweep drops them")
     topic, topic_id = "", 0
     while found := await pools.rest.fetch(_OVERDUE, topic, topic_id, TOPICS, kept, engine.to_files):
         for topic, topic_id, since, before in found:

@@ -1,4 +1,4 @@
-"""/api/topics/:topic/message-log and /replay: messages that were acknowledged, and enqueuing them again."""
+"""/api/topics/:topic/message-log and /replay: list acknowledged messages, and enqueue them again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.features.archive.archive import ArchivedJob, ArchivePart, ArchivePlace
 from app.features.archive.replays import Replay, Replays
 from app.http.bounds import about
 from app.http.departure import while_connected
-from app.http.fields import cursor_of, cursor_to, time_of, whole
+from app.http.fields import cursor_of, cursor_to, foreign_cursor, time_of, whole
 from app.http.messages.message import PurgeAnswer
 from app.http.openapi import query
 from app.http.route import Call
@@ -26,27 +26,27 @@ from app.kernel.model import id_of
 from app.kernel.topics.policy import Policy, check_name
 from app.kernel.topics.settings import BIGINT_MAX
 
-MOST_OFFSET: Final = 10_000  # each is read and skipped; messages before a cursor are not
+MOST_OFFSET: Final = 10_000  # skipped messages are read; messages before a cursor are not
 COUNTED: Final = 10_000
 BATCH: Final = 1_000
 
 
 class ReplayBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Which messages to replay."""
+    """The messages to replay."""
 
     from_time: Annotated[
         str | None,
         Meta(
-            description="Messages acknowledged since this RFC 3339 time; null or absent: all in the replay window.",
+            description="Messages acknowledged since this RFC 3339 time. null or absent: all in the replay window.",
             extra_json_schema={"format": "date-time"},
         ),
     ] = None
 
 
 class ReplayAnswer(msgspec.Struct):
-    """How many messages were enqueued again. `joined`: it continued a replay from the same time that was under way or
-    had been cut off, and counts both as one. `skipped`: of each key, only the last message is enqueued, and none if one
-    is pending. `until_time`: messages that were acknowledged later are not in it."""
+    """The result of a replay. enqueued: messages enqueued again. skipped: messages not enqueued because a later message
+    has the same key or a message with the key is pending. until_time: messages acknowledged later are not replayed.
+    joined: the call continued a replay from the same time; the counts include both."""
 
     topic: str
     enqueued: int
@@ -57,7 +57,7 @@ class ReplayAnswer(msgspec.Struct):
 
 
 class LoggedMessage(msgspec.Struct, omit_defaults=True):
-    """A message that was acknowledged. `payload` is base64; `retry_count` its deliveries that ended without an ack."""
+    """An acknowledged message. payload: in base64. retry_count: deliveries that ended without an ack."""
 
     id: str
     topic: str
@@ -71,8 +71,8 @@ class LoggedMessage(msgspec.Struct, omit_defaults=True):
 
 
 class LogAnswer(msgspec.Struct, omit_defaults=True):
-    """Acknowledged messages, the last first. `total` is exact below 10000, which means that many or more. `next_cursor`
-    is absent on the last page. `replayable`: messages that are acknowledged now are kept."""
+    """Acknowledged messages, newest first. total: 10000 means 10000 or more. next_cursor: absent on the last page.
+    replayable: whether messages that are acknowledged now are kept."""
 
     items: list[LoggedMessage]
     total: int
@@ -90,25 +90,25 @@ class _Cursor(msgspec.Struct, forbid_unknown_fields=True):
 LIMIT: Final = query("limit", "1 to 200, clamped.", {"type": "integer", "default": 50})
 OFFSET: Final = query(
     "offset",
-    "Messages to skip, after the cursor's place if there is a cursor.",
+    "Messages to skip, counted from the cursor if there is one.",
     {"type": "integer", "minimum": 0, "maximum": MOST_OFFSET, "default": 0},
 )
 BEFORE: Final = query(
     "before",
-    "Messages that were acknowledged before this RFC 3339 time.",
+    "Delete messages acknowledged before this RFC 3339 time.",
     {"type": "string", "format": "date-time"},
     required=True,
 )
 
 
 async def replay(call: Call, body: ReplayBody) -> ReplayAnswer:
-    """Enqueue messages again that were acknowledged since a time: as new messages, in the order of their acks. If a
-    call is cut off, the messages that it has enqueued stay, and the same call within an hour continues there."""
+    """Enqueue acknowledged messages again as new messages, in the order of their acks. If a call is interrupted, the
+    messages that it has enqueued stay. The same call within an hour continues the replay."""
     context, name = call.context, check_name(call.topic)
     from_time = None if body.from_time is None else _from_time(body.from_time)
 
     async def run(policy: Policy) -> Replay:
-        if not policy.config.replayable:  # another process may have changed that
+        if not policy.config.replayable:  # another process may have changed this
             context.policies.forget(name)
             policy = await context.policies.queue(name)
         return await context.core(Replays).replay(policy, from_time, record)
@@ -123,12 +123,12 @@ async def replay(call: Call, body: ReplayBody) -> ReplayAnswer:
 
 
 async def message_log(call: Call) -> LogAnswer:
-    """Messages of a replayable topic that were acknowledged within its replay window, the last acknowledged first."""
+    """List the messages of a replayable topic that were acknowledged within its replay window, newest first."""
     check_name(call.topic)
     limit = min(max(whole(call.request.query_params, "limit", 50), 1), 200)
     offset = whole(call.request.query_params, "offset", 0)
     if not 0 <= offset <= MOST_OFFSET:
-        raise InvalidRequest(f"offset must be 0 to {MOST_OFFSET}; further on, use cursor.")
+        raise InvalidRequest(f"offset must be 0 to {MOST_OFFSET}. To go further, use cursor.")
     place = cursor_of(call.request, _Cursor)
     before = None if place is None else ArchivePlace(_utc(place.at), place.seq)
     policy = await call.queue()
@@ -147,11 +147,11 @@ async def message_log(call: Call) -> LogAnswer:
 
 
 async def purge_log(call: Call) -> PurgeAnswer:
-    """Delete messages for good that were acknowledged before a time. They can't be replayed any more."""
+    """Delete messages that were acknowledged before a time. They can't be replayed any more."""
     context, name = call.context, check_name(call.topic)
     given = call.request.query_params.get("before")
     if given is None:
-        raise InvalidRequest("before is needed: up to which time is the log to be deleted?")
+        raise InvalidRequest("before is required: the time up to which to delete the log.")
     before = time_of(given, "before")
     topic, count = (await call.queue()).topic, 0
     actor = context.access.actor(call.request)
@@ -188,4 +188,4 @@ def _utc(time: datetime) -> datetime:
     try:
         return time.astimezone(UTC)
     except OverflowError:
-        raise InvalidRequest("cursor is not valid. Use next_cursor of the previous page.") from None
+        raise foreign_cursor() from None

@@ -1,4 +1,4 @@
-"""Replays: a topic's completed jobs are enqueued again, batch by batch, and continued after a crash."""
+"""Replays: enqueue a topic's completed jobs again, batch by batch. A replay can continue after a crash."""
 
 from __future__ import annotations
 
@@ -29,8 +29,12 @@ _REPLAY = _SQL["replay"]
 
 
 class Replay(msgspec.Struct, frozen=True):
-    """A replay: the time that its caller asked for (None: the whole window), its bounds, the place that it has reached,
-    and how many jobs it has enqueued and skipped so far."""
+    """A replay and its progress.
+
+    `asked_from`: the caller's time, None for the whole window. `from_time`, `until_time`: its bounds.
+    `at`: the place that it has reached. `enqueued`, `skipped`: its jobs so far.
+    `joined`: whether the caller continues a replay that had begun before.
+    """
 
     asked_from: datetime | None
     from_time: datetime
@@ -43,7 +47,7 @@ class Replay(msgspec.Struct, frozen=True):
 
 
 class ReplayBatch(msgspec.Struct, frozen=True):
-    """The replay after a batch, how many jobs the batch had, and how many bytes of payloads."""
+    """The replay after a batch, and the jobs and payload bytes of the batch."""
 
     run: Replay
     jobs: int
@@ -51,16 +55,16 @@ class ReplayBatch(msgspec.Struct, frozen=True):
 
 
 class BatchLimits(msgspec.Struct, frozen=True):
-    """The most that one batch of a replay holds. A single payload may be larger."""
+    """The limits of a replay's batch. A single payload may be larger."""
 
     jobs: int = 1_000
     payload_bytes: int = 8 * 1024 * 1024
 
 
 async def begin(db: Connection, topic: Topic, asked_from: datetime | None, window_ms: int) -> Replay | None:
-    """Begin a replay, or join one from the same time that has not ended. A window of 0 has no beginning.
+    """Begin a replay, or join one from the same time that has not ended.
 
-    None if `asked_from` is before the window or in the future.
+    `window_ms` 0: no limit. Returns None if `asked_from` is before the window or in the future.
     """
     row = await db.fetchrow(_BEGIN, topic.name, topic.id, asked_from, window_ms, JOIN_MS)
     if row is None:
@@ -72,10 +76,9 @@ async def begin(db: Connection, topic: Topic, asked_from: datetime | None, windo
 
 
 async def replay(db: Connection, topic: Topic, run: Replay, most: BatchLimits, ttl_ms: int) -> ReplayBatch | None:
-    """Enqueue the next batch; the replay is done if that is empty.
+    """Enqueue the next batch. An empty batch ends the replay. None if another process has taken this batch.
 
-    None if another process has moved the replay on. Raises asyncpg's errors: one for a missing relation if the topic
-    was deleted meanwhile.
+    Raises asyncpg's errors; InternalServerError if the topic was deleted meanwhile.
     """
     row = await db.fetchrow(
         _REPLAY,
@@ -86,7 +89,7 @@ async def replay(db: Connection, topic: Topic, run: Replay, most: BatchLimits, t
 
 
 async def look(db: Connection, topic: Topic, run: Replay) -> Replay | None:
-    """A replay as it is now; None if it is over, and another from the same time has begun."""
+    """A replay as it is now, None if it has ended and another from the same time has begun."""
     row = await db.fetchrow(_FIND, topic.name, topic.id, run.asked_from, run.until_time)
     return None if row is None else _advance(run, row)
 
@@ -100,7 +103,7 @@ async def _ignore(_begun: Replay) -> None: ...
 
 
 class Replays(Core):
-    """Replays, batch by batch. Several callers of the same replay take turns."""
+    """Runs replays batch by batch. Several callers of the same replay take turns."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -112,11 +115,11 @@ class Replays(Core):
     ) -> Replay:
         """Enqueue again the jobs that were completed since `from_time`, or within the topic's whole window.
 
-        Jobs that are completed after it began are left out, its own among them. If it is cut off, the jobs that it has
-        enqueued stay, and the same call within JOIN_MS continues there. `on_begun` is awaited before the first batch,
-        unless this joins a replay that had begun.
-        Raises Draining, NotReplayable, OutsideWindow, ShuttingDown, TopicNotFound, Throttled if all topics together
-        hold as many bytes as they may, and what the database raises.
+        Leaves out jobs that are completed after it began, including its own. After an interruption, the jobs that it
+        has enqueued stay, and the same call within JOIN_MS continues it.
+        `on_begun`: awaited before the first batch, unless the call joins a replay.
+        Raises Draining, NotReplayable, OutsideWindow, ShuttingDown, TopicNotFound, Throttled if the storage limit of
+        all topics is reached, and the database's errors.
         """
         config = policy.config
         if policy.control.draining:
@@ -130,24 +133,24 @@ class Replays(Core):
             await on_begun(run)
         while not run.done:
             if self._stopping:
-                raise ShuttingDown("The service is stopping. Ask again: the replay goes on where it is.")
+                raise ShuttingDown("The service is stopping. Repeat the call to continue the replay.")
             if (await self._engine.policies.queue(policy.topic.name)).control.draining:
                 raise Draining(policy.topic.name)
             run = await self._next(policy, run)
         return run
 
     def stop(self) -> None:
-        """End all replays after the batch that they are at."""
+        """Interrupt all replays after their current batch."""
         self._stopping = True
 
     async def _next(self, policy: Policy, run: Replay) -> Replay:
         try:
             moved = await retry_lost_race(partial(self._enqueue_batch, policy, run))
-        except asyncpg.InternalServerError:  # what a missing sequence raises
+        except asyncpg.InternalServerError:  # the topic's sequence is missing
             self._engine.policies.forget(policy.topic.name)
             raise TopicNotFound(policy.topic.name) from None
         if moved is None:
-            # Another caller of the same replay was first. If that one is over and forgotten, so is this.
+            # Another caller of the same replay took the batch. If that replay is gone, it has ended.
             return await look(self._engine.verbs(policy), policy.topic, run) or replace(run, done=True)
         if moved.jobs:
             self._note_added(policy, moved.jobs)
@@ -155,7 +158,7 @@ class Replays(Core):
         return moved.run
 
     async def _enqueue_batch(self, policy: Policy, run: Replay) -> ReplayBatch | None:
-        """The next batch, unless all topics together have no room for it: its size is known once it is there."""
+        """Enqueue the next batch. Rolls it back if the storage limit of all topics is reached."""
         pool, room = self._engine.verbs(policy), self._engine.room
         if not room.most:
             return await replay(pool, policy.topic, run, self.limits, policy.config.ttl_ms)

@@ -1,12 +1,15 @@
 -- name: archive_kept
--- How many days of the archive any topic needs, 2 at least; NULL: all. A topic that is not replayable now may have been.
+-- How many days of the archive the topics need, at least 2; NULL: all days. All queues count, since a topic that is not
+-- replayable now may have been before.
 SELECT CASE WHEN coalesce(bool_or(t.replay_window_ms = 0), false) THEN NULL
             ELSE greatest(2, ceil(max(t.replay_window_ms) / 86400000.0))::integer END
 FROM holdfast.topics t WHERE t.type = 'queue'
 
 -- name: archive_leaving
--- How many rows the archive has of days more than $1 days ago, which go as a whole.   $2 most rows to count
---   $3 only days that are kept as files
+-- How many rows the archive has in days that are dropped as a whole.
+--   $1  days to keep
+--   $2  rows to count at most
+--   $3  whether to count only days that are kept as files
 SELECT count(*) FROM (
     SELECT 1 FROM holdfast.archive a
     WHERE a.finished_at < (date_trunc('day', now() AT TIME ZONE 'UTC') - $1::integer * interval '1 day') AT TIME ZONE 'UTC'
@@ -16,11 +19,14 @@ SELECT count(*) FROM (
 ) one
 
 -- name: archive_overdue
--- Topics that the archive has rows of, and from when to when those lie that are to be deleted.
---   $1, $2 after this topic: a name and an id  $3 most topics  $4 days that are kept, or NULL for all
---   $5 whether days are kept as files: then rows stay until their day is
--- `since`: what is older goes with its day, by tomorrow. A topic that was deleted has nothing left to keep, in files either.
--- Index: archive_finished; a look for each topic, however many rows it has.
+-- The topics in the archive, and the times between which their rows must be deleted.
+--   $1  only after the topic with this name
+--   $2  and this id
+--   $3  topics at most
+--   $4  days to keep, NULL for all
+--   $5  whether days are kept as files; rows stay until their day is a file
+-- since: older rows go with their day, by tomorrow. All rows of a deleted topic go, whether in files or not.
+-- Index: archive_finished, one look for each topic.
 WITH RECURSIVE found AS (
     SELECT $1::text COLLATE "C" AS topic, $2::integer AS topic_id, 0 AS place
     UNION ALL
@@ -42,13 +48,16 @@ FROM found f LEFT JOIN holdfast.topics t ON t.name = f.topic AND t.id = f.topic_
 WHERE f.place > 0 ORDER BY f.place
 
 -- name: begin_replay
--- Begin to replay a topic, or join a replay of the same that has not come to its end.
---   $1 topic  $2 topic id  $3 from this time on, or NULL for the whole window  $4 the window in ms, 0 for no end
---   $5 for how long one without progress can be joined, in ms
--- Answers one row: from_time, until_time, the place it has come to (after_time, after_seq), enqueued and skipped so far, and
--- whether it was joined. No row: $3 lies before the window, or after now.
--- What finishes later than until_time is not replayed: of what a replay enqueues, nothing comes back in the same one.
--- A caller that waited for the one who began took its own time before: joined all the same.
+-- Begin a replay of a topic, or join one from the same time that has not ended.
+--   $1  topic's name
+--   $2  topic's id
+--   $3  replay jobs from this time on, NULL for the whole window
+--   $4  replay window in ms, 0 for no limit
+--   $5  how long a replay without progress can be joined, in ms
+-- One row: from_time, until_time, the place reached (after_time, after_seq), enqueued and skipped so far, and joined.
+-- No row: $3 is before the window or in the future.
+-- Jobs that are completed after until_time are not replayed, so a replay never replays its own jobs.
+-- A caller that waited for another one's INSERT took its time earlier; greatest() makes it count as joined.
 -- Index: primary key of replays.
 WITH clock AS MATERIALIZED (
     SELECT c.at, CASE WHEN $4::bigint = 0 THEN 'epoch' ELSE c.at - $4::bigint * interval '1 ms' END AS earliest
@@ -72,9 +81,11 @@ SET (from_time, until_time, after_time, after_seq, enqueued, skipped, done, upda
 RETURNING r.from_time, r.until_time, r.after_time, r.after_seq, r.enqueued, r.skipped, r.until_time < r.updated_at AS joined
 
 -- name: count_archive
--- How many rows a topic's archive has, as far as they are counted.
---   $1 topic  $2 topic id  $3 how far back it goes, in ms; 0 for all  $4 most rows to count
--- Index: archive_finished.
+-- How many rows a topic's archive has.   Index: archive_finished.
+--   $1  topic's name
+--   $2  topic's id
+--   $3  only rows completed within this time in ms, 0 for all
+--   $4  rows to count at most
 SELECT count(*) FROM (
     SELECT 1 FROM holdfast.archive a
     WHERE a.topic = $1 AND a.topic_id = $2::integer
@@ -83,11 +94,13 @@ SELECT count(*) FROM (
 ) one
 
 -- name: delete_archived
--- Delete a batch of a topic's archive, for good, the oldest first.
---   $1 topic  $2 topic id  $3 what finished from this time on  $4 and before this one  $5 most rows
--- Answers one row: how many. What another call deletes at this moment is left to it.
--- The bounds on the time keep the look-up by place to the days that are concerned.
--- Index: archive_finished.
+-- Delete a batch of a topic's archive, oldest rows first. Skips rows that another call is deleting.
+--   $1  topic's name
+--   $2  topic's id
+--   $3  only rows completed at or after this time
+--   $4  and before this time
+--   $5  rows at most
+-- One row: how many. The bounds on finished_at limit the DELETE to the partitions of these days.   Index: archive_finished.
 WITH picked AS MATERIALIZED (
     SELECT a.tableoid AS day, a.ctid AS tid, a.finished_at FROM holdfast.archive a
     WHERE a.topic = $1 AND a.topic_id = $2::integer AND a.finished_at >= $3::timestamptz AND a.finished_at < $4::timestamptz
@@ -101,18 +114,28 @@ WITH picked AS MATERIALIZED (
 SELECT count(*) FROM gone
 
 -- name: find_replay
--- How far a replay has come.   $1 topic  $2 topic id  $3 from which time it was asked for, or NULL  $4 its end
--- Answers one row: the place it has come to, enqueued and skipped so far, and whether it is done. No row: another has begun since.
+-- The progress of a replay.
+--   $1  topic's name
+--   $2  topic's id
+--   $3  the caller's from_time, or NULL
+--   $4  until_time
+-- One row: the place reached, enqueued and skipped so far, and done. No row: another replay has begun since.
 -- Index: primary key.
 SELECT r.after_time, r.after_seq, r.enqueued, r.skipped, r.done FROM holdfast.replays r
 WHERE r.topic = $1 AND r.topic_id = $2::integer AND r.asked_from = coalesce($3::timestamptz, '-infinity')
   AND r.until_time = $4::timestamptz
 
 -- name: page_archive
--- A page of a topic's archive, the newest first.
---   $1 topic  $2 topic id  $3 how far back it goes, in ms; 0 for all  $4, $5 before this place: a time and a seq, or NULL
---   $6 most rows  $7 rows to skip  $8 most bytes of payloads: a page ends before the row that has more, or behind its first
--- `more`: another row follows. Index: archive_finished, backwards, a day after the other.
+-- A page of a topic's archive, newest rows first.
+--   $1  topic's name
+--   $2  topic's id
+--   $3  only rows completed within this time in ms, 0 for all
+--   $4  only before the place with this time, or NULL
+--   $5  and this seq, or NULL
+--   $6  rows at most
+--   $7  rows to skip
+--   $8  bytes of payloads at most; a page has one row at least
+-- more: whether another row follows.   Index: archive_finished, backwards, one day after the other.
 SELECT p.seq, p.created_at, p.finished_at, p.deliveries, p.key, p.content_type, p.original_topic, p.original_seq,
        p.first_topic_id, p.first_seq, p.metadata, p.payload, p.more
 FROM (
@@ -132,18 +155,24 @@ WHERE p.place <= $6::integer AND p.before < $8::bigint
 ORDER BY p.finished_at DESC, p.seq DESC
 
 -- name: replay
--- Enqueue the next batch of a replay, as new jobs, in the order in which they were completed.
---   $1 topic  $2 topic id  $3 oid of the topic's sequence  $4 from which time it was asked for, or NULL  $5 its end
---   $6, $7 the place it has come to: a time and a seq  $8 most jobs  $9 most bytes of their payloads (one may have more)
---   $10 the topic's TTL in ms, 0 for none
--- Of several with one key, the last that was completed counts, and a pending job of the key goes before it: the others
--- are skipped. A dead letter's key and group are data, and are left behind. A job with a group comes back as blocked, and is
--- let through by `promote`.
--- Answers one row: the new place, count and bytes of this batch, enqueued and skipped in all, and done: there was nothing left.
--- No row: it is no longer at $6, $7. Another process has taken that batch, and nothing was done here.
--- The lock on the replay's row and the look at its place make batches of one replay follow each other. That is all in
--- one statement with the jobs: after a crash it goes on at its place, and no batch comes twice.
--- Raises undefined_object when the topic was deleted meanwhile.
+-- Enqueue the next batch of a replay as new jobs, in the order in which they were completed.
+--   $1   topic's name
+--   $2   topic's id
+--   $3   oid of the topic's sequence
+--   $4   the caller's from_time, or NULL
+--   $5   until_time
+--   $6   time of the place reached
+--   $7   seq of the place reached
+--   $8   jobs at most
+--   $9   bytes of payloads at most (a single one may be larger)
+--   $10  topic's TTL in ms, 0 for none
+-- One row: the new place, count and bytes of this batch, enqueued and skipped in total, and done: the batch was empty.
+-- No row: the replay is no longer at $6, $7, because another process has taken this batch. Nothing was done.
+-- For each key, only the last completed job is enqueued, and none if a job of the key is pending. The others are skipped.
+-- A dead letter's key and group are not enqueued. A job with a group comes back as blocked, for promote to unblock.
+-- The batches of a replay follow each other: the statement locks the replay's row, checks its place, and moves it together
+-- with the jobs. After a crash the replay continues at its place, and no batch comes twice.
+-- Raises undefined_object if the topic was deleted meanwhile.
 -- Indexes: primary key of replays, archive_finished, archive_keyed, jobs_pending_key.
 WITH run AS MATERIALIZED (
     SELECT r.asked_from FROM holdfast.replays r
@@ -221,8 +250,9 @@ WITH run AS MATERIALIZED (
 SELECT m.after_time, m.after_seq, m.count, m.bytes, m.enqueued, m.skipped, m.done FROM moved m
 
 -- name: sweep_replays
--- Forget replays that can't be joined any more.   $1 for how long one without progress can be joined, in ms
---   $2 most replays      Answers one row: how many.
+-- Delete replays that can't be joined any more. One row: how many.
+--   $1  how long a replay without progress can be joined, in ms
+--   $2  replays at most
 WITH picked AS MATERIALIZED (
     SELECT r.ctid AS tid FROM holdfast.replays r WHERE r.updated_at < now() - $1::bigint * interval '1 ms'
     ORDER BY r.topic, r.topic_id, r.asked_from LIMIT $2::integer FOR UPDATE SKIP LOCKED

@@ -1,4 +1,4 @@
-"""The audit trail, shown."""
+"""Shows the audit trail."""
 
 from __future__ import annotations
 

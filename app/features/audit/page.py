@@ -1,4 +1,4 @@
-"""/admin/audit: who changed what, the newest first. What is asked for stands in the address."""
+"""/admin/audit: the audit trail, newest entries first. The address has the filter."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from app.pages.forms import TypedForm, form_with_fault, instant_of
 from app.pages.render import page
 
 MOST: Final = 50
-SECONDS: Final = 3  # that looking for them may take
-FEW: Final = 5  # values that are shown unfolded
+SECONDS: Final = 3  # timeout of the search
+FEW: Final = 5  # values shown unfolded
 _FILTERS: Final = ("subject", "actor", "action", "since")
 _ID: Final = re.compile(r"[0-9]{1,18}\Z")
 _HREFS: Final = {
@@ -36,15 +36,12 @@ _HREFS: Final = {
     "cron": "/admin/schedules/",
 }
 _OF_TOPICS: Final = {"cluster", "jobs", "log", "records", "replay", "requeue"}
-_ENDS: Final = {
-    Action.TOPIC_DELETED.value,
-    Action.USER_DELETED.value,
-    Action.CRON_DELETED.value,
-}  # of what has no page any more
+# The subjects of these actions have no page any more.
+_ENDS: Final = {Action.TOPIC_DELETED.value, Action.USER_DELETED.value, Action.CRON_DELETED.value}
 
 
 class Value(msgspec.Struct, frozen=True):
-    """Something that an entry tells; `before`: what it was, None where nothing is said of that."""
+    """A detail of an entry. `before`: the value before, None if the entry doesn't have it."""
 
     name: str
     text: str
@@ -52,7 +49,7 @@ class Value(msgspec.Struct, frozen=True):
 
 
 class AuditRow(msgspec.Struct, frozen=True):
-    """An entry as the page shows it. `href`: the page of what was changed, "" for none."""
+    """An entry as the page shows it. `href`: the page of its subject, "" if there is none."""
 
     at_ms: int
     action: str
@@ -61,15 +58,15 @@ class AuditRow(msgspec.Struct, frozen=True):
     actor: str
     name: str
     address: str
-    told: list[Value]
+    values: list[Value]
 
 
 async def show(request: Request) -> Response:
-    """The page. Raises InvalidRequest, Forbidden."""
+    """Renders the page. Raises InvalidRequest, Forbidden."""
     given = {name: value for name in _FILTERS if (value := request.query_params.get(name, "").strip())}
     before = request.query_params.get("before", "")
     if before and _ID.match(before) is None:
-        raise InvalidRequest("before is none that this list has named.")
+        raise InvalidRequest("before is not valid. Use the Next link of this page.")
     status, form, found = 200, TypedForm(given), None
     try:
         found = await _read(request, given, int(before) if before else BIGINT_MAX)
@@ -85,7 +82,7 @@ async def show(request: Request) -> Response:
         actions=[action.value for action in Action],
         filtered=bool(given),
         kept=await saved.of(request, _address(given), worth=bool(given) and not form.faults),
-        known=found is not None,
+        timed_out=found is None,
         few=FEW,
         rows=[_row(entry) for entry in entries[:MOST]],
         first=_address(given) if before else "",
@@ -94,7 +91,7 @@ async def show(request: Request) -> Response:
 
 
 async def _read(request: Request, given: Mapping[str, str], before: int) -> list[Entry] | None:
-    """A page and one more; None where that takes too long, since next to none of very many are what is asked for."""
+    """A page and one entry more. None if the search takes too long, as it does if few of very many entries match."""
     context = context_of(request)
     prefixes = context.access.prefixes(request, Scope.ADMIN)
     since = instant_of(given["since"], "since") if "since" in given else None
@@ -126,12 +123,12 @@ def _row(entry: Entry) -> AuditRow:
         actor=entry.actor,
         name=entry.actor_name or entry.actor,
         address=entry.address or "",
-        told=list(_values(msgspec.json.decode(entry.detail))),
+        values=list(_values(msgspec.json.decode(entry.detail))),
     )
 
 
 def _values(detail: Mapping[str, Any], under: str = "") -> list[Value]:
-    """What a detail says, one setting a line: those of a configuration by themselves."""
+    """The values in an entry's detail, nested ones with the outer name before their own."""
     found = []
     for name, value in detail.items():
         match value:
@@ -145,7 +142,7 @@ def _values(detail: Mapping[str, Any], under: str = "") -> list[Value]:
 
 
 def _text(value: Any) -> str:
-    """A value in words; of what is more than one, as JSON."""
+    """A value as text. Objects and mixed lists are shown as JSON."""
     match value:
         case None:
             return "none"

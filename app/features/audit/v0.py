@@ -1,4 +1,4 @@
-"""GET /v0/admin/audit: who changed what."""
+"""GET /v0/admin/audit: the audit trail."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from app.kernel.audit.trail import Action, Entry
 from app.kernel.topics.settings import BIGINT_MAX
 
 PARAMETERS: Final = (
-    query("actor", "Only changes by this key id, or other actor.", {"type": "string"}),
-    query("subject", "Only changes of this topic or key id.", {"type": "string"}),
+    query("actor", "Only changes by this actor, such as a key's id.", {"type": "string"}),
+    query("subject", "Only changes of this subject, such as a topic or a key's id.", {"type": "string"}),
     query("action", "Only changes of this kind.", {"type": "string", "enum": [a.value for a in Action]}),
-    query("since", "Only changes from this time on, RFC 3339.", {"type": "string", "format": "date-time"}),
+    query("since", "Only changes since this RFC 3339 time.", {"type": "string", "format": "date-time"}),
     PAGE_SIZE,
     CURSOR,
 )
@@ -30,7 +30,7 @@ class _AuditCursor(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AuditEntry(msgspec.Struct):
-    """A change that was made. `at` is in ms since 1970, `address` where the request came from."""
+    """A change. at: in ms since 1970. address: where the request came from."""
 
     id: int
     at: int
@@ -43,14 +43,14 @@ class AuditEntry(msgspec.Struct):
 
 
 class AuditAnswer(msgspec.Struct):
-    """A page of the audit trail, the newest first; `next_cursor` is absent on the last one."""
+    """A page of the audit trail, newest first. next_cursor: absent on the last page."""
 
     entries: list[AuditEntry]
     next_cursor: str | UnsetType = UNSET
 
 
 async def page(call: Call) -> AuditAnswer:
-    """Changes of topics' configurations and of keys, the newest first. A key with prefixes sees those of its topics."""
+    """List the changes that the audit trail has, newest first. A key with prefixes sees the changes of its topics."""
     given = call.request.query_params
     size = page_size(call.request)
     place = cursor_of(call.request, _AuditCursor)

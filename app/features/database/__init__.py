@@ -1,4 +1,4 @@
-"""What keeps PostgreSQL from removing dead rows."""
+"""Shows which sessions, slots and standbys keep PostgreSQL from removing dead rows."""
 
 from __future__ import annotations
 

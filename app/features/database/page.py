@@ -1,4 +1,4 @@
-"""/v0/admin/horizon, and /admin/horizon, which shows the same to a person."""
+"""/v0/admin/horizon and its page /admin/horizon: the holders of PostgreSQL's xmin horizon."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.http.context import context_of
 from app.http.route import Call
 from app.pages.render import page
 
-FEW_ROWS: Final = 100  # a table with fewer, dead and alive, is left out
+FEW_ROWS: Final = 100  # tables with fewer rows, live and dead, are left out
 
 _KINDS: Final = {
     HolderKind.SESSION: "Session",
@@ -26,11 +26,11 @@ _KINDS: Final = {
 
 
 class HorizonAnswer(Horizon, frozen=True):
-    """Who holds back PostgreSQL's xmin horizon, the oldest first, 100 at most."""
+    """The holders of PostgreSQL's xmin horizon, oldest first, at most 100."""
 
 
 class HolderRow(msgspec.Struct, frozen=True):
-    """A holder as the page shows it; "" where nothing is known."""
+    """A holder as the page shows it. Unknown fields are ""."""
 
     kind: str
     title: str
@@ -57,12 +57,12 @@ class TableRow(msgspec.Struct, frozen=True):
 
 
 async def get_horizon(call: Call) -> Horizon:
-    """Who keeps PostgreSQL from removing dead rows, the oldest first, and what to do about it."""
+    """List the sessions, slots and standbys that keep PostgreSQL from removing dead rows, oldest first, with advice."""
     return await health.read_horizon(call.context.pools.rest)
 
 
 async def show(request: Request) -> Response:
-    """The page. Raises what app.base.db.health.read_horizon raises."""
+    """Renders the page. Raises the errors of app.base.db.health.read_horizon."""
     current = await health.read_horizon(context_of(request).pools.rest)
     return page(
         request,
@@ -102,7 +102,7 @@ def _holder(holder: HorizonHolder) -> HolderRow:
 
 
 def _wait(wait: str | None) -> str:
-    """A wait event, but for that of a session that waits for its client's next statement: its state says so."""
+    """A wait event in words. Idle sessions wait for their client; their state says that already."""
     return "" if wait is None or wait == "Client: ClientRead" else f"waits for {wait}"
 
 
@@ -113,6 +113,6 @@ def _table(table: Table, now_ms: int) -> TableRow:
         partitions=table.partitions,
         live=table.live_rows,
         dead=table.dead_rows,
-        kept="not known yet" if table.kept_rows is None else f"{table.kept_rows:,}",
+        kept="unknown" if table.kept_rows is None else f"{table.kept_rows:,}",
         vacuumed=f"{duration(max(now_ms - max(ends), 0))} ago" if ends else "never",
     )

@@ -1,4 +1,4 @@
-"""Health, version, metrics."""
+"""Health, version and metrics."""
 
 from __future__ import annotations
 

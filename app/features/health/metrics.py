@@ -1,4 +1,4 @@
-"""GET /metrics: what the service counts of itself, for Prometheus. docs/metrics.md has every metric."""
+"""GET /metrics: the service's metrics for Prometheus. docs/metrics.md lists them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from app.kernel.counts.levels import Levels
 
 
 class MetricsAnswer(msgspec.Struct):
-    """The original server's mirror of its metrics; `metrics` has all, by name."""
+    """The fields of the original server. metrics: all metrics by name."""
 
     topics: int
     topics_ephemeral: int
@@ -37,18 +37,19 @@ class MetricsAnswer(msgspec.Struct):
     metrics: dict[str, Any]
 
 
-_TEXT: Final = {"description": "Prometheus' text.", "content": {"text/plain": {"schema": {"type": "string"}}}}
+_TEXT: Final = {"description": "Prometheus' text format.", "content": {"text/plain": {"schema": {"type": "string"}}}}
 PLAIN_TEXT: Final = {"responses": {"200": _TEXT}}
 TEXT_TOO: Final = {"responses": {"200": {"content": _TEXT["content"]}}}
 
 
 async def metrics(call: Call) -> Response:
-    """The metrics of all server processes behind this port. Answers without the database, with what is known."""
+    """Get the metrics of all server processes behind this port. Works without the database, with the last known
+    values."""
     return await _text(call, await _scrape(call))
 
 
 async def metrics_v0(call: Call) -> Response:
-    """The same; as JSON where that is what the client accepts."""
+    """Get the metrics as text, or as JSON if the client accepts that."""
     scrape = await _scrape(call)
     if _wants_json(call.request.headers.get("accept", "")):
         content = await asyncio.to_thread(lambda: msgspec.json.encode(scrape.json()))
@@ -62,11 +63,11 @@ async def _scrape(call: Call) -> Scrape:
         key = context.access.check(call.request, Scope.READ)
         reads = True
     except GrantMissing:
-        key, reads = None, False  # any user sees how the service is, and of topics those that they may read
+        key, reads = None, False  # a user without a grant sees the service's metrics, but no topic's
     levels = context.core(Levels)
     await levels.refresh()
     merged = await context.engine.metrics.gather()
-    # Names of standbys and the like are nothing for who may see some topics.
+    # A key for some topics must not see names of standbys and the like.
     whole = reads and (key is None or not key.prefixes)
     await asyncio.to_thread(levels.add_to, merged, server=whole)
     names = levels.names() if reads else frozenset()
@@ -79,7 +80,7 @@ async def _text(call: Call, scrape: Scrape) -> Response:
 
 
 def _wants_json(accept: str) -> bool:
-    """Whether the first kind that a client names, and that can be had, is JSON."""
+    """Whether JSON is the first supported type in the Accept header."""
     for part in accept.split(","):
         kind = part.partition(";")[0].strip().lower()
         if kind == "application/json":

@@ -1,5 +1,7 @@
-"""How the service is: liveness and readiness, without sign-in unless HOLDFAST_PROBE_AUTH asks for it; and for everybody
-its version, and whether anybody has to sign in."""
+"""Liveness, readiness, version, and whether sign-in is required.
+
+The probes need no sign-in unless HOLDFAST_PROBE_AUTH is set. The others never need it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ class Health(msgspec.Struct):
 
 
 class Ready(msgspec.Struct):
-    """The process can work: its database answers. `topics` is how many there are."""
+    """The process can work: its database answers. topics: the number of topics."""
 
     status: str
     wal_replay_complete: bool
@@ -48,13 +50,13 @@ class AuthStatus(msgspec.Struct):
 
 
 async def health(call: Call) -> Health:
-    """Does the process run? Asks nothing of the database."""
+    """Check that the process runs. Does not use the database."""
     _check(call)
     return Health("ok", __version__, int((time.monotonic() - call.context.started) * 1000))
 
 
 async def ready(call: Call) -> Ready:
-    """Can the process work? Asks the database."""
+    """Check that the process can work: its database answers."""
     _check(call)
     try:
         topics = await asyncio.wait_for(store.count(call.context.pools.rest), READY_SECONDS)
@@ -64,16 +66,16 @@ async def ready(call: Call) -> Ready:
 
 
 async def version(_call: Call) -> Version:
-    """Which version of the service this is."""
+    """Get the service's version."""
     return Version(__version__)
 
 
 async def auth_status(call: Call) -> AuthStatus:
-    """Whether requests need sign-in here: a key, a token or a password."""
+    """Get whether requests need sign-in with a key, a token or a password."""
     return AuthStatus(call.context.access.directory.guarded)
 
 
 def _check(call: Call) -> None:
-    """Any key will do, where one is needed for this. Raises Unauthorized."""
+    """With HOLDFAST_PROBE_AUTH, check that the request has a valid key. Any scope will do. Raises Unauthorized."""
     if call.context.settings.probe_auth:
         call.context.access.check(call.request, Scope(0))

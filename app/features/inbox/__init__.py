@@ -1,4 +1,4 @@
-"""Rows that SQL users insert, made into jobs."""
+"""Turns rows that SQL users insert into jobs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The inbox's rows for topics that have a schema, which wait until the service has looked at them: what fits becomes
-jobs, the rest is kept. And what is left of rows that were staged to be put in together. docs/sql.md, docs/adr/0027.
+"""Checks rows of the inbox against their topics' schemas: valid rows become jobs, the others are kept as rejected.
+
+Also deletes old rejected rows, abandoned staged rows and old notes of writes. docs/sql.md, docs/adr/0027.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ JITTER: Final = 0.2
 
 
 class InboxRow(msgspec.Struct, frozen=True, gc=False):
-    """A row of the inbox, by its columns."""
+    """A row of the inbox."""
 
     id: int
     inserted_at: datetime
@@ -65,7 +66,7 @@ _COLUMNS = [*(name for name in InboxRow.__struct_fields__ if name not in ("id", 
 
 
 async def is_used(db: Connection) -> bool:
-    """Whether rows can wait in the inbox: only rows for topics with a schema do."""
+    """Whether rows can wait in the inbox. Only rows for topics with a schema wait."""
     used: bool = await db.fetchval(_ANY_SCHEMA)
     return used
 
@@ -76,9 +77,9 @@ async def topics_of_inbox(db: Connection, after: str, limit: int) -> list[str]:
 
 
 async def take(db: Connection, topic: str, limit: int) -> list[InboxRow]:
-    """Take up to `limit` rows out, in the order in which they came; none while another process does so.
+    """Take up to `limit` rows out, in order of insertion. Returns none while another process takes them.
 
-    `db` is a connection with a transaction, at whose end they are gone.
+    `db` must be in a transaction, which deletes the rows when it commits.
     """
     if not await db.fetchval(_LOCK, topic):
         return []
@@ -86,31 +87,36 @@ async def take(db: Connection, topic: str, limit: int) -> list[InboxRow]:
 
 
 async def admit(db: Connection, topic: str, version: int | None, rows: Sequence[InboxRow]) -> None:
-    """Put rows into their queue. Their payloads fit this version of its schema; None: it has no schema now. Raises
-    asyncpg's errors for what the inbox refuses: ConfigurationLimitExceededError if there is no room."""
+    """Put rows into their queue.
+
+    `version`: the schema version that the payloads fit, None if the topic has no schema now.
+    Raises asyncpg's errors if the inbox refuses the rows, ConfigurationLimitExceededError if there is no room.
+    """
     await db.execute(_ADMIT, topic, version or 0, *_columns(rows))
 
 
 async def reject(db: Connection, topic: str, reasons: Sequence[str], rows: Sequence[InboxRow]) -> None:
-    """Keep refused rows, with the reasons."""
+    """Keep rejected rows with the reasons."""
     await db.execute(_REJECT, topic, list(reasons), *_columns(rows))
 
 
 async def forget(db: Connection, kept: timedelta, limit: int) -> int:
-    """Forget up to `limit` refused rows that are older than `kept`. Returns how many."""
+    """Delete up to `limit` rejected rows that are older than `kept`. Returns how many."""
     count: int = await db.fetchval(_FORGET, kept, limit)
     return count
 
 
 async def drop_staged(db: Connection, limit: int) -> int:
-    """Drop up to `limit` rows that were staged more than a day ago and never committed. Returns how many."""
+    """Delete up to `limit` rows that were staged more than a day ago and never committed. Returns how many."""
     count: int = await db.fetchval(_DROP, limit)
     return count
 
 
 async def forget_writes(db: Connection, kept: timedelta, limit: int) -> int:
-    """Forget up to `limit` writes that were committed longer ago than `kept`. Returns how many. They could be repeated
-    then."""
+    """Delete up to `limit` notes of writes that were committed longer ago than `kept`. Returns how many.
+
+    Without its note, a write can be committed again.
+    """
     count: int = await db.fetchval(_FORGET_WRITES, kept, limit)
     return count
 
@@ -120,18 +126,18 @@ def _columns(rows: Sequence[InboxRow]) -> list[list[object]]:
 
 
 def loop(engine: Engine) -> Loop:
-    """The loop that checks the inbox, again at once for as long as there is more."""
+    """The loop that checks the inbox."""
 
     async def once() -> float:
         if not await is_used(engine.pools.rest):
             return IDLE
         return 0.0 if await run_once(engine.pools, engine) else SECONDS
 
-    return Loop("look at the inbox", once, SECONDS, jitter=JITTER)
+    return Loop("check the inbox", once, SECONDS, jitter=JITTER)
 
 
 async def run_once(pools: Pools, engine: Engine) -> int:
-    """Check up to BATCH rows of each topic. Returns how many are done. A topic without room is left for later."""
+    """Check up to BATCH rows of each topic. Returns how many were settled. Rows for a full topic stay for later."""
     settled, after = 0, ""
     while names := await topics_of_inbox(pools.rest, after, TOPICS):
         for name in names:
@@ -167,7 +173,7 @@ async def _settle(pools: Pools, engine: Engine, topic: str) -> int:
                 await reject(db, topic, [reason for reason, _ in misfits], [row for _, row in misfits])
         engine.metrics.topic(topic).unfit.add(len(rows) - len(fit))
     except asyncpg.ConfigurationLimitExceededError:
-        return 0  # they stay where they are
+        return 0  # the rows stay
     finally:
-        engine.policies.forget(topic)  # so that a schema that was changed is soon known
+        engine.policies.forget(topic)  # so that a changed schema is known soon
     return len(rows)

@@ -1,4 +1,4 @@
-"""Jobs from browsers and other services, which send them as they are. docs/webhooks.md."""
+"""Takes jobs from browsers and other services, in the form in which they send them. docs/webhooks.md."""
 
 from __future__ import annotations
 

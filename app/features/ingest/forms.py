@@ -1,4 +1,4 @@
-"""Bodies that are no JSON of ours: forms become objects of strings; everything else stays as it came."""
+"""Turns request bodies into payloads: forms become JSON objects, everything else stays as it is."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 FORM: Final = "application/x-www-form-urlencoded"
 MULTIPART: Final = "multipart/form-data"
-MAX_FIELDS: Final = 1_000  # of a form, files among them
+MAX_FIELDS: Final = 1_000  # of a form, including files
 MAX_FILES: Final = 20
-MAX_NAME_BYTES: Final = 256  # of a field, and of a file
-UTF_8: Final = {"utf-8", "utf8", "us-ascii"}  # what a charset may say
+MAX_NAME_BYTES: Final = 256  # of a field and of a file
+UTF_8: Final = {"utf-8", "utf8", "us-ascii"}  # accepted charsets
 
 _BROKEN: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
@@ -30,7 +30,7 @@ KINDS: Final = {JSON: "json", FORM: "form", MULTIPART: "multipart", TEXT: "text"
 
 
 class MediaType(msgspec.Struct, frozen=True):
-    """What a request says its body is: in lower case, without parameters; the header; and a multipart's boundary."""
+    """A body's media type: `name` in lower case without parameters, the `whole` header, and a multipart `boundary`."""
 
     name: str
     whole: str
@@ -38,26 +38,25 @@ class MediaType(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> str:
-        """The word for it in the metrics."""
+        """The type's name in the metrics."""
         return KINDS.get(self.name, "other")
 
 
 def media_type(header: str, accepts: tuple[str, ...]) -> MediaType:
-    """What a body is, by its header. Raises UnsupportedMediaType for what is not accepted, and for texts in other
-    charsets than UTF-8."""
+    """Parse a content-type header. Raises UnsupportedMediaType unless it is in `accepts` and text is UTF-8."""
     name = header.partition(";")[0].strip().lower()
     if name not in accepts:
-        sent = f"not {name[:80]!r}" if name else "and content-type has to say which"
-        raise UnsupportedMediaType(f"This topic takes {', '.join(accepts)}, {sent}.", {"accepts": list(accepts)})
+        sent = f"It does not accept {name[:80]!r}." if name else "Set the content-type header to one of them."
+        raise UnsupportedMediaType(f"This topic accepts {', '.join(accepts)}. {sent}", {"accepts": list(accepts)})
     _, options = parse_options_header(header.encode("latin-1"))
     charset = options.get(b"charset", b"utf-8").decode("latin-1").lower()
     if name in KINDS and charset not in UTF_8:
-        raise UnsupportedMediaType(f"The body must be UTF-8, and not {charset[:80]!r}.")
+        raise UnsupportedMediaType(f"The body must be UTF-8, not {charset[:80]!r}.")
     return MediaType(name, header.strip(), options.get(b"boundary", b""))
 
 
 def payload_of(body: bytes, media: MediaType) -> tuple[bytes, str | None]:
-    """A body as a job's payload, and its content type, None for JSON. Raises InvalidRequest."""
+    """The payload for a body, and its content type, None for JSON. Raises InvalidRequest."""
     match media.name:
         case "application/x-www-form-urlencoded":
             return _json_of(_read_urlencoded(body))
@@ -70,26 +69,26 @@ def payload_of(body: bytes, media: MediaType) -> tuple[bytes, str | None]:
 
 
 class Fields:
-    """A form's fields: each a string, or a file; those of one name become a list. Bounded."""
+    """A form's fields, limited in number and length. Each is a string or a file; fields with one name become a list."""
 
     def __init__(self) -> None:
-        self._found: dict[str, list[Any]] = {}
+        self._values: dict[str, list[Any]] = {}
         self._count = 0
 
     def add(self, name: str, value: object) -> None:
-        """Raises InvalidRequest."""
+        """Add a field. Raises InvalidRequest."""
         self._count += 1
         if self._count > MAX_FIELDS:
-            raise InvalidRequest(f"A form has at most {MAX_FIELDS} fields.")
+            raise InvalidRequest(f"A form must have at most {MAX_FIELDS} fields.")
         if len(name.encode()) > MAX_NAME_BYTES:
-            raise InvalidRequest(f"The name of a field has at most {MAX_NAME_BYTES} bytes: {name[:80]!r}.")
+            raise InvalidRequest(f"The name of a field must have at most {MAX_NAME_BYTES} bytes: {name[:80]!r}.")
         if "\0" in name or (isinstance(value, str) and "\0" in value):
             raise InvalidRequest("The form has a NUL character (U+0000), which can't be stored.")
-        self._found.setdefault(name, []).append(value)
+        self._values.setdefault(name, []).append(value)
 
     def as_object(self) -> dict[str, Any]:
         """The values by name."""
-        return {name: values[0] if len(values) == 1 else values for name, values in self._found.items()}
+        return {name: values[0] if len(values) == 1 else values for name, values in self._values.items()}
 
 
 def _json_of(fields: Fields) -> tuple[bytes, None]:
@@ -98,7 +97,7 @@ def _json_of(fields: Fields) -> tuple[bytes, None]:
 
 def _read_urlencoded(body: bytes) -> Fields:
     fields = Fields()
-    if _BROKEN.search(body):  # no browser sends it, and urllib takes most of a second for a body of them
+    if _BROKEN.search(body):  # no browser sends this, and urllib takes most of a second for a body full of them
         raise InvalidRequest("The form has a '%' without two hexadecimal digits.")
     try:
         pairs = parse_qsl(
@@ -107,21 +106,21 @@ def _read_urlencoded(body: bytes) -> Fields:
     except UnicodeDecodeError:
         raise InvalidRequest("The form is not UTF-8, or not percent-encoded.") from None
     except ValueError:
-        raise InvalidRequest(f"A form has at most {MAX_FIELDS} fields.") from None
+        raise InvalidRequest(f"A form must have at most {MAX_FIELDS} fields.") from None
     for name, value in pairs:
         fields.add(name, value)
     return fields
 
 
 class _Part(msgspec.Struct):
-    header: bytearray = msgspec.field(default_factory=bytearray)  # a name of a header, as far as it has come
+    header: bytearray = msgspec.field(default_factory=bytearray)  # the part of a header's name received so far
     value: bytearray = msgspec.field(default_factory=bytearray)
     headers: dict[bytes, bytes] = msgspec.field(default_factory=dict)
     data: bytearray = msgspec.field(default_factory=bytearray)
 
 
 class _Parts:
-    """What the parser tells, as fields."""
+    """Collects a multipart form's fields from the parser's callbacks."""
 
     def __init__(self) -> None:
         self.fields = Fields()
@@ -130,7 +129,6 @@ class _Parts:
         self._part = _Part()
 
     def callbacks(self) -> MultipartCallbacks:
-        """What the parser is to call."""
         return {
             "on_part_begin": self.on_part_begin,
             "on_header_field": self.on_header_field,
@@ -162,17 +160,17 @@ class _Parts:
         headers = self._part.headers
         kind, options = parse_options_header(headers.get(b"content-disposition", b""))
         if kind != b"form-data" or b"name" not in options:
-            raise InvalidRequest("Each part of a form needs content-disposition: form-data, with a name.")
+            raise InvalidRequest("Each part of a form must have content-disposition: form-data, with a name.")
         name = _text(options[b"name"], "The name of a field")
         if b"filename" not in options:
             self.fields.add(name, _text(self._part.data, f"The field {name[:80]!r}"))
             return
         self._files += 1
         if self._files > MAX_FILES:
-            raise InvalidRequest(f"A form has at most {MAX_FILES} files.")
+            raise InvalidRequest(f"A form must have at most {MAX_FILES} files.")
         filename = _text(options[b"filename"], "The name of a file")
         if len(filename.encode()) > MAX_NAME_BYTES or "\0" in filename:
-            raise InvalidRequest(f"The name of a file has at most {MAX_NAME_BYTES} bytes, and no NUL.")
+            raise InvalidRequest(f"The name of a file must have at most {MAX_NAME_BYTES} bytes and no NUL.")
         content_type = headers.get(b"content-type", b"application/octet-stream").decode("latin-1").strip()
         file = {"filename": filename, "content_type": check_type(content_type)}
         self.fields.add(name, {**file, "$base64": to_base64(bytes(self._part.data)).decode()})
@@ -183,14 +181,14 @@ class _Parts:
 
 def _read_multipart(body: bytes, boundary: bytes) -> Fields:
     if not 0 < len(boundary) <= 70:  # RFC 2046
-        raise InvalidRequest("A multipart form needs a boundary of 1 to 70 bytes in its content-type.")
+        raise InvalidRequest("A multipart form must have a boundary of 1 to 70 bytes in its content-type.")
     parts = _Parts()
     try:
         MultipartParser(boundary, parts.callbacks()).write(body)
     except FormParserError as error:
-        raise InvalidRequest(f"The body is no multipart form: {str(error)[:200]}.") from None
+        raise InvalidRequest(f"The body is not a multipart form: {str(error)[:200]}.") from None
     if not parts.ended:
-        raise InvalidRequest("The body is no multipart form: it ends before its last boundary.")
+        raise InvalidRequest("The body is not a multipart form: it ends before its last boundary.")
     return parts.fields
 
 

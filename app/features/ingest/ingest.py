@@ -1,4 +1,4 @@
-"""POST /in/:topic, /in/:topic/:group and /in/:topic/:group/:dedupe: what browsers and other services send, as it is."""
+"""POST /in/:topic, /in/:topic/:group and /in/:topic/:group/:dedupe: jobs from browsers and other services."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ MAX_PARAMS: Final = 64
 
 
 class IngestAnswer(msgspec.Struct):
-    """The job. id: as the messages dialect has it, and X-Job-Id. duplicate: it is an earlier one with this dedupe id,
-    and nothing was enqueued."""
+    """The job. id: its id in the messages dialect, also in X-Job-Id. duplicate: true if nothing was enqueued because
+    this earlier job has the same dedupe id."""
 
     id: str
     topic: str
@@ -53,12 +53,12 @@ _FORM: Final = {"schema": {"type": "object"}, "example": {"name": "Ada Lovelace"
 DESCRIBED: Final = {
     "requestBody": {
         "required": True,
-        "description": f"Up to {MAX_RECORD_BYTES} bytes, of a type that the topic accepts.",
+        "description": f"At most {MAX_RECORD_BYTES} bytes, of a type that the topic accepts.",
         "content": {JSON: {"schema": {}}, FORM: _FORM, MULTIPART: _FORM, TEXT: {"schema": {"type": "string"}}},
     },
     "responses": {
         "202": {
-            "description": "The job is kept.",
+            "description": "The job is enqueued.",
             "headers": {
                 "X-Job-Id": {
                     "description": "The job's id.",
@@ -73,13 +73,13 @@ DESCRIBED: Final = {
 
 
 async def ingest(call: Call) -> Response:
-    """Enqueue the body as it is, into a queue that there is: JSON, a form, or a text."""
+    """Enqueue the body into an existing queue: JSON, a form, text, or another type that the topic accepts."""
     request, context = call.request, call.context
     name = request.path_params["topic"]
     policy, key, user_id = await _let_in(request, context, name)
     media = media_type(request.headers.get("content-type", ""), policy.config.accepts)
     batch = Batch.of(
-        [b""],  # until it is there: what is wrong with the rest is said before
+        [b""],  # filled in later: errors in the other fields are reported before the body is read
         metadata=[_metadata(request, user_id)],
         groups=[_in_path(request, "group", MAX_GROUP)],
         dedupe_ids=[_in_path(request, "dedupe", MAX_JOB_KEY)],
@@ -91,38 +91,41 @@ async def ingest(call: Call) -> Response:
     size = len(payload) + sum(len(text.encode()) for text in batch.metadata if text)
     if size > MAX_RECORD_BYTES:
         raise PayloadTooLarge(
-            f"Payload and metadata are {size} bytes; {MAX_RECORD_BYTES} are the most.", {"max_bytes": MAX_RECORD_BYTES}
+            f"Payload and metadata have {size} bytes. The limit is {MAX_RECORD_BYTES}.", {"max_bytes": MAX_RECORD_BYTES}
         )
     batch.payloads = [payload]
     batch.content_types = [content_type]
     size += spans_of(request).begin_send(name, batch)
 
     async def let_in_again(name: str) -> Policy:
-        return (await _let_in(request, context, name))[0]  # it may be another topic by now, and not for anybody
+        return (await _let_in(request, context, name))[0]  # the topic may have been recreated and not be public
 
     policy, found = await context.engine.enqueues.place_as_found(policy, batch, size, None, let_in_again)
     context.engine.metrics.counter(catalogue.INGESTED, media.kind).add()
     seqs, duplicate = (found.seqs, found.duplicate) if isinstance(found, Placement) else (found, [])
     spans_of(request).set_seqs(seqs)
-    shown = IngestAnswer(id_of(policy.topic.id, seqs[0]), name, seqs[0], any(duplicate))
-    headers = {"x-job-id": shown.id}
+    answer = IngestAnswer(id_of(policy.topic.id, seqs[0]), name, seqs[0], any(duplicate))
+    headers = {"x-job-id": answer.id}
     if policy.config.ingest == "public":
         headers |= allow_origin(request, exposed="X-Job-Id")
-    return Response(encode(shown), 202, headers, "application/json")
+    return Response(encode(answer), 202, headers, "application/json")
 
 
 async def _let_in(request: Request, context: Context, name: str) -> tuple[Policy, Key | None, str | None]:
-    """The topic's policy, the sender's key, and the id of the user that the job is for. Raises Unauthorized and
-    Forbidden before it tells whether there is such a topic; TopicNotFound, NotAQueue."""
+    """The topic's policy, the sender's key, and the id of the user that the job is for.
+
+    Raises Unauthorized and Forbidden, and only after these checks TopicNotFound and NotAQueue, so that callers without
+    permission don't learn which topics exist.
+    """
     access = context.access
     if b"%2f" in request.scope.get("raw_path", b"").lower():
-        raise InvalidRequest("A topic, group or dedupe id in a path can't have a '/'.")
+        raise InvalidRequest("A topic, group or dedupe id in a path can't contain '/'.")
     policy = await context.policies.get_before_auth(name) if NAME.match(name) else None
     key, user_id = None, await user_of_token(request, context)
     if policy is None or policy.config.ingest != "public":
         if user_id is not None and access.directory.guarded:
             raise Forbidden(
-                "A token of POST /v0/users/<id>/token may send to topics whose `ingest` is public.", {"topic": name}
+                "A token of POST /v0/users/<id>/token may send only to topics with ingest: public.", {"topic": name}
             )
         key = access.check(request, Scope.WRITE, name, confines=True)
     elif user_id is None and _says_who(request):
@@ -135,18 +138,20 @@ async def _let_in(request: Request, context: Context, name: str) -> tuple[Policy
 
 
 def _says_who(request: Request) -> bool:
-    """Whether the request means to. A password that a browser sends along from another site's page does not."""
+    """Whether the request has credentials. A browser's stored password from another site's page doesn't count."""
     header = authorization(request)
     return bool(header) and not (basic(header) and from_another_site(request))
 
 
 def _metadata(request: Request, user_id: str | None) -> str | None:
-    """The parameters of the query and the path as `params`, and the user's id; None without either. `token` is left
-    out: other routes take a key or token there, and whoever sends one means it as a credential."""
+    """The parameters of the query and the path as `params`, and the user's id. None without either.
+
+    Leaves out `token`: other routes take a key or token there, so it is a credential.
+    """
     params: dict[str, Any] = {}
     given = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
     if len(given) > MAX_PARAMS:
-        raise InvalidRequest(f"At most {MAX_PARAMS} parameters.")
+        raise InvalidRequest(f"A request must have at most {MAX_PARAMS} parameters.")
     for name, value in given:
         before = params.get(name)
         params[name] = value if before is None else [*before, value] if isinstance(before, list) else [before, value]
@@ -155,7 +160,9 @@ def _metadata(request: Request, user_id: str | None) -> str | None:
     if user_id is not None:
         text = with_user(text, user_id)
     if text is not None and len(text.encode()) > MAX_META_BYTES:
-        raise InvalidRequest(f"The parameters are more than {MAX_META_BYTES} bytes of metadata.")
+        raise InvalidRequest(
+            f"The parameters are too long: the metadata made of them must have at most {MAX_META_BYTES} bytes."
+        )
     if text is not None and has_nul(text.encode()):
         raise InvalidRequest("A parameter has a NUL character (U+0000), which can't be stored.")
     return text
@@ -164,5 +171,5 @@ def _metadata(request: Request, user_id: str | None) -> str | None:
 def _in_path(request: Request, name: str, most: int) -> str | None:
     value: str | None = request.path_params.get(name)
     if value is not None and (len(value) > most or "\0" in value):
-        raise InvalidRequest(f"A {name} has 1 to {most} characters, and no NUL.")
+        raise InvalidRequest(f"A {name} must have 1 to {most} characters and no NUL.")
     return value

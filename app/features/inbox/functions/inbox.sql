@@ -1,8 +1,8 @@
--- Triggers of what SQL users write into: holdfast.inbox, and holdfast.staged, whose rows a commit takes out. They run
--- as their owner, so names mean here what they mean to the owner, and the plans of single rows go by index. Triggers
+-- Triggers of the tables that SQL users write to: holdfast.inbox, and holdfast.staged, whose rows a commit takes out. They
+-- run as their owner, with the owner's search_path, and with planner settings that make single rows use indexes. Triggers
 -- of one kind fire in the order of their names: check_inbox, hold_stage, refuse_drained, take_inbox.
 
--- What is wrong with rows is said by the statement that brings them: of the inbox, or of what is staged.
+-- Trigger of inbox and staged: raises an error for the first row that is not valid.
 CREATE OR REPLACE FUNCTION holdfast.check_inbox() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
@@ -45,8 +45,7 @@ BEGIN
                      THEN coalesce(one.payload_text, convert_from(one.payload, 'UTF8')) END,
                 one.content_type, one.metadata);
         EXCEPTION WHEN data_exception THEN
-            fault := 'the payload is not UTF-8, which ' || coalesce(one.content_type, 'application/json')
-                     || ' must be here';
+            fault := 'the payload is not UTF-8, as ' || coalesce(one.content_type, 'application/json') || ' must be';
         END;
         IF fault IS NOT NULL THEN
             RAISE EXCEPTION 'row % for topic "%": %', one.number, one.topic, fault
@@ -56,8 +55,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- A topic that is drained takes nothing. Rows with a version of a schema were taken in before, and have been checked
--- since: those still go through.
+-- Refuses rows for topics that are drained. Rows with a schema version were accepted before and checked since: they pass.
 CREATE OR REPLACE FUNCTION holdfast.refuse_drained() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
@@ -75,12 +73,12 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Moves rows to the jobs of their topics: those of one INSERT into the inbox, or those that one commit takes out of what is
--- staged. In the order in which they came; rows that are placed singly, for their keys, groups or dedupe ids, by place.
+-- Turns rows into jobs of their topics: the rows of one INSERT into the inbox, or the staged rows of one commit, in their
+-- order of insertion.
 --
--- Rows that are placed singly go to enqueue_keyed or enqueue_deduped. The others are inserted here, by an INSERT of its own
--- beside enqueue_plain's: that one takes arrays, which would hold all payloads of a statement in memory at once and end
--- at 1 GB, while these rows stream from the transition table, however many there are; and these may have webhooks.
+-- If a topic's rows have keys, groups or dedupe ids, enqueue_keyed or enqueue_deduped places them one by one. Other rows
+-- are inserted here rather than by enqueue_plain: its arrays would hold all payloads in memory at once, at most 1 GB.
+-- These rows stream from the transition table, however many there are, and they may have webhooks.
 CREATE OR REPLACE FUNCTION holdfast.take_inbox() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
@@ -111,10 +109,10 @@ BEGIN
         INTO t FROM holdfast.topics o CROSS JOIN holdfast.defaults d WHERE o.name = g.topic;
         IF t.id IS NULL THEN
             RAISE EXCEPTION 'there is no topic "%"', g.topic USING ERRCODE = 'undefined_object',
-                HINT = 'Make it first: PUT /v0/topics/' || g.topic || ' with {"type": "queue"}.';
+                HINT = 'Create it first: PUT /v0/topics/' || g.topic || ' with {"type": "queue"}.';
         END IF;
         IF t.type <> 'queue' THEN
-            RAISE EXCEPTION 'topic "%" is a log, and the inbox takes jobs for queues', g.topic
+            RAISE EXCEPTION 'topic "%" is a log: the inbox takes jobs for queues only', g.topic
                 USING ERRCODE = 'wrong_object_type';
         END IF;
         IF t.schema_version <> g.checked THEN
@@ -133,13 +131,13 @@ BEGIN
         END IF;
         bounded := t.max_depth > 0 OR t.cap_records > 0 OR t.cap_bytes > 0;
         IF g.singly THEN
-            IF bounded THEN  -- before groups, keys and ids, as everybody takes it
+            IF bounded THEN  -- every enqueue takes this lock before those of groups, keys and ids
                 PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.depth ' || t.id, 0));
             END IF;
             IF (SELECT sum(octet_length(coalesce(a.payload, convert_to(a.payload_text, 'UTF8'))))
                 FROM added a WHERE a.topic = g.topic) > 268435456 THEN
-                RAISE EXCEPTION 'these rows for topic "%" are placed one by one, for their keys, groups or dedupe '
-                    'ids, and are more than 256 MiB', g.topic USING ERRCODE = 'program_limit_exceeded',
+                RAISE EXCEPTION 'the rows for topic "%" are more than 256 MiB, the limit for rows with keys, groups or '
+                    'dedupe ids', g.topic USING ERRCODE = 'program_limit_exceeded',
                     HINT = 'Write them in several parts.';
             END IF;
             SELECT count(*)::integer AS size,
@@ -173,7 +171,7 @@ BEGIN
                     b.delays, b.runs, b.ttls, b.limits, b.types, b.keys, t.ttl_ms, t.ends, t.max_deliveries,
                     CASE WHEN num_nonnulls(VARIADIC b.grps) > 0 THEN b.grps ELSE '{}' END) e;
             END IF;
-            IF num_nonnulls(VARIADIC b.hooks) > 0 THEN  -- as `hook` in app/kernel/enqueue
+            IF num_nonnulls(VARIADIC b.hooks) > 0 THEN  -- like `hook` in app/kernel/enqueue
                 UPDATE holdfast.jobs j SET webhook = h.url
                 FROM (SELECT DISTINCT ON (u.seq) u.seq, u.url
                       FROM unnest(placed.seqs, b.hooks, placed.duplicate) WITH ORDINALITY
@@ -197,7 +195,7 @@ BEGIN
                        r.max_deliveries, r.tag, r.node, r.meta, r.bytes, nullif(r.content_type, 'application/json'),
                        r.webhook
                 FROM (
-                    -- The rows as they came: what an INSERT has added is kept in its order.
+                    -- The transition table has the rows in their order of insertion.
                     SELECT a.*, coalesce(a.payload, convert_to(a.payload_text, 'UTF8')) AS bytes,
                            CASE WHEN a.user_id IS NULL THEN a.metadata::json
                                 ELSE (coalesce(a.metadata, '{}')::jsonb
@@ -230,28 +228,28 @@ BEGIN
             WHERE k.topic = g.topic AND k.tenant = l.tenant AND k.priority = l.priority
         );
         IF bounded THEN
-            -- As `lock_depth` in app/kernel/enqueue: who adds to this topic waits for the end of this transaction, and of
-            -- rows that look at nobody else's, not until now.
+            -- Like `lock_depth` in app/kernel/enqueue: other enqueues into this topic wait for the end of this transaction.
+            -- Rows that don't depend on other jobs take the lock only now.
             PERFORM pg_advisory_xact_lock(hashtextextended('holdfast.depth ' || t.id, 0));
             SELECT sum(y.ready + y.scheduled + y.blocked + y.leased) AS jobs, sum(y.bytes) AS bytes
             INTO held FROM holdfast.tallies y WHERE y.topic_id = t.id;
             IF held.jobs > nullif(t.max_depth, 0) OR held.jobs > nullif(t.cap_records, 0)
                     OR held.bytes > nullif(t.cap_bytes, 0) THEN
-                RAISE EXCEPTION 'topic "%" has no room for these', g.topic
+                RAISE EXCEPTION 'topic "%" has no room for these jobs', g.topic
                     USING ERRCODE = 'configuration_limit_exceeded';
             END IF;
         END IF;
     END LOOP;
     IF TG_TABLE_NAME = 'inbox' THEN
-        -- Of others, only rows that can't be seen lie between these.
+        -- Rows of other transactions in this range are not visible here.
         DELETE FROM holdfast.inbox i
         WHERE i.place BETWEEN (SELECT min(x.place) FROM added x) AND (SELECT max(x.place) FROM added x);
     END IF;
     RETURN NULL;
 END $$;
 
--- Trigger of holdfast.new_lanes, at commit: lanes that the transaction has jobs for become known. The transaction
--- holds its topics' sequences, so they are not deleted before it ends.
+-- Trigger of holdfast.new_lanes, at commit: adds the lanes of the transaction's jobs. The transaction holds its topics'
+-- sequences, so the topics are not deleted before it ends.
 CREATE OR REPLACE FUNCTION holdfast.add_new_lanes() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
@@ -266,11 +264,11 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Staged writes: jobs that several connections stage, and one transaction puts in (docs/spark-write.md). None of these
--- functions SETs a parameter of ours at its head: that takes a superuser, and the role that migrates, or restores a
--- dump, need not be one.
+-- Staged writes: jobs that several connections stage and one transaction enqueues (docs/spark-write.md). These functions
+-- can't SET a holdfast parameter in their head: that takes a superuser, and the role that migrates or restores a dump may
+-- not be one.
 
--- A number for one attempt of one task to stage rows under.
+-- Opens an attempt of a task. Returns the number under which it stages rows.
 CREATE OR REPLACE FUNCTION holdfast.open_stage(of_run text) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
@@ -282,8 +280,8 @@ BEGIN
     RETURN opened;
 END $$;
 
--- Trigger of holdfast.staged: holds the attempt while rows are staged. Rows of an attempt that was given up would lie
--- there for ever: they are refused.
+-- Trigger of holdfast.staged: locks the attempt while rows are staged. Refuses rows of an attempt that was given up, since
+-- nothing would ever delete them.
 CREATE OR REPLACE FUNCTION holdfast.hold_stage() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
@@ -295,15 +293,14 @@ BEGIN
     SELECT min(x.attempt), max(x.attempt) INTO first, last FROM added x;
     PERFORM 1 FROM holdfast.stages s WHERE s.attempt = first AND first = last FOR KEY SHARE;
     IF NOT FOUND AND first IS NOT NULL THEN
-        RAISE EXCEPTION 'attempt % was given up, or these rows are of several', first
+        RAISE EXCEPTION 'attempt % was given up, or these rows belong to several attempts', first
             USING ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
     RETURN NULL;
 END $$;
 
--- All that these attempts of a run have staged become jobs, or nothing does. Answers false if they are jobs already,
--- by an earlier commit of this batch, or a later one, of the same write. What they staged is gone from there either
--- way.
+-- Turns all rows that these attempts of a run have staged into jobs, or none. Returns false if the write has committed this
+-- batch or a later one before; then nothing changes, and drop_stages deletes the staged rows.
 CREATE OR REPLACE FUNCTION holdfast.commit_stages(
     of_run text, of_write text, of_batch bigint, attempts bigint[], rows bigint
 ) RETURNS boolean
@@ -333,13 +330,13 @@ BEGIN
             RETURN true;
         END IF;
     END IF;
-    RAISE EXCEPTION 'of % rows that were staged for write "%" not all are there, and nothing was written',
+    RAISE EXCEPTION 'some of the % rows staged for write "%" are missing, so nothing was written',
         rows, of_write USING ERRCODE = 'object_not_in_prerequisite_state',
-        HINT = 'PostgreSQL crashed since then, or a day has passed. Write them again.';
+        HINT = 'PostgreSQL has crashed, or a day has passed since they were staged. Write them again.';
 END $$;
 
--- Deletes up to `most` rows that were staged in this run; without a run, those of attempts from more than a day ago.
--- Answers how many. Fewer than `most`: that was all, but for what somebody is writing or committing.
+-- Deletes up to `most` rows that were staged in this run, or without a run, in attempts that are more than a day old.
+-- Returns how many. Fewer than `most` means all, except rows that are being written or committed.
 CREATE OR REPLACE FUNCTION holdfast.drop_stages(of_run text, most integer) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
