@@ -298,7 +298,7 @@ async def test_an_applications_user_sends_with_their_token(guarded: Running, que
         assert (await queue.take())["meta"] == {"params": {"a": "1"}, "$user_id": "käthe 7"}
         for name in (keyed.name, "of.nothing"):
             error = refused(await nobody.post(f"/in/{name}", content=b"1", headers=JSON | token), 403, "forbidden")
-            assert "`ingest` is public" in error["message"]
+            assert "with ingest: public" in error["message"]
         brief = await token_for(root, "käthe 7", ttl_ms=1_000)
 
         async def has_expired() -> bool:
