@@ -51,7 +51,7 @@ def test_the_help_of_a_class_shows_its_verbs() -> None:
 
 
 PAGES = [
-    *("docs/quick-start.md", "docs/sdk.md", "docs/worker.md", "docs/sql-in-your-transaction.md", "docs/enqueue.md"),
+    *("docs/quick-start.md", "docs/sdk.md", "docs/sql.md", "docs/enqueue.md"),
     "sdk/README.md",
 ]
 

@@ -1,4 +1,4 @@
-"""Payloads as MessagePack, by msgspec, which only who has such payloads needs. docs/worker.md."""
+"""Payloads as MessagePack, by msgspec, which only who has such payloads needs. docs/sdk.md."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ async with connection.transaction():  # asyncpg
     await connection.execute("INSERT INTO orders VALUES ($1)", 42)
     await connection.fetchval(*sql.enqueue("shipping", {"order": 42}).asyncpg)
 
-docs/sql-in-your-transaction.md. Nothing here imports a driver or does I/O.
+docs/sql.md. Nothing here imports a driver or does I/O.
 """
 
 from __future__ import annotations

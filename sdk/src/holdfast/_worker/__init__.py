@@ -1,1 +1,1 @@
-"""Handlers, and the worker that runs them. docs/worker.md."""
+"""Handlers, and the worker that runs them. docs/sdk.md."""
