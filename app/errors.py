@@ -7,7 +7,11 @@ paragraph of each docstring becomes the error's row in docs/errors.md; the text 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
+
+
+# The manual's page of errors has a heading for each code.
+MANUAL: Final = "docs/errors.md"
 
 
 class HoldfastError(Exception):
@@ -23,6 +27,11 @@ class HoldfastError(Exception):
         super().__init__(message)
         self.message = message
         self.detail = detail
+
+    @property
+    def docs(self) -> str:
+        """The link to the error's entry in the manual, relative to the repository."""
+        return f"{MANUAL}#{self.code}"
 
 
 class ConfigurationError(Exception):

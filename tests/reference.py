@@ -1,7 +1,7 @@
-"""Pages that are made of what the code says: `make reference` writes them anew, and a test compares them.
+"""Pages generated from the code: `make reference` writes them, and a test compares them.
 
-docs/errors.md is of app/errors.py, docs/http.md of the OpenAPI document and what its routes declare,
-docs/sql-contract.md of docs/schema.sql; parts of docs/semantics.md, of docs/configuration.md and of the client of the
+docs/errors.md comes from app/errors.py, docs/http.md from the OpenAPI document and the routes' declarations,
+docs/sql-contract.md from docs/schema.sql, and parts of docs/semantics.md, docs/configuration.md and the client from the
 settings of topics.
 """
 
@@ -18,9 +18,9 @@ from tests import examples, routes, settings
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
 MADE: Final = "<!-- Made by `make reference`, never by hand. -->\n"
-# Errors of routes that the messages dialect alone has.
+# Errors that only the messages dialect has.
 OF_MESSAGES: Final = {"invalid_time", "not_replayable", "outside_window"}
-# What routes are about, by their tag, in the order of use.
+# Headings by the routes' tags, in the order of use.
 SUBJECTS: Final = {
     "queue": "Enqueue, claim, settle",
     "jobs": "Jobs",
@@ -38,7 +38,7 @@ SUBJECTS: Final = {
     "saved_views": "Saved views",
     "audit": "The audit trail",
     "health": "Health and metrics",
-    "database": "What holds the database up",
+    "database": "Holders of the horizon",
     "upkeep": "Reapers",
 }
 
@@ -47,35 +47,50 @@ ERRORS: Final = (
     + """
 # Errors
 
-Every error that a caller can be answered with. Its code is for programs and does not change; its text is for people and
-may. The v0 dialect, and all paths outside `/api`, answer `{"error": {"code": …, "message": …, "detail": {…}}}`, with a
-detail where there is something to name; the [messages dialect](messages.md#conventions) answers
-`{"error": message, "code": code}`.
+Look up an error by its code: its status, when it happens, and what its `detail` holds.
+
+```bash
+curl http://127.0.0.1:8080/v0/topics/nowhere
+```
+```
+404
+{"error": {"code": "topic_not_found", "message": "There is no topic 'nowhere'.",
+ "docs": "docs/errors.md#topic_not_found", "detail": {"topic": "nowhere"}}}
+```
+
+- The v0 dialect, and all paths outside `/api`, answer with `error`, as above; `detail` is absent if there is nothing to name.
+- The [messages dialect](messages.md#conventions) answers `{"error": message, "code": code, "docs": link}`.
+- `code` is for programs and does not change. `message` is for people and can change.
+- `docs` links to the error's row on this page. It is relative to the repository of this version, as the service does not serve
+  the manual: append it to the address where you keep the repository.
 
 | code | status | when | `detail` |
 |---|---|---|---|
 """
 )
 AFTER_ERRORS: Final = """
-- A status with *again* comes with a `Retry-After` in seconds: wait for so long, and repeat the call.
-- Where too many calls wait for one verb of one topic, v0 says `throttled` (429), and the messages dialect `not_ready`
-  (503).
-- [Section 23](semantics.md#23-what-a-503-means) says what may have happened after a 503, and which calls are safe to
-  repeat.
-- What the [Python package](sdk.md#errors) raises for each, and what it tries again by itself, stands there.
-- `invalid_time`, `not_replayable` and `outside_window` are the messages dialect's alone: v0 has no replay.
+- *again*: the answer has a `Retry-After` in seconds. Wait that long and repeat the call.
+- If too many calls wait for one verb of one topic, v0 answers `throttled` (429), the messages dialect `not_ready` (503).
+- After a 503 a call may have happened: [section 23](semantics.md#23-what-a-503-means) says which calls are safe to repeat.
+- The [Python package](sdk.md#errors) has an exception for each, and repeats some calls by itself.
+- Only the messages dialect has `invalid_time`, `not_replayable` and `outside_window`: v0 has no replay.
 """
 HTTP: Final = (
     MADE
     + """
 # HTTP reference
 
-Every route: what it does, the scopes that a [key](keys.md#scopes) needs, the statuses that it may answer with, and a
-link to the page that has it with a command to try. [routes.txt](routes.txt) has bodies and answers field by field, and
-`GET /openapi.json` of a service has them for programs. [errors.md](errors.md) says what a code means.
+Every route with the scopes that a [key](keys.md#scopes) needs, its statuses, and a link to a page with a command to try.
 
-Any route may also answer 400 (no sense), 401 and 403 (sign-in, scopes), 408, 413, 414, 415 and 431
-([limits on input](semantics.md#22-limits-on-input)), 429 (too much) and 503 (not now).
+```bash
+curl http://127.0.0.1:8080/openapi.json
+```
+
+[routes.txt](routes.txt) has bodies and answers field by field; `GET /openapi.json` has them for programs.
+[errors.md](errors.md) explains the codes.
+
+Any route can also answer 400 (invalid request), 401 and 403 (sign-in, scopes), 408, 413, 414, 415 and 431
+([limits on input](semantics.md#22-limits-on-input)), 429 (a limit) and 503 (not available right now).
 """
 )
 SQL: Final = (
@@ -83,8 +98,13 @@ SQL: Final = (
     + """
 # SQL contract
 
-What SQL users may write and read, as it is in the schema; [sql.md](sql.md) says what each is for, with examples. It
-changes by additions only. [schema.sql](schema.sql) has all the rest, which may be read and is no such promise.
+The functions, columns and the view that SQL users can rely on. They change by additions only.
+
+```sql
+SELECT holdfast.enqueue('orders', '{"order": 42}');
+```
+
+[sql.md](sql.md) explains them with examples. [schema.sql](schema.sql) has everything else; you can read it, without this promise.
 """
 )
 FUNCTIONS: Final = ("enqueue", "complete", "assert_lease")
@@ -93,13 +113,13 @@ EVERYWHERE: Final = {"400", "401", "403", "408", "413", "414", "415", "429", "43
 
 
 def pages() -> dict[Path, str]:
-    """What each page should be."""
+    """Each page with its text."""
     whole = {DOCS / "errors.md": errors_page(), DOCS / "http.md": http_page(), DOCS / "sql-contract.md": sql_page()}
     return whole | settings.pages()
 
 
 def every(error: type[errors.HoldfastError]) -> Iterator[type[errors.HoldfastError]]:
-    """It and all that are made of it, but those that share a code with the one they are made of."""
+    """The error and its subclasses, except those with the code of their base."""
     yield error
     for one in error.__subclasses__():
         yield from (other for other in every(one) if other.code != error.code)
@@ -111,12 +131,12 @@ def errors_page() -> str:
 
 
 def error_row(error: type[errors.HoldfastError]) -> str:
-    """Of the first paragraph of its docstring: when it is answered, and after "Detail:" what its detail holds."""
+    """From the first paragraph of its docstring: when it happens, and after "Detail:" what its detail holds."""
     first = inspect.cleandoc(error.__doc__ or "").partition("\n\n")[0]
     when, _, detail = " ".join(first.split()).partition(" Detail: ")
     assert when, f"{error.__name__} does not say when it is answered"
     status = f"{error.status}{', again' if error.retry_after else ''}"
-    return f"| `{error.code}` | {status} | {when} | {detail.removesuffix('.')} |\n"
+    return f"| `{error.code}` <a id=\"{error.code}\"></a> | {status} | {when} | {detail.removesuffix('.')} |\n"
 
 
 def http_page() -> str:

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 COMMANDS: Final = {
     "README.md": 6,
     "docs/quick-start.md": 6,
+    "docs/errors.md": 1,
     "docs/v0.md": 20,
     "docs/messages.md": 12,
     "docs/configuration.md": 3,

@@ -13,10 +13,11 @@ from app.http.fields import encode
 
 
 class ErrorBody(msgspec.Struct):
-    """An error's code and message. `detail` has the values that it names."""
+    """An error's code and message. `docs` links to its entry in the manual; `detail` has the values that it names."""
 
     code: str
     message: str
+    docs: str
     detail: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -32,8 +33,8 @@ def write_as_is(answer: msgspec.Struct, status: int, _began: float) -> Response:
 
 
 def write_error(error: HoldfastError) -> bytes:
-    """The error as JSON: {"error": {"code", "message", "detail"}}."""
-    body = ErrorBody(error.code, error.message)
+    """The error as JSON: {"error": {"code", "message", "docs", "detail"}}."""
+    body = ErrorBody(error.code, error.message, error.docs)
     if error.detail:
         body.detail = dict(error.detail)
     return msgspec.json.encode(ErrorAnswer(body))

@@ -11,7 +11,7 @@ import socket
 from contextlib import suppress
 from typing import Final
 
-from app.errors import ConfigurationError
+from app.errors import ConfigurationError, Unavailable
 
 BACKLOG = 2048
 MOST_WAITING: Final = 256  # connections at once; more are closed without a word
@@ -21,8 +21,9 @@ LINGER_SECONDS: Final = 1.0  # what a client still sends is taken for so long: a
 
 WAITING: Final = "The service is waiting for its database. Try again."
 # Each dialect's form of an error, as app.errors.Unavailable has it. The framework that renders them is the workers'.
-_V0_BODY: Final = {"error": {"code": "not_ready", "message": WAITING}}
-_MESSAGES_BODY: Final = {"error": WAITING, "code": "not_ready"}
+_DOCS: Final = Unavailable(WAITING).docs
+_V0_BODY: Final = {"error": {"code": "not_ready", "message": WAITING, "docs": _DOCS}}
+_MESSAGES_BODY: Final = {"error": WAITING, "code": "not_ready", "docs": _DOCS}
 
 
 class AddressTaken(Exception):

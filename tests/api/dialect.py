@@ -117,10 +117,11 @@ def refused(answer: httpx.Response, status: int, code: str) -> Body:
     assert answer.headers["content-type"] == "application/json"
     body = answer.json()
     if answer.request.url.path.split("/")[1] == "api":
-        assert set(body) == {"error", "code"}, asked
-        body = {"error": {"code": body["code"], "message": body["error"]}}
+        assert set(body) == {"error", "code", "docs"}, asked
+        body = {"error": {"code": body["code"], "message": body["error"], "docs": body["docs"]}}
     assert set(body) == {"error"}, asked
     error: Body = body["error"]
+    assert error.pop("docs", "") == f"docs/errors.md#{error['code']}", asked
     assert {"code", "message"} <= set(error) <= {"code", "message", "detail"}, asked
     assert error["code"] == code, f"{asked}: {answer.text[:500]}"
     assert isinstance(error["message"], str)
