@@ -130,7 +130,7 @@ async def test_what_fails_before_its_route_is_known_is_told_in_its_dialect(url: 
         async with raw(url) as client:
             answer = await client.ask(request)
             told = json.loads(answer.body)
-            assert (answer.status, told["code"], sorted(told)) == (status, code, ["code", "error"])
+            assert (answer.status, told["code"], sorted(told)) == (status, code, ["code", "docs", "error"])
     for request, status, code in [
         (get("/apiary", large), 431, "headers_too_large"),
         (get("/v0/topics/api", large), 431, "headers_too_large"),
