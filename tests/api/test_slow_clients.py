@@ -102,7 +102,7 @@ async def test_late_headers_and_bodies_are_told_so_in_their_dialect(url: str) ->
         for client in (header, body):
             answer = await client.answer()
             told = json.loads(answer.body)
-            assert (answer.status, told["code"], sorted(told)) == (408, "request_timeout", ["code", "error"])
+            assert (answer.status, told["code"], sorted(told)) == (408, "request_timeout", ["code", "docs", "error"])
         assert (await second.answer()).status == 408
 
 
