@@ -16,6 +16,7 @@ from tests.routes import document
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 INDEXES = ("README.md", "examples/README.md", "migrating/README.md")
+KINDS = ("Learn", "Do", "Look up", "Understand")
 LINKED = re.compile(r"\]\(([^)#:]+\.md)(?:#[^)]*)?\)")
 
 
@@ -41,6 +42,17 @@ def test_it_has_the_openapi_document(site: Path) -> None:
     assert json.loads((site / "openapi.json").read_text()) == document()
 
 
+def test_it_has_an_index_and_the_whole_text(site: Path) -> None:
+    """llms.txt links every page of the manual's index by its kind; llms-full.txt has every page's text."""
+    index, full = (site / "llms.txt").read_text(), (site / "llms-full.txt").read_text()
+    assert re.findall(r"^#+ .+$", index, re.MULTILINE) == ["# Holdfast", *map("## {}".format, KINDS)]
+    assert index.splitlines()[2].startswith("> Holdfast is ")
+    links = re.findall(r"^- \[[^\]]+\]\(([^)]+)\): \S", index, re.MULTILINE)
+    assert len(links) > 80
+    assert [link for link in links if not (site / link).is_file()] == []
+    assert [str(page) for page in DOCS.rglob("*.md") if page.read_text().strip() not in full] == []
+
+
 def test_it_asks_no_other_host(site: Path) -> None:
     """Links are for readers to follow; what a page loads by itself is here."""
     loads = re.compile(r"""<(?:script|img|iframe)[^>]*\ssrc=["']?(?:https?:)?//|<link[^>]*\shref=["']?(?:https?:)?//""")
@@ -49,6 +61,11 @@ def test_it_asks_no_other_host(site: Path) -> None:
     assert len(pages) > 60
     assert [str(page) for page in pages if loads.search(page.read_text())] == []
     assert [str(sheet) for sheet in site.rglob("*.css") if styles.search(sheet.read_text())] == []
+
+
+def test_the_navigation_has_the_kinds_of_the_index() -> None:
+    names = re.findall(r"^  - ([^:\n]+):$", (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2], re.MULTILINE)
+    assert names == list(KINDS) == re.findall(r"^## (.+)$", (DOCS / "README.md").read_text(), re.MULTILINE)
 
 
 def test_the_index_has_every_page() -> None:
