@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-
-# The manual's page of errors has a heading for each code.
+# The manual's page of errors, with a row for each code.
 MANUAL: Final = "docs/errors.md"
 
 

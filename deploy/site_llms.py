@@ -8,9 +8,9 @@ from typing import Any
 
 INDEX = "README.md"
 SUMMARY = """\
-Holdfast is a job queue service on PostgreSQL, for HTTP, Python and SQL. Jobs are leased and fenced, and delivered at least
-once; a durable topic loses no acknowledged job. It has priorities, groups, tenants, schedules, retries, dead letters, results,
-webhooks, keys, users and admin pages. llms-full.txt has the text of all pages."""
+Holdfast is a job queue service on PostgreSQL, for HTTP, Python and SQL. Jobs are leased and fenced, and delivered at
+least once; a durable topic loses no acknowledged job. It has priorities, groups, tenants, schedules, retries, dead
+letters, results, webhooks, keys, users and admin pages. llms-full.txt has the text of all pages."""
 _ROW = re.compile(r"^\| \[([^\]]+)\]\(([^)]+)\) \| (.+) \|$")
 
 

@@ -58,11 +58,11 @@ curl http://127.0.0.1:8080/v0/topics/nowhere
  "docs": "docs/errors.md#topic_not_found", "detail": {"topic": "nowhere"}}}
 ```
 
-- The v0 dialect, and all paths outside `/api`, answer with `error`, as above; `detail` is absent if there is nothing to name.
+- The v0 dialect, and all paths outside `/api`, answer with `error`, as above. `detail` can be absent.
 - The [messages dialect](messages.md#conventions) answers `{"error": message, "code": code, "docs": link}`.
 - `code` is for programs and does not change. `message` is for people and can change.
-- `docs` links to the error's row on this page. It is relative to the repository of this version, as the service does not serve
-  the manual: append it to the address where you keep the repository.
+- `docs` links to the error's row on this page. It is relative to the repository of this version, as the service does
+  not serve the manual: append it to the address where you keep the repository.
 
 | code | status | when | `detail` |
 |---|---|---|---|
@@ -70,8 +70,8 @@ curl http://127.0.0.1:8080/v0/topics/nowhere
 )
 AFTER_ERRORS: Final = """
 - *again*: the answer has a `Retry-After` in seconds. Wait that long and repeat the call.
-- If too many calls wait for one verb of one topic, v0 answers `throttled` (429), the messages dialect `not_ready` (503).
-- After a 503 a call may have happened: [section 23](semantics.md#23-what-a-503-means) says which calls are safe to repeat.
+- If too many calls wait for one verb of one topic, v0 answers `throttled` (429) and messages `not_ready` (503).
+- After a 503 a call may have happened: [section 23](semantics.md#23-what-a-503-means) says which calls you can repeat.
 - The [Python package](sdk.md#errors) has an exception for each, and repeats some calls by itself.
 - Only the messages dialect has `invalid_time`, `not_replayable` and `outside_window`: v0 has no replay.
 """
@@ -80,7 +80,7 @@ HTTP: Final = (
     + """
 # HTTP reference
 
-Every route with the scopes that a [key](keys.md#scopes) needs, its statuses, and a link to a page with a command to try.
+Every route: the scopes that a [key](keys.md#scopes) needs, its statuses, and a link to a page with a command to try.
 
 ```bash
 curl http://127.0.0.1:8080/openapi.json
@@ -104,7 +104,8 @@ The functions, columns and the view that SQL users can rely on. They change by a
 SELECT holdfast.enqueue('orders', '{"order": 42}');
 ```
 
-[sql.md](sql.md) explains them with examples. [schema.sql](schema.sql) has everything else; you can read it, without this promise.
+[sql.md](sql.md) explains them with examples. [schema.sql](schema.sql) has everything else; you can read it, without
+this promise.
 """
 )
 FUNCTIONS: Final = ("enqueue", "complete", "assert_lease")
@@ -136,7 +137,7 @@ def error_row(error: type[errors.HoldfastError]) -> str:
     when, _, detail = " ".join(first.split()).partition(" Detail: ")
     assert when, f"{error.__name__} does not say when it is answered"
     status = f"{error.status}{', again' if error.retry_after else ''}"
-    return f"| `{error.code}` <a id=\"{error.code}\"></a> | {status} | {when} | {detail.removesuffix('.')} |\n"
+    return f'| `{error.code}` <a id="{error.code}"></a> | {status} | {when} | {detail.removesuffix(".")} |\n'
 
 
 def http_page() -> str:
