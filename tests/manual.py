@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 AS_PRINTED = "http://127.0.0.1:8080"
 MORE = "…"
-# What is another one each time.
+# Fields whose values differ each time.
 VARIABLE = {
     *("$ts", "deadline", "lease_id", "token", "last_write_ts", "deadlines", "uptime_ms", "version"),
     *("id", "secret", "at", "created_at", "created_by", "rotated_at", "expires_at", "revoked_at", "next_cursor"),

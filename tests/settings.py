@@ -57,7 +57,7 @@ def defaults(*, but: Collection[str] = ()) -> dict[str, Any]:
 
 
 def pages() -> dict[Path, str]:
-    """Each file with what is written anew in it."""
+    """Each file with its generated part."""
     return {
         MANUAL: _between(MANUAL.read_text(), f"<!-- {BEGIN} -->\n\n", "\n<!-- end -->\n", _table()),
         MESSAGES: _between(MESSAGES.read_text(), f"<!-- {BEGIN} -->\n\n", "\n<!-- end -->\n", _messages_table()),
