@@ -57,7 +57,7 @@ async def test_a_day_of_events_stays_until_it_is_in_files(
     with caplog.at_level(logging.WARNING):
         await sweeps.retention(keeping.pools, keeping.engine)
     assert -4 in await days(own), "due, and not in files"
-    assert "days of lease_events that are due to go, and stay until they are in files: 1" in caplog.text
+    assert "days of lease_events that are due to be dropped, but are not in files yet: 1" in caplog.text
     await mark(own, "lease_events", 5)
     await mark(own, "results", 4)
     await sweeps.retention(keeping.pools, keeping.engine)

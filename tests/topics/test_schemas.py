@@ -233,7 +233,10 @@ def test_what_it_is_can_be_said() -> None:
         ('"Nope"', "Nope"),
         ('{"type":"record","name":"R","fields":[{"name":"a","type":"b.C"}]}', "b.C"),
         ('{"type":"record","fields":[]}', "name"),
-        ('{"type":"record","name":"R","fields":[{"name":"a","type":"int"},{"name":"a","type":"int"}]}', "two fields"),
+        (
+            '{"type":"record","name":"R","fields":[{"name":"a","type":"int"},{"name":"a","type":"int"}]}',
+            "the field 'a' twice",
+        ),
         ('{"type":"record","name":"R","fields":{"a":1}}', "field"),
         ('{"type":"record","name":"R"}', "fields"),
         ('{"type":"record","name":"int","fields":[]}', "int"),

@@ -57,7 +57,7 @@ SET (topic, cron, time_zone, missed, paused, next_fire, due_at, payload, fields,
 DELETE FROM holdfast.schedules s WHERE s.name = $1 RETURNING s.topic
 
 -- name: clock
--- The database's time.
+-- The database's time.   Answers one row.
 SELECT clock_timestamp()
 
 -- name: due

@@ -1,1 +1,1 @@
-"""Counts of jobs, and what is wrong with a queue."""
+"""Counts of jobs, and the troubles of queues."""
