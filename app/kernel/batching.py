@@ -88,7 +88,6 @@ class GroupCommit(Generic[Item, Result]):
         return sum(len(waiting) for waiting in self._waiting.values())
 
     async def drain(self) -> None:
-        """Wait for all calls."""
         while self._runners:
             await asyncio.wait(list(self._runners.values()))
 

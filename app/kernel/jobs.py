@@ -114,7 +114,6 @@ class JobView(Hideable, frozen=True):
 
     @property
     def status(self) -> Status:
-        """The status of its state."""
         return _STATUS[self.state]
 
 

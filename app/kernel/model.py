@@ -177,7 +177,6 @@ class Batch(msgspec.Struct):
         return len(self) - sum(1 for delay in self.delays_ms if delay)
 
     def lanes(self) -> set[Lane]:
-        """The lanes of these records."""
         if not self.tenants and not self.priorities:
             return {Lane("", 0)}
         short = len(self) - len(self.priorities)

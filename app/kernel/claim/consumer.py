@@ -57,8 +57,6 @@ class LaneEnd(msgspec.Struct):
 
 
 class ClaimResult(msgspec.Struct, frozen=True):
-    """The answer of one claim statement."""
-
     jobs: list[list[Job]]  # by caller, in claim order
     exhausted: bool  # whether it met a job with no deliveries left
     expired: bool  # whether it met a job whose time to live has passed

@@ -37,8 +37,6 @@ ROUNDING_US: Final = 2  # times pass through a float
 
 
 class Mark(msgspec.Struct):
-    """The marks of one lane."""
-
     after: int = 0
     due: int = 0
     low: int = 0
@@ -145,7 +143,6 @@ class Cursor(msgspec.Struct):
         return Lows(lanes, self.tally, self.floor, max(self.lanes, len(lanes)))
 
     def lows_of(self, lanes: Sequence[Lane]) -> list[Reach]:
-        """The low marks of these lanes."""
         unknown = Mark(low=self.floor[0], due_low=self.floor[1])
         marks = [(lane, self.marks.get(lane, unknown)) for lane in lanes]
         return [Reach(lane, mark.low, mark.due_low) for lane, mark in marks]

@@ -40,8 +40,6 @@ LEAST_MS: Final = 1.0  # the least time that a job counts
 
 
 class _Tenant:
-    """What this process knows of one tenant."""
-
     __slots__ = ("asked", "due", "heard", "lanes", "name", "pace", "time")
 
     def __init__(self, name: str) -> None:
@@ -240,7 +238,6 @@ class Tenants:
         return Turn(turn.at, turn.open, may, most, owed)
 
     def charge(self, given: Mapping[str, int], weights: Mapping[str, int]) -> None:
-        """Charge tenants for the jobs they were given."""
         for name, jobs in given.items():
             if tenant := self._all.get(name):
                 tenant.time += jobs * self._cost(tenant, weights)
@@ -275,7 +272,6 @@ class Tenants:
         return (self._pace if tenant.pace is None else tenant.pace) / weights.get(tenant.name, 1)
 
     def _wake_due(self, now: float) -> None:
-        """Wake tenants whose next job has become due."""
         while self._dues and self._dues[0][0] <= now:
             tenant = self._all[heapq.heappop(self._dues)[1]]
             if tenant.due <= now:
@@ -341,7 +337,6 @@ class Fairness:
             follower.drop(topic_id)
 
     def _each(self, topic_id: int) -> Iterator[Tenants]:
-        """A topic's tenants, here and in followers."""
         for fairness in (self, *self.followers.values()):
             tenants = fairness._topics.get(topic_id)
             if tenants is not None:

@@ -123,7 +123,6 @@ class Throttle:
         self._open(topic.id, unspent)
 
     def drop(self, topic_id: int) -> None:
-        """Forget a deleted topic."""
         closed = self._closed.pop(topic_id, None)
         if closed is not None:
             closed.timer.cancel()

@@ -144,7 +144,6 @@ class Marks:
             await asyncio.wait(list(self._looks.values()))
 
     def _each(self, topic_id: int) -> Iterator[Cursor]:
-        """The topic's cursors, here and in followers."""
         for marks in (self, *self.followers.values()):
             cursor = marks._topics.get(topic_id)
             if cursor is not None:

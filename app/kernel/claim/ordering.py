@@ -137,7 +137,6 @@ class Ages(msgspec.Struct):
     took: float = 0.0  # seconds that the last look took
 
     def earn(self, jobs: Iterable[Job]) -> None:
-        """A claim got these jobs."""
         if self.overtaking:
             for tenant, count in Counter(job.tenant for job in jobs).items():
                 if tenant in self.overtaking:

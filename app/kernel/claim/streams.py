@@ -48,8 +48,6 @@ class Stream:
 
 
 class Streams:
-    """All open work streams of the process."""
-
     def __init__(self, state: EngineState, claims: Claims, settlements: Settlements) -> None:
         self._state = state
         self._claims = claims

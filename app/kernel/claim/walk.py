@@ -167,7 +167,6 @@ class Walk:
             await self._pass(overtaking)
 
     def _by_tenant(self) -> bool:
-        """Whether to claim tenant by tenant."""
         several = self._tenants.know(self._lanes)
         return several or self._among is not None or bool(self._policy.config.tenant_limits)
 
@@ -190,7 +189,6 @@ class Walk:
         return await self._take(slots, *await self._run_statement(self._state.verbs(self._policy), plan, slots))
 
     async def _claim_by_tenant(self, slots: Slots) -> WalkOutcome:
-        """Claim from the tenants that come next."""
         tenants, marks, wanted = self._tenants, self._walks.marks, len(slots.callers)
         self._cursor.lanes = len(self._lanes)
         weights = self._policy.config.tenant_weights

@@ -72,14 +72,12 @@ class Counters:
         return deep.counts()
 
     def add(self, topic_id: int, *, ready: int = 0, in_flight: int = 0) -> None:
-        """Add changes of this process."""
         deep = self._deep.get(topic_id)
         if deep is not None:
             deep.ready += ready
             deep.in_flight += in_flight
 
     def drop(self, topic_id: int) -> None:
-        """Forget a deleted topic."""
         self._deep.pop(topic_id, None)
         self._whole.forget(topic_id)
 

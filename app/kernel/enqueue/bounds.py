@@ -68,8 +68,6 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class Refusal(Enum):
-    """Why a batch was refused."""
-
     TOO_DEEP = "too_deep"  # max_depth
     FULL = "full"  # the caps
 

@@ -35,7 +35,6 @@ class _EnqueueCall(msgspec.Struct, frozen=True):
 
     @property
     def batch(self) -> Batch:
-        """The jobs to add."""
         return self.write.batch
 
 

@@ -82,7 +82,6 @@ class Groups:
         self.departed: Signal[()] = Signal()  # a job has left a topic without known groups
 
     def note(self, topic_id: int) -> None:
-        """Remember that a topic has groups."""
         if topic_id not in self._met:
             if len(self._met) >= MOST_TOPICS:
                 self._met.clear()
@@ -94,7 +93,6 @@ class Groups:
         return bool(self._met)
 
     def drop(self, topic_id: int) -> None:
-        """Forget a deleted topic."""
         self._met.discard(topic_id)
 
     async def let_next_through(self, policy: Policy) -> None:

@@ -27,8 +27,6 @@ class Misfit(Exception):
 
 
 class Node(Protocol):
-    """One type of a schema."""
-
     name: str  # its name in the value of a union
 
     def json(self, value: Any) -> None: ...

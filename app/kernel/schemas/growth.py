@@ -94,14 +94,12 @@ class _Graph:
         return list(_nodes([found]))
 
     def most_parts(self) -> int:
-        """Most parts that apply to one value."""
         parts = [1] * len(self._same)
         for i in reversed(self._order):
             parts[i] = min(1 + sum(parts[other] for other in self._same[i]), ENOUGH)
         return max(parts)
 
     def levels(self) -> list[int] | None:
-        """The result of `visits`."""
         kept = self._recursive()
         if not kept:
             return None

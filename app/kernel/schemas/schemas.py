@@ -54,8 +54,6 @@ class Fault(NamedTuple):
 
 
 class Schema(Protocol):
-    """A compiled schema."""
-
     def fault(self, payload: bytes, content_type: str | None) -> Fault | None:
         """The first fault of a payload; None: it fits. `content_type` None is JSON."""
         ...
