@@ -1,8 +1,5 @@
 -- Complete jobs as ack does, and write results, archive rows and webhook events for them.
---   $1  topic
---   $2  seqs, ascending
---   $3  lease id per seq, or NULL for any
---   $4  node per seq, or NULL for any
+--   $1 to $4 as in ack
 --   $5  result per seq, or NULL for none; may be empty
 --   $6  how long results are kept, in ms from now; 0 keeps them for ever
 --   $7  whether the topic is replayable: completed jobs go into the archive

@@ -1,9 +1,6 @@
 -- Set new deadlines, counted from now, for leases that their holders still have. The lease id stays. Also stores
 -- progress.
---   $1  topic
---   $2  seqs, ascending
---   $3  lease id per seq, or NULL for any
---   $4  node per seq, or NULL for any
+--   $1 to $4 as in ack
 --   $5  lease length per seq in ms
 --   $6  progress per seq in percent, or NULL to keep the last one; may be empty
 --   $7  progress note per seq, or NULL; may be empty

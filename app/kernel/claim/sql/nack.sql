@@ -1,8 +1,5 @@
 -- Return jobs whose lease the caller still has. They can be claimed again now or after a delay.
---   $1   topic
---   $2   seqs, ascending
---   $3   lease id per seq, or NULL for any
---   $4   node per seq, or NULL for any
+--   $1 to $4 as in ack
 --   $5   delay per seq in ms, or NULL for the backoff's delay (no delay if the delivery is given back)
 --   $6   error per seq, or NULL
 --   $7   limit per seq on given-back deliveries: the delivery does not count while fewer were given back (0: it always

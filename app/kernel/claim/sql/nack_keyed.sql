@@ -1,9 +1,6 @@
 -- Return jobs with keys. If a pending job has the same key, the job with the newer payload stays and the other one
 -- ends.
---   $1  topic
---   $2  seqs, ascending
---   $3  lease id per seq, or NULL for any
---   $4  node per seq, or NULL for any
+--   $1 to $4 as in ack
 --   $5  delay per seq in ms, or NULL
 --   $6  error per seq, or NULL
 --   $7  limit per seq on given-back deliveries, or NULL (see nack)

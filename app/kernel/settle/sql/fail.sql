@@ -1,10 +1,6 @@
 -- End jobs that have no deliveries left, or that their holders fail, on a topic without a dead-letter topic. They stay
 -- as failed until their retention has passed. cluster and failed_at say with what kind of error and when they failed.
---   $1  topic
---   $2  seqs, ascending
---   $3  lease id per seq if its holder fails the job; NULL if the job is not leased any more
---   $4  error per seq, or NULL
---   $5  the topic's max_deliveries, 0 for no limit
+--   $1 to $5 as in bury
 --   $6  whether the topic has a webhook (see ack_and_record)
 -- Answers one row: `done`, the places in $2 (from 1) that ended; `suspects` as in bury.
 -- Leaves cancelled jobs (see cancel_held).   Index: primary key (see ack).
