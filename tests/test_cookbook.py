@@ -1,4 +1,4 @@
-"""Pages of the cookbook: commands, Python and SQL run as they stand, from the top down, on a service of their own."""
+"""Recipes of the manual: commands, Python and SQL run as they stand, from the top down, on a service of their own."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from tests.test_manual import wrong
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs/cookbook").glob("*.md"))
+# Up to their scripts, which tests/sdk/test_migrating.py runs.
+STEPS = [ROOT / f"docs/migrating/{name}.md" for name in ("celery", "cloud-tasks")]
 PARTS = ["Why it works", "Limits", "See also"]
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -38,7 +40,7 @@ def blocks(text: str) -> list[tuple[str, str, int, str | None]]:
     return made
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES + STEPS, ids=lambda page: page.stem)
 async def test_a_page_runs_as_it_stands(
     page: Path, serve: Callable[..., Awaitable[Running]], new_database: Callable[[], Awaitable[str]], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -47,7 +49,7 @@ async def test_a_page_runs_as_it_stands(
     service = await serve(database_url=SecretStr(database))
     monkeypatch.setenv("DATABASE_URL", database)
     names: dict[str, Any] = {}
-    found = blocks(page.read_text())
+    found = blocks(page.read_text().partition("\n## Script\n")[0])
     assert found
     with closing(Shell(tmp_path, service.url)) as shell:
         for language, code, line, output in found:

@@ -15,7 +15,7 @@ from tests.routes import document
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-INDEXES = ("README.md", "examples/README.md", "migrating/README.md")
+INDEXES = ("README.md", "examples/README.md")
 KINDS = ("Learn", "Do", "Look up", "Understand")
 LINKED = re.compile(r"\]\(([^)#:]+\.md)(?:#[^)]*)?\)")
 
