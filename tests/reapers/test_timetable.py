@@ -17,7 +17,7 @@ from app.errors import NotFound, Throttled, TopicNotFound
 from app.features.schedules import store as rows
 from app.features.schedules.changes import Schedules
 from app.features.schedules.fires import LONGEST_WAIT, MOST_MISSED
-from app.features.schedules.store import FIELDS, OnMissed, Schedule, ScheduleSpec, of_record
+from app.features.schedules.store import FIELDS, MissedRule, Schedule, ScheduleSpec, of_record
 from app.kernel.model import Batch, Connection, HeldJob
 from app.kernel.topics import store
 from app.kernel.topics.policy import Policy
@@ -52,7 +52,7 @@ class Clock:
         """Make it, or replace it. `first` is when it is due then."""
         batch = wanted.pop("batch", Batch(payloads=[b'{"a":1}']))
         payload, fields = of_record(batch)
-        made = ScheduleSpec(policy.topic.name, cron, "UTC", OnMissed.ONCE, payload, fields)
+        made = ScheduleSpec(policy.topic.name, cron, "UTC", MissedRule.ONCE, payload, fields)
         kept, _ = await schedules(self.machine).put(self.name, replace(made, **wanted))
         if kept.next_fire is not None:
             self.at = self.first = kept.next_fire
@@ -212,9 +212,9 @@ async def test_a_clock_that_steps_back_fires_nothing_twice(machine: Machine, clo
 
 
 @pytest.mark.parametrize(
-    ("missed", "made"), [(OnMissed.SKIP, [10]), (OnMissed.ONCE, [10]), (OnMissed.ALL, list(range(11)))]
+    ("missed", "made"), [(MissedRule.SKIP, [10]), (MissedRule.ONCE, [10]), (MissedRule.ALL, list(range(11)))]
 )
-async def test_what_was_missed(machine: Machine, clock: Clock, missed: OnMissed, made: list[int]) -> None:
+async def test_what_was_missed(machine: Machine, clock: Clock, missed: MissedRule, made: list[int]) -> None:
     """Nobody looks for ten minutes and a half; the last time is not a minute old then."""
     policy = await clock.queue()
     await clock.put(policy, missed=missed)
@@ -228,7 +228,7 @@ async def test_what_was_missed(machine: Machine, clock: Clock, missed: OnMissed,
 
 async def test_a_time_that_is_late_by_more_than_a_minute_is_skipped(machine: Machine, clock: Clock) -> None:
     policy = await clock.queue()
-    await clock.put(policy, "0 * * * *", missed=OnMissed.SKIP)
+    await clock.put(policy, "0 * * * *", missed=MissedRule.SKIP)
     assert await clock.look(MINUTE * 1.01) == 0
     assert (await clock.get()).next_fire == clock.first + MINUTE * 60
     assert await clock.look(MINUTE * 59.5) == 1
@@ -237,7 +237,7 @@ async def test_a_time_that_is_late_by_more_than_a_minute_is_skipped(machine: Mac
 
 async def test_no_more_than_a_thousand_are_made_up_for(machine: Machine, clock: Clock) -> None:
     policy = await clock.queue()
-    await clock.put(policy, missed=OnMissed.ALL)
+    await clock.put(policy, missed=MissedRule.ALL)
     await clock.look(timedelta(days=365))
     while await clock.look():
         pass
@@ -248,11 +248,11 @@ async def test_no_more_than_a_thousand_are_made_up_for(machine: Machine, clock: 
 
 async def test_what_is_paused_rests_and_misses_nothing(machine: Machine, clock: Clock) -> None:
     policy = await clock.queue()
-    await clock.put(policy, missed=OnMissed.ALL)
+    await clock.put(policy, missed=MissedRule.ALL)
     paused = await schedules(machine).pause(clock.name, paused=True)
     assert (paused.paused, paused.next_fire) == (True, None)
     assert await clock.look(MINUTE * 10) == 0
-    assert (await clock.put(policy, missed=OnMissed.ALL)).paused, "a PUT that does not say leaves it so"
+    assert (await clock.put(policy, missed=MissedRule.ALL)).paused, "a PUT that does not say leaves it so"
     resumed = await schedules(machine).pause(clock.name, paused=False)
     assert resumed.next_fire is not None
     assert resumed.next_fire - clock.first <= MINUTE, "it goes on from now, by the database's clock"
@@ -284,7 +284,7 @@ async def test_a_topic_that_was_deleted_gets_nothing_until_it_is_there_again(
 
 async def test_a_queue_that_is_full_gets_it_once_there_is_room(machine: Machine, clock: Clock) -> None:
     policy = await clock.queue(max_depth=2)
-    await clock.put(policy, missed=OnMissed.ALL)
+    await clock.put(policy, missed=MissedRule.ALL)
     assert await clock.look(MINUTE * 4) == 2
     full = await clock.get()
     assert (full.error_code, full.next_fire) == ("throttled", clock.first + MINUTE * 2)
@@ -331,7 +331,7 @@ async def test_a_key_keeps_one_job_waiting(machine: Machine, clock: Clock) -> No
 async def test_a_fifo_topic_gets_a_job_for_each_time(machine: Machine, clock: Clock) -> None:
     """Their payloads are one, and yet none is a duplicate of another."""
     policy = await clock.queue(".fifo")
-    await clock.put(policy, missed=OnMissed.ALL, batch=Batch(payloads=[b"1"], groups=["g"]))
+    await clock.put(policy, missed=MissedRule.ALL, batch=Batch(payloads=[b"1"], groups=["g"]))
     assert [await clock.look(), await clock.look(MINUTE), await clock.look(MINUTE * 2)] == [1, 1, 2]
     made = await schedules(machine).run(clock.name)
     seqs = []

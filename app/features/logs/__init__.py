@@ -1,4 +1,4 @@
-"""Reading topics behind a cursor, watching them, and deleting from them."""
+"""Read topics by a cursor, watch them, and delete records."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ FEATURE: Final = Feature(
     "logs",
     cores=[Watches],
     sweeps=[
-        Sweep("logs", sweeps.trim, 30, moves="takes out of logs what is too old or too much"),
-        Sweep("watches", drains(store.sweep), 60, moves="forgets watches that nobody is connected to"),
+        Sweep("logs", sweeps.trim, 30, moves="deletes records of logs that are too old or over a cap"),
+        Sweep("watches", drains(store.sweep), 60, moves="deletes watches without a connection"),
     ],
     routes=[
         _v0(

@@ -1,4 +1,4 @@
-"""Reading topics behind a cursor, logs and queues alike, with a wait for what comes next; and reads that are shared."""
+"""Read logs and queues by a cursor, optionally waiting for new records. Concurrent readers share reads."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from app.kernel.logs.readers import ParkedReader, Readers
     from app.kernel.topics.cache import Policies
 
-PROOF_SECONDS: Final = 1.0  # a read of a queue waits so long for writers that may still commit
+PROOF_SECONDS: Final = 1.0  # how long a read of a queue waits for open transactions with jobs
 PROOF_STEP_SECONDS: Final = 0.005
-READS_AT_ONCE: Final = 3  # shared ones, of the hot pool's connections: claims need the others
+READS_AT_ONCE: Final = 3  # concurrent shared reads in the hot pool; claims need the other connections
 SHARED_PROOF_SECONDS: Final = 0.1
 
 
 class Diffs(Core):
-    """Reads topics. Remembers for each queue up to which seq no further job can appear."""
+    """Reads topics. Remembers up to which seq of each queue no more jobs can appear."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -42,7 +42,7 @@ class Diffs(Core):
         engine.dropped.subscribe(self._forget)
 
     async def read(self, policy: Policy, ask: Ask, seconds: float = 0.0) -> Diff:
-        """What comes after the cursor; if there is nothing, wait up to so long for it. Raises TopicNotFound."""
+        """Read records after the cursor. If there are none, wait up to `seconds` for one. Raises TopicNotFound."""
         readers, until, more = self._engine.readers, time.monotonic() + seconds, True
         while more:
             mark = readers.mark()
@@ -56,9 +56,9 @@ class Diffs(Core):
         return diff
 
     async def once(self, policy: Policy, ask: Ask, proof_seconds: float = PROOF_SECONDS) -> Diff:
-        """What comes after the cursor at this moment. Raises TopicNotFound.
+        """Read records after the cursor once. Raises TopicNotFound.
 
-        Of a queue, waits up to so long for jobs that others may still commit; then without them.
+        A read of a queue waits up to `proof_seconds` for open transactions with jobs, and then goes on without these.
         """
         match policy.config.type:
             case TopicType.LOG:
@@ -74,8 +74,8 @@ class Diffs(Core):
         return diff
 
     async def _jobs(self, policy: Policy, ask: Ask, proof_seconds: float) -> Diff:
-        """Read a queue. Jobs draw their seqs before they commit, so this asks how far the sequence is, and which
-        transactions hold a lock on it. Once these have ended, no job up to there can appear any more."""
+        """Read a queue. Jobs get their seqs before they commit. So it reads the sequence's value, and the transactions
+        that hold a lock on it. After these have ended, no more jobs can appear up to that value."""
         topic, db = policy.topic, self._engine.pools.hot
         drawn = (await inspector.draws(db, [topic])).get(topic.id)
         if drawn is None:
@@ -84,12 +84,12 @@ class Diffs(Core):
         if ask.after > head:
             ask = replace(ask, after=0)
         if self._proven.get(topic.id, 0) > head:
-            self._forget(topic.id)  # a crash has lost what was not flushed: these seqs are drawn once more
+            self._forget(topic.id)  # a crash has lost unflushed seqs, which are drawn again
         if head > ask.after and self._proven.get(topic.id, 0) < head:
             await self._proof_of(policy, head, proof_seconds)
         upto = min(self._proven.get(topic.id, 0), head)
         expired_to, records = await inspector.read(db, topic, ask, max(upto, ask.after))
-        # After the read: what it did not find because it was lost is known by now.
+        # After the read, so that it includes the losses of all jobs that the read did not find.
         state = (await inspector.states(db, [topic], 1)).get(topic.name)
         if state is None:
             raise await self._gone(policy)
@@ -99,7 +99,7 @@ class Diffs(Core):
         return Diff(Extent(head, earliest, ttl_lost_to, cap_lost_to), records)
 
     async def _proof_of(self, policy: Policy, drawn: int, seconds: float) -> None:
-        """Wait for a proof. One is under way for each topic, however many read it."""
+        """Wait for a proof. Concurrent readers of a topic share one."""
         until = time.monotonic() + seconds
         while self._proven.get(policy.topic.id, 0) < drawn and (left := until - time.monotonic()) > 0:
             proving = self._proving.get(policy.topic.id)
@@ -110,7 +110,7 @@ class Diffs(Core):
             await asyncio.shield(proving)
 
     async def _prove(self, policy: Policy, drawn: int, seconds: float) -> None:
-        """Wait until no transaction can commit a job up to this seq. If that takes too long, nothing changes."""
+        """Wait until no transaction can commit a job up to this seq. After `seconds`, give up and change nothing."""
         db, until = self._engine.pools.hot, time.monotonic() + seconds
         writers = await inspector.drawers(db, policy.topic)
         while writers and time.monotonic() < until:
@@ -129,10 +129,9 @@ class Diffs(Core):
 
 
 def _last_loss(lost_to: int, records: Records) -> int:
-    """The last seq up to `lost_to` that a reader of these jobs may have missed.
+    """Return the last seq up to `lost_to` that a reader of these jobs may have missed.
 
-    Lost jobs lie among jobs that stay, and are reported page by page: those ahead when the reader gets there. A job
-    that the reader was given is not lost.
+    Lost jobs lie between existing ones, and are reported page by page. A job that the reader has got is not lost.
     """
     seq = min(lost_to, records.next_seq)
     for given in reversed(records.seqs):
@@ -144,15 +143,15 @@ def _last_loss(lost_to: int, records: Records) -> int:
 
 
 class _Flight(msgspec.Struct):
-    """A read under way; `mark` is the readers' when its statement was sent, None before."""
+    """A read in flight. `mark` is the readers' mark when its statement was sent, None before."""
 
     task: asyncio.Task[Read] | None = None
     mark: int | None = None
 
 
 class SharedReads:
-    """Readers at one place of a topic, woken by one append, ask the database once: one read is in flight for each
-    topic, cursor and set of options. Nothing is kept once it has been answered."""
+    """Shares reads between readers that are woken by one append. One read is in flight per topic, cursor and options.
+    Results are not cached."""
 
     def __init__(self, diffs: Diffs, readers: Readers, policies: Policies) -> None:
         self._diffs = diffs
@@ -160,20 +159,20 @@ class SharedReads:
         self._policies = policies
         self._flights: dict[tuple[int, Ask], _Flight] = {}
         self._gate = asyncio.Semaphore(READS_AT_ONCE)
-        # Who is handed a read as soon as it has landed.
+        # The readers that get a read when it is done.
         self._parked: dict[tuple[int, Ask], set[ParkedReader]] = {}
         self._handing: set[asyncio.Task[None]] = set()
         readers.wanted.subscribe(self._hand_out)
 
     async def read(self, policy: Policy, ask: Ask) -> Read:
-        """What comes after the cursor, as of this call or later; of `ask`, `without` must be a tuple.
+        """Read records after the cursor, as of this call or later. `ask.without` must be a tuple.
 
-        Raises TopicNotFound, and what asyncpg raises.
+        Raises TopicNotFound, and asyncpg's errors.
         """
         topic_id = policy.topic.id
         key = (topic_id, ask)
         flight = self._flights.get(key)
-        # One that began before the topic changed may have missed what its caller was woken for.
+        # A read that began before the topic changed may lack the change that woke this caller.
         if flight is None or (flight.mark is not None and self._readers.has_news(topic_id, flight.mark)):
             flight = self._flights[key] = _Flight()
             flight.task = asyncio.create_task(self._fly(flight, policy, ask))
@@ -182,10 +181,10 @@ class SharedReads:
         return await asyncio.shield(flight.task)
 
     def _hand_out(self, policy: Policy, wanted: Mapping[Ask, Sequence[ParkedReader]]) -> None:
-        """The topic has changed: read for its parked readers, and wake each of them once, with the result.
+        """Read a changed topic for its parked readers, and wake each of them once with the result.
 
-        Readers of a read that is under way get that one. It says from when it is, so a reader that has missed something
-        since finds out when it parks again.
+        If such a read is in flight, the readers get its result. It has a mark, so a reader that misses a later change
+        finds out when it parks again.
         """
         for ask, parked in wanted.items():
             key = (policy.topic.id, ask)
@@ -203,7 +202,7 @@ class SharedReads:
             now = await self._policies.get(policy.topic.name)
             if now.topic.id == policy.topic.id and now.version == policy.version:
                 read = await self.read(policy, ask)
-        except Exception:  # noqa: S110  who is woken without a read reads for itself, and meets the same
+        except Exception:  # noqa: S110  a reader that is woken without a read reads by itself, and gets the error
             pass
         finally:
             topic_id = policy.topic.id
@@ -221,4 +220,4 @@ class SharedReads:
             del self._flights[key]
         assert flight.task is not None
         if not flight.task.cancelled():
-            flight.task.exception()  # seen, also where all who asked have left
+            flight.task.exception()  # marks it as retrieved, if all callers have left

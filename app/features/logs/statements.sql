@@ -1,14 +1,15 @@
 -- name: find_watch
--- Whether a watch is kept, whoever owns it.   $1 wid   One row: it is.   Index: primary key.
+-- Whether a watch exists, for any owner.   $1 wid   One row if it does.   Index: primary key.
 SELECT w.wid FROM holdfast.watches w WHERE w.wid = $1 AND w.expires_at > now()
 
 -- name: keep_watches
--- Save how far watches were told, and that they are connected.
---   $1 wids  $2 the connections, one each  $3 places, one each; NULL: as they were
---   $4 their life without a connection, in ms
--- Answers the wids that these connections still hold. One that is left out was taken over, or is gone; its row was not
--- touched. expires_at is written when a fifth of the life has passed, so that most updates change no index.
--- Index: primary key. Locks in the order of wids.
+-- Save the places of watches, and extend their lives. Index: primary key. Locks in the order of wids.
+--   $1  wids
+--   $2  connections, one per watch
+--   $3  places, one per watch; NULL: unchanged
+--   $4  life without a connection, in ms
+-- Returns the wids that these connections still hold. Other watches were taken over or deleted, and are not changed.
+-- expires_at is only written after a fifth of the life, so that most updates change no index.
 WITH given AS MATERIALIZED (
     SELECT k.wid, k.holder, k.places FROM unnest($1::text[], $2::uuid[], $3::text[]) AS k(wid, holder, places)
 ), picked AS MATERIALIZED (
@@ -26,24 +27,32 @@ WITH given AS MATERIALIZED (
 SELECT w.wid FROM given k JOIN holdfast.watches w ON w.wid = k.wid AND w.holder = k.holder
 
 -- name: leave_watch
--- A connection has ended: save how far its watch was told, and begin its life without one.
---   $1 wid  $2 the connection  $3 places  $4 the life in ms
--- Answers the wid; no row: another connection holds the watch by now, or it is gone.   Index: primary key.
+-- Save a watch's places at the end of its connection, and release it. Index: primary key.
+--   $1  wid
+--   $2  connection
+--   $3  places
+--   $4  life without a connection, in ms
+-- Returns the wid. No row: another connection holds the watch by now, or it was deleted.
 UPDATE holdfast.watches w SET holder = NULL, places = $3::json, expires_at = now() + $4::bigint * interval '1 ms'
 WHERE w.wid = $1 AND w.holder = $2::uuid
 RETURNING w.wid
 
 -- name: make_watch
--- Keep a new watch.   $1 wid  $2 owner  $3 options  $4 places  $5 its life without a connection, in ms
---   $6 most watches that may be kept
--- Answers the wid; no row: there are too many.   The count is of an index, and ends at $6.
+-- Create a watch.
+--   $1  wid
+--   $2  owner
+--   $3  options
+--   $4  places
+--   $5  life without a connection, in ms
+--   $6  most watches
+-- Returns the wid. No row: there are too many. Counting uses an index and stops at $6.
 INSERT INTO holdfast.watches (wid, owner, options, places, expires_at)
 SELECT $1, $2, $3::json, $4::json, now() + $5::bigint * interval '1 ms'
 WHERE (SELECT count(*) FROM (SELECT 1 FROM holdfast.watches LIMIT $6::bigint) kept) < $6::bigint
 RETURNING wid
 
 -- name: sweep_watches
--- Forget watches whose time has passed.   $1 most watches   Answers one row: how many.
+-- Delete expired watches.   $1 most watches   Returns how many.
 -- Index: watches_expiring.
 WITH picked AS MATERIALIZED (
     SELECT w.ctid AS tid FROM holdfast.watches w WHERE w.expires_at < now()
@@ -54,10 +63,12 @@ WITH picked AS MATERIALIZED (
 SELECT count(*) FROM gone
 
 -- name: take_watch
--- Tell a watch on this connection from now on, wherever it was told before.
---   $1 wid  $2 owner  $3 the connection  $4 its life without one, in ms
--- Answers options and places. No row: there is no such watch, it has expired, or it is somebody else's.
--- Index: primary key.
+-- Take a watch over for this connection. Index: primary key.
+--   $1  wid
+--   $2  owner
+--   $3  connection
+--   $4  life without a connection, in ms
+-- Returns options and places. No row: the watch does not exist, has expired, or belongs to another owner.
 UPDATE holdfast.watches w SET holder = $3::uuid, expires_at = now() + $4::bigint * interval '1 ms'
 WHERE w.wid = $1 AND w.owner = $2 AND w.expires_at > now()
 RETURNING w.options, w.places

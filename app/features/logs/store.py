@@ -1,6 +1,6 @@
-"""Watches in PostgreSQL: what a client watches, and how far it has come. docs/semantics.md, section 17.
+"""Read and write watches: their topics and places. docs/semantics.md, section 17.
 
-One connection at a time holds a watch; what it saves later than that counts for nothing.
+One connection at a time holds a watch. Once another one has taken it over, its writes have no effect.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _LEAVE = _SQL["leave_watch"]
 _SWEEP = _SQL["sweep_watches"]
 
 TTL_MS: Final = 300_000  # without a connection
-MOST_WATCHES: Final = 50_000  # of all processes together
+MOST_WATCHES: Final = 50_000  # over all processes
 _WID: Final = re.compile(r"wid_[A-Za-z0-9_-]{22}\Z")
 
 
 class WatchPlace(msgspec.Struct, frozen=True, array_like=True):
-    """How far a watch has come in a topic. `chosen`: the client set this place, and nothing was read from it yet."""
+    """A watch's place in a topic. `chosen`: the client set it, and nothing was read from it yet."""
 
     topic_id: int
     seq: int
@@ -39,7 +39,7 @@ class WatchPlace(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What a watch reads of every topic. `nodes`: whose records it leaves out."""
+    """How a watch reads its topics. `nodes`: records of these nodes are left out."""
 
     nodes: tuple[str, ...]
     limit: int
@@ -51,7 +51,7 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class HeldWatch(msgspec.Struct, frozen=True):
-    """A watch that a connection has taken."""
+    """A watch that a connection holds."""
 
     wid: str
     holder: UUID
@@ -67,17 +67,16 @@ _encode = msgspec.json.Encoder().encode
 async def make(
     db: Connection, owner: str, options: Options, places: Mapping[str, WatchPlace], *, ttl_ms: int = TTL_MS
 ) -> str:
-    """Keep a new watch: its wid. `owner` is the key it is bound to, "" for none. Raises Throttled."""
+    """Create a watch and return its wid. `owner` is the key that it is bound to, "" for none. Raises Throttled."""
     wid = f"wid_{secrets.token_urlsafe(16)}"
     made = await db.fetchval(_MAKE, wid, owner, _text(options), _text(places), ttl_ms, MOST_WATCHES)
     if made is None:
-        raise Throttled("Too many watches are kept.", {"limit": "max_watches", "max": MOST_WATCHES})
+        raise Throttled(f"The limit is {MOST_WATCHES} watches.", {"limit": "max_watches", "max": MOST_WATCHES})
     return wid
 
 
 async def take(db: Connection, wid: str, owner: str) -> HeldWatch:
-    """Hold a watch from now on; whoever held it does so no more. Raises NotFound, and Unauthorized if it is bound to
-    another key."""
+    """Take a watch over from its previous holder. Raises NotFound, and Unauthorized if it is bound to another key."""
     if _WID.match(wid) is None:
         raise _unknown()
     holder = UUID(bytes=secrets.token_bytes(16))
@@ -85,12 +84,12 @@ async def take(db: Connection, wid: str, owner: str) -> HeldWatch:
     if row is None:
         if await db.fetchval(_FIND, wid) is None:
             raise _unknown()
-        raise Unauthorized("This watch is bound to the key that made it.")
+        raise Unauthorized("This watch is bound to the key that created it.")
     return HeldWatch(wid, holder, _options.decode(row["options"]), _places.decode(row["places"]))
 
 
 async def keep(db: Connection, held: Sequence[tuple[str, UUID, Mapping[str, WatchPlace] | None]]) -> set[str]:
-    """Save places, None for those that have not moved, and extend the watches' lives: those that are still held."""
+    """Save places (None: unchanged) and extend the watches' lives. Returns the wids that are still held."""
     rows = await db.fetch(
         _KEEP,
         [wid for wid, _, _ in held],
@@ -102,12 +101,12 @@ async def keep(db: Connection, held: Sequence[tuple[str, UUID, Mapping[str, Watc
 
 
 async def leave(db: Connection, wid: str, holder: UUID, places: Mapping[str, WatchPlace]) -> None:
-    """Save places and let the watch go, if it is still held."""
+    """Save places and release the watch, if it is still held."""
     await db.fetchval(_LEAVE, wid, holder, _text(places), TTL_MS)
 
 
 async def sweep(db: Connection, limit: int) -> int:
-    """Forget up to `limit` watches whose time has passed: how many."""
+    """Delete up to `limit` expired watches. Returns how many."""
     count: int = await db.fetchval(_SWEEP, limit)
     return count
 
@@ -117,4 +116,4 @@ def _text(value: Options | Mapping[str, WatchPlace]) -> str:
 
 
 def _unknown() -> NotFound:
-    return NotFound("There is no such watch, or it has expired. Make a new one.")
+    return NotFound("The watch does not exist or has expired. Create a new one.")

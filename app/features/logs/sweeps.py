@@ -1,4 +1,4 @@
-"""Background work on logs: records that are past their limits."""
+"""The sweep of logs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from app.base.db.pool import Pools
     from app.kernel.engine import Engine
 
-RECORDS_AT_ONCE: Final = 5_000  # of one log in one transaction: appends to it wait that long
+RECORDS_AT_ONCE: Final = 5_000  # records per transaction; appends to the log wait for it
 PASSES: Final = 200
 PAGE: Final = 500
 
 
 async def trim(pools: Pools, _engine: Engine, pace: Pace | None = None) -> int:
-    """Delete records that are too old, or above a cap that was lowered. Returns how many."""
+    """Delete records that are too old or over a lowered cap. Returns how many."""
     pace = pace or Pace()
     for _ in range(PASSES):
         overdue = await store.overdue_logs(pools.rest, PAGE)

@@ -1,4 +1,4 @@
-"""POST /v0/topics/:topic/diff: what comes after a cursor; and /delete: records of a log, or waiting jobs of a queue."""
+"""POST /v0/topics/:topic/diff (read after a cursor) and /delete (records of a log, or waiting jobs of a queue)."""
 
 from __future__ import annotations
 
@@ -56,47 +56,47 @@ Nodes = Annotated[
     Annotated[str, text("A name.", most=MAX_NODE_BYTES)]
     | Annotated[list[Annotated[str, text("A name.", most=MAX_NODE_BYTES)]], about("Names.", maxItems=MAX_NODES)]
     | None,
-    about("Whose records are left out, byte for byte."),
+    about("Nodes whose records are left out. Names are compared byte for byte."),
 ]
 
 
 class DiffBody(msgspec.Struct, forbid_unknown_fields=True):
-    """From where to read, and how much."""
+    """The cursor, and how much to read."""
 
     from_seq: Annotated[Seq | None, about("The last seq that the reader has.", 0)] = None
-    limit: Annotated[Count | None, about("Most records; 0 is the default, clamped to 1000.", 256)] = None
+    limit: Annotated[Count | None, about("Most records, clamped to 1000. 0: the default.", 256)] = None
     node: Nodes = None
     include_tags: Annotated[bool | None, about("Whether to show $tag.", False)] = None
     include_meta: Annotated[bool | None, about("Whether to show meta.", True)] = None
     include_data: Annotated[bool | None, about("Whether to show data.", True)] = None
-    wait_ms: Annotated[Count | None, about("How long to wait if there is nothing, clamped to 30000.", 0)] = None
+    wait_ms: Annotated[Count | None, about("How long to wait if there are no records, in ms, clamped to 30000.", 0)] = (
+        None
+    )
     max_batch_bytes: Annotated[
-        Count | None, about("Most bytes of data and meta; 0 is the default, clamped to 8 MiB.", 1024 * 1024)
+        Count | None, about("Most bytes of data and meta, clamped to 8 MiB. 0: the default.", 1024 * 1024)
     ] = None
 
 
 class DeleteBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What to delete: what is below a seq, what has a tag, or what is both."""
+    """The records to delete: below a seq, with a matching tag, or both."""
 
     RULES: ClassVar[dict[str, Any]] = {
         "anyOf": [
             {"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in ("before_seq", "match")
         ]
     }
-    before_seq: Annotated[Seq | None, about("What has a lower seq.")] = None
+    before_seq: Annotated[Seq | None, about("Records with a lower seq.")] = None
     match: Annotated[
         str | list[str] | None,
         about(
-            '["tag", "Eq", "x"]; ["tag", "Glob", "x*"]; or a text, which is the second if it ends in a star, else the '
-            "first.",
+            '["tag", "Eq", "x"], ["tag", "Glob", "x*"], or a text: a glob if it ends with a star, else an exact match.',
             **_MATCH,
         ),
     ] = None
 
 
 class RecordShown(msgspec.Struct, kw_only=True):
-    """A record of a log, or a job of a queue, as a reader sees it. `$ts` is in ms since 1970. Without `data` where
-    include_data is false."""
+    """A record of a log or a job of a queue. `$ts` is in ms since 1970. There is no `data` if include_data is false."""
 
     seq: int = msgspec.field(name="$seq")
     ts: int = msgspec.field(name="$ts")
@@ -107,9 +107,9 @@ class RecordShown(msgspec.Struct, kw_only=True):
 
 
 class Tombstone(msgspec.Struct):
-    """Records from gap_from to gap_to were lost before this reader came: to caps, to age (ttl), to both (mixed), or
-    because the topic was made anew; or, on a watch, before the place that its client chose (from_seq_too_old). What was
-    deleted counts only as part of a gap."""
+    """Records from gap_from to gap_to were lost before the reader got to them. Reasons: caps, age (ttl), both (mixed),
+    or the topic was deleted and created again (recreated). On a watch, from_seq_too_old: before the place that its
+    client chose. Deleted records only count as a part of a gap."""
 
     gap_from: int
     gap_to: int
@@ -120,14 +120,14 @@ class Tombstone(msgspec.Struct):
 
 
 class DiffPerformance(msgspec.Struct):
-    """How long the answer took, in ms, waiting included; and how many seqs were looked at."""
+    """The time of the call in ms, waiting included, and the number of scanned seqs."""
 
     server_total_ms: float
     records_scanned: int
 
 
 class DiffAnswer(msgspec.Struct):
-    """What comes after the cursor; the next call's is next_from_seq, the last seq that was looked at."""
+    """Records after the cursor. `next_from_seq`, the last scanned seq, is the cursor of the next call."""
 
     topic: str
     records: list[RecordShown]
@@ -141,8 +141,8 @@ class DiffAnswer(msgspec.Struct):
 
 
 class RecordsDeletedAnswer(msgspec.Struct, kw_only=True):
-    """How many were deleted, and what is left. marked, of a queue: how many are leased; unless their holders
-    acknowledge them, they end with their leases."""
+    """The number of deleted records, and the rest of the topic. `marked`, for a queue: the number of leased jobs. They
+    end with their leases unless they are acknowledged before."""
 
     topic: str
     deleted: int
@@ -154,10 +154,10 @@ class RecordsDeletedAnswer(msgspec.Struct, kw_only=True):
 
 
 async def diff(call: Call, body: DiffBody) -> Response:
-    """Read records after a cursor, oldest first; with `wait_ms`, wait so long for the first. Of a queue, its live jobs,
+    """Read records after a cursor, oldest first. With `wait_ms`, wait for the first one. In a queue, it reads live jobs
     without claiming them."""
     context = call.context
-    context.quota.must_have_room(0)  # an answer may be large, and lies here until it is read
+    context.quota.must_have_room(0)  # the answer may be large, and stays in memory until it is sent
     name = check_name(call.topic)
     if body.include_data is not False or body.include_meta is not False:
         must_see_payloads(call.key, name)
@@ -170,7 +170,7 @@ async def diff(call: Call, body: DiffBody) -> Response:
 
     if body.wait_ms:
         seconds = min(body.wait_ms, MAX_WAIT_MS) / 1000
-        count_as(call.request, "diff_wait")  # its time is the wait's
+        count_as(call.request, "diff_wait")  # most of its time is waiting
         reading = context.policies.with_current(name, lambda p: diffs.read(p, ask(p), seconds))
         found = await while_connected(call.request, reading)
         if not context.access.still_good(call.key):
@@ -181,16 +181,16 @@ async def diff(call: Call, body: DiffBody) -> Response:
 
 
 async def delete(call: Call, body: DeleteBody) -> RecordsDeletedAnswer:
-    """Delete what there is at this moment below a seq, or with a tag: for good, and without a trace for readers. In a
-    queue, jobs that are leased are marked as cancelled."""
+    """Delete the current records below a seq, or with a tag. This can't be undone, and readers get no tombstone. In a
+    queue, leased jobs are marked as cancelled."""
     context, name = call.context, check_name(call.topic)
     if body.before_seq is None and body.match is None:
-        raise InvalidRequest("before_seq or match is needed: what is to be deleted?")
+        raise InvalidRequest("before_seq or match is required.")
     match = match_of(body.match)
     logs, by = context.engine.logs, context.access.actor(call.request)
 
     async def deletion(policy: Policy) -> RecordsDeletedAnswer:
-        # Ahead of it: what breaks off has done a part.
+        # Before the deletion, as an interrupted one has deleted a part.
         asked = {"before_seq": body.before_seq, "match": body.match}
         await trail.record(context.pools.rest, by, Action.RECORDS_DELETED, name, asked)
         marked: int | UnsetType = UNSET
@@ -205,7 +205,7 @@ async def delete(call: Call, body: DeleteBody) -> RecordsDeletedAnswer:
 
 
 def nodes_of(node: str | list[str] | None) -> list[str]:
-    """The nodes whose records a reader does not want. Raises InvalidRequest."""
+    """Check the nodes whose records a reader leaves out. Raises InvalidRequest."""
     if node is None:
         return []
     nodes = [node] if isinstance(node, str) else node
@@ -215,7 +215,7 @@ def nodes_of(node: str | list[str] | None) -> list[str]:
 
 
 def ask_of(policy: Policy, body: DiffBody, nodes: list[str]) -> Ask:
-    """What a reader wants, with defaults and clamps."""
+    """Build a read from a body, with defaults and clamps."""
     return Ask(
         after=seq_within(body.from_seq or 0),
         limit=min(body.limit or DEFAULT_LIMIT, MAX_LIMIT),
@@ -228,7 +228,7 @@ def ask_of(policy: Policy, body: DiffBody, nodes: list[str]) -> Ask:
 
 
 def diff_answer(name: str, after: int, found: Diff, began: float) -> Response:
-    """The answer: what was read, put together from pieces that are JSON already."""
+    """Build the answer of a read. Its parts are JSON already."""
     extent, records = found.extent, found.records
     lost = tombstone(after, found)
     fields = (
@@ -250,12 +250,12 @@ def diff_answer(name: str, after: int, found: Diff, began: float) -> Response:
 
 
 def records_shown(records: Records) -> list[bytes]:
-    """Each record as JSON; without its data where that was not read."""
+    """Encode each record as JSON, without its data if that was not read."""
     if any(records.content_types):
         shown = zip(records.payloads, records.content_types, strict=True)
         data = [payload if payload is None else as_json(payload, content_type) for payload, content_type in shown]
         records = replace(records, payloads=data, content_types=())
-    # Most records have none of the three; for those, one format.
+    # A faster format for the common case.
     without_data = records.payloads[:1] == [None]  # all have it or none
     if not (any(records.nodes) or any(records.tags) or any(records.metadata) or without_data):
         return [
@@ -279,12 +279,12 @@ def records_shown(records: Records) -> list[bytes]:
 
 
 def tombstone(after: int, found: Diff) -> Tombstone | None:
-    """What a reader with this cursor has lost to caps, age, or a topic made anew; None for nothing. What was deleted
-    was not lost."""
+    """Return the records that a reader with this cursor has lost to caps, age, or a recreated topic; None if there are
+    none. Deleted records are not lost."""
     extent = found.extent
     if after > extent.head_seq:
         lost_to = max(extent.earliest_seq - 1, extent.cap_lost_to, extent.ttl_lost_to)
-        gap = (1, lost_to, "recreated")  # it reads from the start now
+        gap = (1, lost_to, "recreated")  # the reader goes on from the start
     else:
         by_cap, by_age = extent.cap_lost_to > after, extent.ttl_lost_to > after
         if not by_cap and not by_age:
@@ -292,12 +292,12 @@ def tombstone(after: int, found: Diff) -> Tombstone | None:
         lost_to = max(extent.cap_lost_to, extent.ttl_lost_to)
         gap = (after + 1, lost_to, "mixed" if by_cap and by_age else "cap" if by_cap else "ttl")
     first, last, reason = gap
-    missed = last - first + 1 - bisect_right(found.records.seqs, last)  # of a queue, what stays lies among what is lost
+    missed = last - first + 1 - bisect_right(found.records.seqs, last)  # jobs of a queue may exist within the gap
     return Tombstone(first, last, reason, missed, extent.earliest_seq, extent.head_seq)  # type: ignore[arg-type]
 
 
 def match_of(given: str | list[str] | None) -> TagMatch:
-    """Which tags are meant. Raises InvalidRequest."""
+    """Parse a match of tags. Raises InvalidRequest."""
     if given is None:
         return TagMatch()
     if isinstance(given, str):

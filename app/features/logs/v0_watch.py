@@ -1,4 +1,4 @@
-"""POST /v0/watch and GET /v0/watch/:wid: several topics told over SSE. docs/semantics.md, section 17."""
+"""POST /v0/watch and GET /v0/watch/:wid: several topics as server-sent events. docs/semantics.md, section 17."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from app.http.sse import (
 from app.kernel.topics.policy import check_name
 from app.kernel.topics.settings import PATTERN
 
-MAX_WATCHED: Final = 256  # topics of one watch
+MAX_WATCHED: Final = 256  # topics per watch
 DEFAULT_LIMIT: Final = 256
 DEFAULT_BYTES: Final = 256 * 1024
-MAX_BYTES: Final = 1024 * 1024  # a slow reader holds so much of the process's memory
+MAX_BYTES: Final = 1024 * 1024  # a slow reader holds this much memory of the process
 DEFAULT_HEARTBEAT_MS: Final = 15_000
 HEARTBEATS_MS: Final = (1_000, 60_000)
 ID_BYTES: Final = 4 * 1024  # of JSON: an id must fit into a header
@@ -69,50 +69,50 @@ data: {"topic":"visits","head_seq":5,"reason":"deleted"}
 
 _seqs = msgspec.json.Decoder(dict[str, Seq])
 
-LENIENT: Final = query("lenient", "true: leave out topics that don't exist.", {"type": "boolean", "default": False})
+LENIENT: Final = query("lenient", "true: leave out topics that do not exist.", {"type": "boolean", "default": False})
 CONNECTION: Final = (
     path("wid", "The watch.", {"type": "string"}),
     query("token", "The API key, for browsers' EventSource only.", {"type": "string"}),
-    header("Last-Event-ID", "The last event that the client has, to go back to. Never ahead.", {"type": "string"}),
+    header("Last-Event-ID", "The last event that the client has. It can only go back.", {"type": "string"}),
 )
 
 
 class WatchFrom(msgspec.Struct, forbid_unknown_fields=True):
-    """Where a topic is watched from: after this seq; or, with `tail`, after what it has now."""
+    """The start of a topic's watch: after a seq, or with `tail`, after its current end."""
 
     from_seq: Annotated[Seq | None, about("The last seq that the client has.", 0)] = None
-    tail: Annotated[bool | None, about("Whether only what comes from now on is told.", False)] = None
+    tail: Annotated[bool | None, about("Whether to send only new records.", False)] = None
 
 
 class WatchBody(msgspec.Struct, forbid_unknown_fields=True):
-    """1 to 256 topics to watch, and how much comes at a time."""
+    """1 to 256 topics to watch, and the size of events."""
 
     topics: Annotated[
         dict[str, WatchFrom | None],
         Meta(
-            description="Topics by name; null is from the beginning.",
+            description="Topics by name. null: from the beginning.",
             min_length=1,
             max_length=MAX_WATCHED,
             extra_json_schema={"propertyNames": {"pattern": PATTERN}},
         ),
     ]
     node: Nodes = None
-    limit: Annotated[Count | None, about("Most records of an event; 0 is the default, clamped to 1000.", 256)] = None
+    limit: Annotated[Count | None, about("Most records per event, clamped to 1000. 0: the default.", 256)] = None
     max_batch_bytes: Annotated[
         Count | None,
-        about("Most bytes of data and meta of an event; 0 is the default, clamped to 1 MiB.", 256 * 1024),
+        about("Most bytes of data and meta per event, clamped to 1 MiB. 0: the default.", 256 * 1024),
     ] = None
     heartbeat_ms: Annotated[
-        Count | None, about("After how long without a frame a comment comes, clamped to 1000 to 60000.", 15_000)
+        Count | None, about("Send a comment after this time without a frame, in ms, clamped to 1000 to 60000.", 15_000)
     ] = None
     include_meta: Annotated[bool | None, about("Whether to show meta.", True)] = None
     include_tags: Annotated[bool | None, about("Whether to show $tag.", False)] = None
     include_data: Annotated[bool | None, about("Whether to show data.", True)] = None
-    consistency: Annotated[Literal["eventual", "strong"] | None, about("Changes nothing.")] = None
+    consistency: Annotated[Literal["eventual", "strong"] | None, about("Has no effect.")] = None
 
 
 class WatchedTopic(msgspec.Struct):
-    """Where the watch of a topic begins, and how far the topic goes."""
+    """The start of a topic's watch, and the topic's first and last seq."""
 
     from_seq: int
     head_seq: int
@@ -120,7 +120,7 @@ class WatchedTopic(msgspec.Struct):
 
 
 class WatchAnswer(msgspec.Struct):
-    """A watch: open `stream_url` within session_ttl_ms, and again so long after a connection has ended."""
+    """A watch. Open `stream_url` within session_ttl_ms. The same time applies after a connection has ended."""
 
     wid: str
     stream_url: str
@@ -129,7 +129,7 @@ class WatchAnswer(msgspec.Struct):
 
 
 class RecordsFrame(msgspec.Struct):
-    """Records after from_seq, up to to_seq, the last seq that was looked at."""
+    """Records after from_seq, up to to_seq, the last scanned seq."""
 
     topic: str
     records: list[RecordShown]
@@ -139,27 +139,27 @@ class RecordsFrame(msgspec.Struct):
 
 
 class TombstoneFrame(Tombstone, kw_only=True):
-    """Records were lost before this reader came: as a diff's tombstone."""
+    """Lost records, as in a diff's tombstone."""
 
     topic: str
 
 
 class CaughtUpFrame(msgspec.Struct):
-    """A reader that was behind has everything now."""
+    """The watch has caught up with the topic."""
 
     topic: str
     head_seq: int
 
 
 class TopicDeletedFrame(msgspec.Struct):
-    """The topic was deleted, or made anew: nothing more comes of it. head_seq: the last seq that this watch knew of."""
+    """The topic was deleted or created again, so its events end. head_seq: the last seq that the watch knew."""
 
     topic: str
     head_seq: int
     reason: Literal["deleted"]
 
 
-# What the data of its events is, by their names. For the description alone: _frames puts them together from pieces.
+# The data of events by name. For the description only: _frames builds them from JSON parts.
 WATCH: Final[Mapping[str, type[msgspec.Struct]]] = {
     "record": RecordsFrame,
     "tombstone": TombstoneFrame,
@@ -171,7 +171,7 @@ STREAM: Final = events("Events: record, tombstone, caught-up, topic-deleted, err
 
 
 async def make_watch(call: Call, body: WatchBody) -> WatchAnswer:
-    """Make a watch of several topics, to be told over one stream. It is bound to the key that makes it."""
+    """Create a watch of several topics, which are sent on one stream. It is bound to the caller's key."""
     context, key = call.context, call.key
     options = _options(body)
     for name in body.topics:
@@ -196,7 +196,7 @@ async def make_watch(call: Call, body: WatchBody) -> WatchAnswer:
 
 
 async def watch(call: Call) -> Response:
-    """What is new in a watch's topics, as server-sent events. Another connection that this watch had is closed."""
+    """Stream new records of a watch's topics as server-sent events. The watch's previous connection is closed."""
     request, context, key = call.request, call.context, call.key
     must_accept_events(request.headers.get("accept"))
     rewind = _last_event_id(request.headers.get("last-event-id"))
@@ -204,11 +204,11 @@ async def watch(call: Call) -> Response:
     watches = context.core(Watches)
     opened = await watches.open(request.path_params["wid"], _owner(key), rewind)
     foreign = [name for name in opened.places if key is not None and not key.covers(name)]
-    if foreign:  # a key of the environment, whose prefixes are others now
+    if foreign:  # the prefixes of a key of the environment have changed
         await watches.leave(opened)
         raise Forbidden("This key is not for this topic.", {"topic": foreign[0]})
     try:
-        _must_see(key, opened.places, opened.options)  # what a user may see is less by now, perhaps
+        _must_see(key, opened.places, opened.options)  # a user's rights may have changed
     except Forbidden:
         await watches.leave(opened)
         raise
@@ -216,7 +216,7 @@ async def watch(call: Call) -> Response:
 
 
 class WatchStream(EventStream):
-    """Sends a watch's news until the client leaves or the stream must end; then saves how far it came."""
+    """Sends a watch's news until the client disconnects or the stream must end. Then saves its places."""
 
     def __init__(self, watches: Watches, watch: Watch, left: Callable[[], None]) -> None:
         super().__init__()
@@ -247,7 +247,7 @@ class WatchStream(EventStream):
             await close(send, error_frame(watch.error))
 
     def _interrupt(self, telling: asyncio.Future[None]) -> None:
-        if not self._pushing:  # a frame that has begun is sent to its end
+        if not self._pushing:  # don't interrupt a frame
             telling.cancel()
 
     async def _push(self, send: Send, event: str, frames: bytes) -> None:
@@ -257,7 +257,7 @@ class WatchStream(EventStream):
         self._pushing = False
 
     def _push_at_once(self, send: Send, told: WatchNews) -> bool:
-        """Send what is one frame at most, and what the connection takes without a wait; False: nothing was sent."""
+        """Send at most one frame, if the connection takes it without waiting. Returns False if nothing was sent."""
         frames = self._frames(told)
         if len(frames) > 1:
             return False
@@ -275,13 +275,13 @@ class WatchStream(EventStream):
         while watch.error is None:
             try:
                 told = await watches.next(watch, self._quiet_since + patience - time.monotonic(), takes)
-            except Unavailable as error:  # advice: the stream goes on
+            except Unavailable as error:  # the stream goes on
                 await self._push(send, "error", error_frame(error, 429))
                 await asyncio.sleep(ADVICE_SECONDS)
                 continue
             if told is None:
                 if time.monotonic() - self._quiet_since < patience:
-                    continue  # it was told something where it stood
+                    continue  # a frame was sent during the wait
                 await self._push(send, "heartbeat", HEARTBEAT)
                 self._quiet_since = time.monotonic()
                 continue
@@ -291,7 +291,7 @@ class WatchStream(EventStream):
             watch.advance(told)
 
     def _tells_alone(self, told: WatchNews) -> bool:
-        """Whether all there is to tell is a record event which is the same for all who watch this topic alone."""
+        """Whether the news are a single record event that is the same for all watches of this topic alone."""
         return (
             len(self._watch.places) == 1
             and not told.caught_up
@@ -301,7 +301,7 @@ class WatchStream(EventStream):
         )
 
     def _frames(self, told: WatchNews) -> list[tuple[str, bytes]]:
-        """What a client is to read of this; nothing, where all that came was none of its business."""
+        """Build the frames of news. Empty if the watch leaves out all new records."""
         if told.read is not None and told.read.alone is not None and self._tells_alone(told):
             return [("record", told.read.alone)]
         places, topic = self._watch.places, encode(told.topic)
@@ -315,7 +315,7 @@ class WatchStream(EventStream):
         if lost is not None:
             if told.before.chosen and lost.reason != "recreated":
                 lost.reason = "from_seq_too_old"
-            # Behind the gap; but of a queue, jobs that stay lie in it, which a client that breaks off here has not got.
+            # The position is after the gap, but before jobs that exist within a queue's gap and that follow this frame.
             after = _position(places, told.topic, min([lost.gap_to, *(seq - 1 for seq in diff.records.seqs[:1])]))
             data = b'{"topic":%b,%b' % (topic, encode(lost)[1:])
             frames.append(("tombstone", b"%bevent: tombstone\ndata: %b\n\n" % (after, data)))
@@ -332,7 +332,7 @@ class WatchStream(EventStream):
 
 
 def _record_event(told: WatchNews, topic: bytes) -> bytes:
-    """The same for all who share a read, and without what each has for itself: the id."""
+    """Build a record event without its id. It is the same for all watches that share the read."""
     assert told.read is not None
     assert told.after is not None
     diff = told.read.diff
@@ -347,7 +347,7 @@ def _record_event(told: WatchNews, topic: bytes) -> bytes:
 
 
 def _options(body: WatchBody) -> Options:
-    """With defaults and clamps. Raises InvalidRequest."""
+    """Build options from a body, with defaults and clamps. Raises InvalidRequest."""
     least, most = HEARTBEATS_MS
     return Options(
         nodes=tuple(nodes_of(body.node)),
@@ -361,33 +361,31 @@ def _options(body: WatchBody) -> Options:
 
 
 def _must_see(key: Key | None, topics: Iterable[str], options: Options) -> None:
-    """Refuse a watch that would tell what is hidden: one of records without data and meta is for everybody. Raises
-    Forbidden."""
+    """Check that the key may see payloads, unless the watch has neither data nor meta. Raises Forbidden."""
     if options.data or options.metadata:
         for name in topics:
             must_see_payloads(key, name)
 
 
 def _owner(key: Key | None) -> str:
-    """Whom a watch is bound to: a rotated key stays the same one."""
+    """The owner of a watch. It stays the same if a key is rotated."""
     return "" if key is None else key.id or key.digest.hex()
 
 
 def _last_event_id(text: str | None) -> dict[str, int]:
-    """The seqs by topic that a client says it has. Raises InvalidRequest."""
+    """Parse the seqs by topic of a Last-Event-ID. Raises InvalidRequest."""
     if not text:
         return {}
     try:
         return _seqs.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     except (ValueError, binascii.Error, msgspec.DecodeError):
-        raise InvalidRequest("Last-Event-ID is none of this route's: those are the ids of its events.") from None
+        raise InvalidRequest("Last-Event-ID is not valid. Use the id of an event of this route.") from None
 
 
 def _position(places: Mapping[str, WatchPlace], topic: str, seq: int | None) -> bytes:
-    """The line with an event's id: the seqs by topic that a client has which has read this topic up to `seq`, or to its
-    end.
+    """Build an event's id line: the client's seqs by topic after this event. `seq` None: the topic was deleted.
 
-    Where that would be long, those of the topics that were told last: of the others it has all that was sent.
+    A long id only has the topics with the latest events. Of other topics, the client has got all that was sent.
     """
     seqs = {name: place.seq for name, place in places.items() if name != topic}
     if seq is not None:

@@ -1,7 +1,7 @@
 """Watches: several topics sent on one connection. docs/semantics.md, section 17.
 
-Rows in PostgreSQL say how far each watch has come, so that a client goes on in whichever process it connects to. This
-process saves its watches' places every SAVE_SECONDS, in one statement, which also says which were taken over elsewhere.
+The places of watches are stored in PostgreSQL, so that a client can continue with any process. This process saves its
+watches' places every SAVE_SECONDS in one statement, which also finds watches that other processes have taken over.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from app.kernel.engine import Engine
 
 SAVE_SECONDS: Final = 2.0
-AGAIN_SECONDS: Final = 0.25  # until a queue is read again that somebody has not committed to yet
+AGAIN_SECONDS: Final = 0.25  # pause before a queue with open transactions is read again
 EVENTS: Final = ("record", "tombstone", "caught-up", "topic-deleted", "error", "heartbeat")
 
 log = logging.getLogger(__name__)
@@ -46,8 +46,8 @@ log = logging.getLogger(__name__)
 class WatchNews(msgspec.Struct, frozen=True):
     """News of a topic, between two places.
 
-    `after` and `read` are None if the topic was deleted; `head` is the last seq of it that the watch knew of.
-    `caught_up`: a reader that was behind has everything now.
+    after, read: None if the topic was deleted. head: the deleted topic's last seq that the watch knew.
+    caught_up: the watch was behind and has caught up.
     """
 
     topic: str
@@ -59,8 +59,8 @@ class WatchNews(msgspec.Struct, frozen=True):
 
 
 class Watch:
-    """A watch on its connection. `places` are how far it was told, the topic that was told last at the end; `moved`:
-    since they were saved."""
+    """A watch with a connection. `places`: how far each topic was sent, the latest topic last. `moved`: whether places
+    have changed since they were saved."""
 
     def __init__(self, taken: HeldWatch, places: Mapping[str, WatchPlace], *, moved: bool) -> None:
         self.wid, self.holder, self.options = taken.wid, taken.holder, taken.options
@@ -71,27 +71,27 @@ class Watch:
         self.mark = 0
         self.seen: dict[int, int] = {}
         self.policies: dict[int, Policy] = {}
-        self.asks: dict[int, Ask] = {}  # what comes next of each topic
-        self.landed: dict[int, Read] = {}  # reads that it was woken with
-        self.pending = deque(self.places)  # may have more
-        self.again: set[str] = set()  # have more, that can't be read yet
+        self.asks: dict[int, Ask] = {}  # the next read of each topic
+        self.landed: dict[int, Read] = {}  # results that came with the wake-up
+        self.pending = deque(self.places)  # topics that may have more records
+        self.again: set[str] = set()  # topics with records that can't be read yet
         self.behind = set(self.places)
 
     def end(self, error: HoldfastError) -> None:
-        """Ask the connection to say this and close."""
+        """End the connection with an error."""
         if self.error is None:
             self.error = error
             self.ended.emit()
 
     def rewind(self, seqs: Mapping[str, int]) -> None:
-        """Go back to where the client says that it is; never ahead of where the server says."""
+        """Go back to the client's places. Places that are ahead of the server's are ignored."""
         for topic, seq in seqs.items():
             place = self.places.get(topic)
             if place is not None and seq < place.seq:
                 self.places[topic] = WatchPlace(place.topic_id, seq, chosen=True)
 
     def read(self, topic_id: int, read: Read) -> tuple[int, int]:
-        """It has this read, of a topic: its head, and how far was looked."""
+        """Note a read of a topic. Returns the topic's head, and the last scanned seq."""
         head, at = read.diff.extent.head_seq, read.diff.records.next_seq
         self.seen[topic_id] = head
         self.policies[topic_id] = read.policy
@@ -99,7 +99,7 @@ class Watch:
         return head, at
 
     def advance(self, told: WatchNews) -> None:
-        """The client has been sent these news."""
+        """Move the places on after news were sent."""
         self.moved = True
         del self.places[told.topic]
         if told.after is not None:
@@ -107,7 +107,7 @@ class Watch:
 
 
 class Watches(Core):
-    """The watches that are connected to this process."""
+    """The watches with a connection to this process."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -119,15 +119,15 @@ class Watches(Core):
         engine.metrics.levels.append(lambda: [(catalogue.WATCHES, (), self.count())])
 
     def count(self) -> int:
-        """How many are open."""
+        """The number of open watches."""
         return len(self._open)
 
     async def extents(self, names: Sequence[str]) -> dict[str, tuple[int, Extent]]:
-        """Of those topics that exist: their ids, and how far they go."""
+        """Read the ids and extents of the topics that exist."""
         found: dict[str, tuple[int, Extent]] = {}
         policies, db = self._engine.policies, self._engine.pools.hot
         left = list(names)
-        for _ in range(2):  # what this process knows of a topic can be of one that was deleted elsewhere
+        for _ in range(2):  # the cached policy may be of a topic that another process has deleted
             got = await asyncio.gather(*(policies.get(name) for name in left), return_exceptions=True)
             known = [policy for policy in got if isinstance(policy, Policy)]
             for error in got:
@@ -150,11 +150,11 @@ class Watches(Core):
         return found
 
     async def make(self, owner: str, options: Options, places: Mapping[str, WatchPlace]) -> str:
-        """Keep a new watch: its wid. Raises Throttled, and what asyncpg raises."""
+        """Create a watch and return its wid. Raises Throttled, and asyncpg's errors."""
         return await store.make(self._rows, owner, options, places)
 
     async def open(self, wid: str, owner: str, rewind: Mapping[str, int]) -> Watch:
-        """Take a watch over, from another connection if need be. Raises NotFound, Unauthorized, ShuttingDown."""
+        """Take a watch over from any other connection. Raises NotFound, Unauthorized, ShuttingDown."""
         before = self._open.get(wid)
         taken = await store.take(self._rows, wid, owner)
         if self._stopping:
@@ -162,7 +162,7 @@ class Watches(Core):
         old = self._open.get(wid, before)
         if old is None:
             watch = Watch(taken, taken.places, moved=False)
-        else:  # of this process, perhaps leaving at this moment: it knows more than it has saved
+        else:  # it was open in this process, which may know newer places than it has saved
             old.end(_other_holder())
             watch = Watch(taken, old.places, moved=True)
         watch.rewind(rewind)
@@ -171,10 +171,10 @@ class Watches(Core):
         return watch
 
     async def next(self, watch: Watch, seconds: float, takes: Callable[[WatchNews], bool]) -> WatchNews | None:
-        """The watch's next news, None if there was nothing for so long. The caller advances the watch by them.
+        """Return the watch's next news, or None after `seconds`. The caller then advances the watch.
 
-        `takes` is called with news that come during the wait, and says whether the connection took them at once.
-        Raises Unavailable, after which it may be called again.
+        takes: called with news during the wait; returns whether the connection has sent them at once.
+        Raises Unavailable; the caller may try again.
         """
         until, readers = time.monotonic() + seconds, self._engine.readers
         while watch.pending or (left := until - time.monotonic()) > 0:
@@ -182,7 +182,9 @@ class Watches(Core):
                 try:
                     told = await self._look(watch, watch.pending[0])
                 except UNREACHABLE as error:
-                    raise as_unavailable(error) or Unavailable("Not at the moment. Try again.") from error
+                    raise as_unavailable(error) or Unavailable(
+                        "Reading is not possible right now. Try again."
+                    ) from error
                 watch.pending.popleft()
                 if told is not None:
                     return told
@@ -190,7 +192,7 @@ class Watches(Core):
             left = min(left, AGAIN_SECONDS) if watch.again else left
             parked = ParkedReader(watch.seen, watch.asks, partial(self._tell_at_once, watch, takes))
             news = await readers.park(parked, watch.policies, watch.mark, left)
-            # At once, or from when the reads are: what changes from then on wakes the next wait.
+            # Now, or the time of the reads: later changes wake the next wait.
             watch.mark = readers.mark()
             if news.reads:
                 watch.mark = min([read.mark for read in news.reads.values()])
@@ -201,18 +203,18 @@ class Watches(Core):
         return None
 
     async def leave(self, watch: Watch) -> None:
-        """The connection has ended: save the watch's places for the next one."""
+        """Release a watch at the end of its connection, and save its places for the next one."""
         try:
             if not isinstance(watch.error, WatchTaken):
                 await store.leave(self._rows, watch.wid, watch.holder, watch.places)
         except UNREACHABLE as error:
-            log.warning("can't save how far a watch came: %r; it goes on from the place before", error)
+            log.warning("saving the places of a watch failed: %r; it will continue from earlier places", error)
         finally:
             if self._open.get(watch.wid) is watch:
                 del self._open[watch.wid]
 
     def stop(self) -> None:
-        """Close every stream: the service is stopping."""
+        """End all watches, as the service is stopping."""
         self._stopping = True
         for watch in list(self._open.values()):
             watch.end(ShuttingDown("The service is stopping. Connect again."))
@@ -222,7 +224,7 @@ class Watches(Core):
         await self._saving.stop()
 
     async def save(self) -> None:
-        """Save places that have moved, keep open watches alive, and end those that another process has taken over."""
+        """Save changed places, extend the lives of open watches, and end watches that other processes have taken."""
         watches = list(self._open.values())
         held = [(watch.wid, watch.holder, watch.places if watch.moved else None) for watch in watches]
         for watch in watches:
@@ -238,7 +240,7 @@ class Watches(Core):
                 watch.end(_other_holder())
 
     async def _look(self, watch: Watch, name: str) -> WatchNews | None:
-        """Read on in a topic; None if there is no news."""
+        """Read a topic from its place on. Returns None if there are no news."""
         place = watch.places[name]
         read = watch.landed.pop(place.topic_id, None)
         if read is None:
@@ -263,8 +265,8 @@ class Watches(Core):
         return WatchNews(name, place, WatchPlace(place.topic_id, at), read, caught_up)
 
     def _tell_at_once(self, watch: Watch, takes: Callable[[WatchNews], bool], read: Read) -> bool:
-        """Send news to a watch of one topic without waking its task. With a hundred watches of one log, waking them is
-        a third of what a write costs."""
+        """Send news to a watch of a single topic without waking its task. With a hundred watches of a log, waking them
+        would be a third of a write's cost."""
         if len(watch.places) != 1:
             return False
         [(name, place)] = watch.places.items()
@@ -280,11 +282,11 @@ class Watches(Core):
         return True
 
     async def _policy(self, name: str, topic_id: int) -> Policy:
-        """The policy of the topic with this id. Raises TopicNotFound, also where it was made anew."""
+        """The policy of the topic with this id. Raises TopicNotFound, also if the topic was created again."""
         policies = self._engine.policies
         policy = await policies.get(name)
         if policy.topic.id != topic_id:
-            policies.forget(name)  # which of the two is the older one only PostgreSQL knows
+            policies.forget(name)  # only PostgreSQL knows which topic is the newer one
             policy = await policies.get(name)
             if policy.topic.id != topic_id:
                 raise TopicNotFound(name)
@@ -298,7 +300,7 @@ class Watches(Core):
 
     @property
     def _rows(self) -> Pool:
-        # Not flushed: what a crash takes is a watch that its client makes anew.
+        # Not durable: after a crash, clients create lost watches again.
         return self._engine.pools.verbs(durable=False)
 
 
@@ -315,4 +317,4 @@ def _ask(options: Options, policy: Policy, after: int) -> Ask:
 
 
 def _other_holder() -> WatchTaken:
-    return WatchTaken("This watch is told on another connection now, or has expired.")
+    return WatchTaken("Another connection has taken this watch over, or it has expired.")

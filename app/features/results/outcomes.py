@@ -1,7 +1,7 @@
-"""What became of a job, and callers that wait for its end. docs/jobs.md.
+"""Outcomes of jobs, and callers that wait for them. docs/jobs.md.
 
-Waiting costs the database little: an ack in this process wakes the callers that wait for its job at once. For all
-others, one statement every POLL_SECONDS looks for the ends of all jobs that anybody waits for.
+Waiting costs the database little. An ack in this process wakes the callers that wait for its job at once. For other
+ends, one statement every POLL_SECONDS looks at all jobs with waiting callers.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from app.kernel.settle.results import Progress
 from app.kernel.topics.policy import Policy
 
 POLL_SECONDS: Final = 0.5
-AT_ONCE: Final = 1_000  # jobs of one statement
+AT_ONCE: Final = 1_000  # jobs per statement
 
 PENDING: Final = "pending"
 COMPLETED: Final = "completed"
 DEAD_LETTERED: Final = "dead_lettered"
-# The ledger's events that end a job; deleted is the end of a job that had not ended before.
+# Events of the ledger that end a job. "deleted" is the end of a job that had not ended before.
 ENDS: Final = {
     "acked": COMPLETED,
     "dead_lettered": DEAD_LETTERED,
@@ -40,12 +40,11 @@ log = logging.getLogger(__name__)
 
 
 class JobOutcome(Hideable, frozen=True):
-    """What became of a job. Times are in ms since 1970.
+    """The outcome of a job. Times are in ms since 1970.
 
-    `state`: pending, or how it ended; `at_ms`: when it ended. `result`: the text of JSON, None for a job that was
-    completed without one; `expires_ms`: until when it is kept, None for ever. `letter`: the topic and seq of the dead
-    letter, if that is still there. `progress`: of a pending job, if its holder says so. `hidden`: the reader may not
-    see the result.
+    state: pending, or how it ended. at_ms: when it ended. result: JSON text, None if it was completed without one.
+    expires_ms: until when the result is kept, None for ever. letter: the topic and seq of the dead letter, if it still
+    exists. progress: of a pending job, if its holder reports it. hidden: the reader may not see the result.
     """
 
     SECRET: ClassVar = {"result": None}
@@ -61,7 +60,7 @@ class JobOutcome(Hideable, frozen=True):
 
 
 class Outcomes(Core):
-    """Finds out what became of jobs, and parks callers until something has."""
+    """Reads the outcomes of jobs, and parks callers until jobs end."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -79,15 +78,15 @@ class Outcomes(Core):
         covers: Callable[[str], bool],
         last: Sequence[Event] | None = None,
     ) -> JobOutcome | None:
-        """What became of a job, after waiting up to `seconds` while it is pending. None if nothing is kept of it.
+        """Return a job's outcome, after waiting up to `seconds` while it is pending. None if nothing is known of it.
 
         The place of its dead letter, and the result of that, are included if the caller's key `covers` that topic.
-        `last`: the job's events, the newest first, from callers that have read them and don't wait; two are enough.
+        last: the job's events, newest first, from callers that have read them and don't wait. Two are enough.
         """
         if seconds <= 0:
             return await self._look(policy, seq, covers, last)
         give_up = time.monotonic() + seconds
-        with self._park(policy.topic, seq) as woken:  # before the look, so that no end in between is missed
+        with self._park(policy.topic, seq) as woken:  # before the look, so that it misses no end
             outcome = await self._look(policy, seq, covers)
             while (
                 outcome is not None
@@ -105,16 +104,16 @@ class Outcomes(Core):
             return outcome
 
     def count(self) -> int:
-        """How many callers wait."""
+        """The number of waiting callers."""
         return sum(len(events) for _, events in self._waiting.values())
 
     def stop(self) -> None:
-        """Answer all callers that wait. From now on nobody waits."""
+        """Answer all waiting callers. Later calls don't wait."""
         self._stopping = True
         self._wake(list(self._waiting))
 
     async def drain(self) -> None:
-        """Stop looking."""
+        """Stop polling."""
         await self._poll.stop()
 
     async def _look(
@@ -152,7 +151,6 @@ class Outcomes(Core):
                 del self._waiting[place]
 
     def _note_settled(self, topic_id: int, seqs: Sequence[int]) -> None:
-        """This process has settled these jobs, which may have ended."""
         if self._waiting:
             self._wake([(topic_id, seq) for seq in seqs if (topic_id, seq) in self._waiting])
 
@@ -174,15 +172,15 @@ class Outcomes(Core):
 
 
 def _last(events: Sequence[Event]) -> JobOutcome | None:
-    """How a job that is gone ended, by its events, the newest first: before it was deleted or swept."""
+    """The outcome of a deleted job, by its events, newest first."""
     if not events:
         return None
     end, *before = events
     if end.event == "deleted" and before and before[0].event in {"failed", "expired"}:
         end = before[0]
     if end.event == "requeued" and not (end.detail or "").startswith("to "):
-        return JobOutcome(PENDING)  # it has just come back
+        return JobOutcome(PENDING)  # it was just requeued
     state = ENDS.get(end.event)
     if state is None or (state == COMPLETED and end.until_ms is not None):
-        return None  # its result is kept no longer
+        return None  # its result was deleted
     return JobOutcome(state, end.at_ms, error=end.detail if state == "failed" else None)

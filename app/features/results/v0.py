@@ -1,4 +1,4 @@
-"""GET /v0/topics/:topic/jobs/:seq/result: the result of a job, or how it ended otherwise."""
+"""GET /v0/topics/:topic/jobs/:seq/result: the result or other outcome of a job."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ STATES: Final = (
 )
 _MILLIS: Final = re.compile(r"[0-9]{1,6}\Z")
 
-State = Annotated[str, about("pending: it waits or runs. Else how it ended.", enum=list(STATES))]
+State = Annotated[str, about("pending: the job waits or runs. Else how it ended.", enum=list(STATES))]
 
 
 class ShownProgress(msgspec.Struct):
-    """How far the holder of the lease says it is, and since when, in ms since 1970."""
+    """The progress that the lease's holder has reported, and when, in ms since 1970."""
 
     percent: int
     note: str | None
@@ -47,14 +47,14 @@ class ShownProgress(msgspec.Struct):
 
 
 class DeadLetterPlace(msgspec.Struct):
-    """The job that it is now, as a dead letter."""
+    """The topic and seq of the dead letter."""
 
     topic: str
     seq: int
 
 
 class ResultAnswer(msgspec.Struct, kw_only=True):
-    """What became of a job. Times are in ms since 1970. Fields that don't apply are left out."""
+    """The outcome of a job. Times are in ms since 1970. Fields that don't apply are left out."""
 
     topic: str
     seq: int
@@ -62,15 +62,17 @@ class ResultAnswer(msgspec.Struct, kw_only=True):
     result: Annotated[Raw | UnsetType, about("The result of a completed job, null if it has none.")] = UNSET
     hidden: Annotated[str | UnsetType, about("Why the result is not shown.")] = UNSET
     completed_at: int | UnsetType = UNSET
-    expires_at: Annotated[int | UnsetType | None, about("Until when the result is kept; null: for ever.")] = UNSET
-    ended_at: Annotated[int | UnsetType, about("When a job ended that was not completed.")] = UNSET
-    error: Annotated[str | UnsetType | None, about("Its last error; null: it has none.")] = UNSET
-    dead_letter: Annotated[DeadLetterPlace | UnsetType, about("Where the dead letter is.")] = UNSET
-    progress: Annotated[ShownProgress | UnsetType, about("Of a pending job, if its holder reports it.")] = UNSET
+    expires_at: Annotated[int | UnsetType | None, about("Until when the result is kept. null: for ever.")] = UNSET
+    ended_at: Annotated[int | UnsetType, about("When the job ended, if it was not completed.")] = UNSET
+    error: Annotated[str | UnsetType | None, about("The last error. null: none.")] = UNSET
+    dead_letter: Annotated[DeadLetterPlace | UnsetType, about("The dead letter, if it still exists.")] = UNSET
+    progress: Annotated[
+        ShownProgress | UnsetType, about("The progress of a pending job, if its holder reports it.")
+    ] = UNSET
 
 
 async def result(call: Call) -> ResultAnswer:
-    """The result of a job, or how it ended otherwise. With `wait_ms`, waits up to that long for its end."""
+    """Show the result or other outcome of a job. With `wait_ms`, wait for its end."""
     policy, seq = await call.queue(), seq_in(call.request)
     outcome = await _find_outcome(call, policy, seq, _parse_wait_ms(call.request))
     if outcome is None:
@@ -79,7 +81,6 @@ async def result(call: Call) -> ResultAnswer:
 
 
 def _parse_wait_ms(request: Request) -> int:
-    """How long the caller waits. Raises InvalidRequest."""
     given = request.query_params.get("wait_ms", "0")
     if _MILLIS.match(given) is None or int(given) > MAX_WAIT_MS:
         raise InvalidRequest(f"wait_ms must be 0 to {MAX_WAIT_MS}.")
@@ -87,12 +88,12 @@ def _parse_wait_ms(request: Request) -> int:
 
 
 async def _find_outcome(call: Call, policy: Policy, seq: int, wait_ms: int) -> JobOutcome | None:
-    """What became of a job, after waiting for as long as the caller stays. None if nothing is kept of it. Raises
-    ClientDisconnect, and Unauthorized if the key has become invalid meanwhile."""
+    """The outcome of a job, None if nothing is known of it. Raises ClientDisconnect, and Unauthorized if the key became
+    invalid during the wait."""
     request, outcomes, covered = call.request, call.context.core(Outcomes), covers(call.key)
     if not wait_ms:
         return await outcomes.of(policy, seq, covers=covered)
-    count_as(request, "result_wait")  # its duration is the wait's
+    count_as(request, "result_wait")  # most of its time is waiting
     await request.body()
     outcome = await while_connected(request, outcomes.of(policy, seq, wait_ms / 1000, covers=covered))
     if not call.context.access.still_good(call.key):

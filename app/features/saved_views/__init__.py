@@ -1,4 +1,4 @@
-"""Saved views: addresses of admin pages under a name."""
+"""Saved views: named addresses of admin pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saved views on the lists of the admin pages."""
+"""Saved views on the lists of admin pages."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from app.pages.session import fields_of
 if TYPE_CHECKING:
     from app.base.db.pool import Pool
 
-_NAMING: Final = "naming"  # in an address: the name that was refused
+_NAMING: Final = "naming"  # the query parameter with a refused name
 
 
 class SavedViews(msgspec.Struct, frozen=True):
-    """The saved views of a list. `address`: of the list as it is filtered now, from its beginning; `typed` and `fault`:
-    a name that was refused, and why."""
+    """The saved views of a list. `address`: the first page of the list with the current filter. `typed`, `fault`: a
+    refused name, and the error."""
 
     views: list[View]
     address: str
@@ -38,8 +38,8 @@ class SavedViews(msgspec.Struct, frozen=True):
 
 
 async def of(request: Request, address: str, *, worth: bool) -> SavedViews:
-    """The saved views of the list at an address. `worth`: it has a filter that makes sense to save."""
-    views = [] if asks_for_live_part(request) else await every(request)  # a fragment that moves has none
+    """Return the saved views of the list at an address. `worth`: whether it has a filter to save."""
+    views = [] if asks_for_live_part(request) else await every(request)  # they are outside the live part
     if len(address) > MAX_ADDRESS:
         address, worth = _list_of(address), False
     typed = request.query_params.get(_NAMING, "")
@@ -55,12 +55,12 @@ async def of(request: Request, address: str, *, worth: bool) -> SavedViews:
 
 
 async def every(request: Request) -> list[View]:
-    """All views of the visitor, by name."""
+    """Return all views of the visitor, by name."""
     return await store.page(*_mine(request))
 
 
 async def save(request: Request) -> Response:
-    """Save a view, and go there; a refusal is shown there, beside the field."""
+    """Save a view, and go to its list. An error is shown there beside the field."""
     fields = await fields_of(request)
     there, name = store.check_address(fields.get("address", "")), fields.get("name", "").strip()
     try:
@@ -71,7 +71,7 @@ async def save(request: Request) -> Response:
 
 
 async def delete(request: Request) -> Response:
-    """Delete a view, if it exists, and go back to the list."""
+    """Delete a view if it exists, and go back to the list."""
     fields = await fields_of(request)
     with contextlib.suppress(NotFound):  # already deleted
         await store.delete(*_mine(request), fields.get("name", ""))
@@ -94,4 +94,4 @@ def _fault(name: str, views: list[View]) -> str:
     except InvalidRequest as error:
         return error.message
     full = len(views) >= MOST and name not in {one.name for one in views}
-    return f"You have {MOST} saved views, and can have no more." if full else ""
+    return f"You have {MOST} saved views, which is the limit." if full else ""

@@ -1,4 +1,4 @@
-"""Saved views of users and of holders of keys: a name for an address of the admin pages. docs/admin.md."""
+"""Read and write the saved views of users and keys: named addresses of admin pages. docs/admin.md."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 _SQL: Final = sql.load_all(__package__)
 
-MOST: Final = 50  # of one owner
+MOST: Final = 50  # per owner
 MAX_NAME: Final = 80
 MAX_ADDRESS: Final = 2_048
 NAME: Final = r"^[^\s/.\u0000-\u001f\u007f][^/\u0000-\u001f\u007f]*$"
-ADDRESS: Final = r"^/admin/[!-\[\]-~]*$"  # what an address can have as it stands
+ADDRESS: Final = r"^/admin/[!-\[\]-~]*$"
 _NAME: Final = re.compile(NAME.replace("$", r"\Z"))
 _ADDRESS: Final = re.compile(ADDRESS.replace("$", r"\Z"))
 
 
 class View(msgspec.Struct, frozen=True):
-    """A view."""
+    """A saved view."""
 
     name: str
     address: str
@@ -35,18 +35,18 @@ class View(msgspec.Struct, frozen=True):
 
 
 async def page(db: Connection, owner: str) -> list[View]:
-    """All views of an owner, by name."""
+    """Read all views of an owner, by name."""
     return [View(**row) for row in await db.fetch(_SQL["page_views"], owner)]
 
 
 async def put(pool: Pool, owner: str, name: str, address: str) -> View:
-    """Save a view, or change its address. Raises InvalidRequest; Throttled above MOST."""
+    """Save a view, or change its address. Raises InvalidRequest, Throttled above MOST."""
     name, address = check_name(name), check_address(address)
     async with pool.acquire() as db, db.transaction():
         await db.execute(_SQL["lock_views"], owner)
         row = await db.fetchrow(_SQL["put_view"], owner, name, address, MOST)
     if row is None:
-        raise Throttled(f"There can be {MOST} saved views of one user or key.", {"limit": "views", "max": MOST})
+        raise Throttled(f"The limit is {MOST} saved views per user or key.", {"limit": "views", "max": MOST})
     return View(name, address, row["created_at"])
 
 
@@ -54,7 +54,7 @@ async def delete(db: Connection, owner: str, name: str) -> View:
     """Delete a view, and return it. Raises InvalidRequest, NotFound."""
     row = await db.fetchrow(_SQL["delete_view"], owner, check_name(name))
     if row is None:
-        raise NotFound(f"There is no saved view {name!r}.")
+        raise NotFound(f"Saved view {name!r} does not exist.")
     return View(name, row["address"], row["created_at"])
 
 
@@ -62,7 +62,7 @@ def check_address(text: str) -> str:
     """Check the address of a page, and return it. Raises InvalidRequest."""
     if len(text) > MAX_ADDRESS or not _ADDRESS.match(text):
         raise InvalidRequest(
-            f"address begins with /admin/ and has {MAX_ADDRESS} characters at most, escaped as addresses are.",
+            f"address must start with /admin/, be URL-encoded, and have at most {MAX_ADDRESS} characters.",
             {"field": "address"},
         )
     return text
@@ -72,8 +72,8 @@ def check_name(name: str) -> str:
     """Check the name of a view, and return it. Raises InvalidRequest."""
     if len(name) > MAX_NAME or not _NAME.match(name):
         raise InvalidRequest(
-            f"A view's name has 1 to {MAX_NAME} characters, none of them / or a control character; "
-            "it begins with neither a dot nor a space.",
+            f"A view's name must have 1 to {MAX_NAME} characters, without / and control characters, "
+            "and must not start with a dot or a space.",
             {"field": "name"},
         )
     return name

@@ -1,4 +1,4 @@
-"""/v0/views: addresses of the admin pages that users, and holders of keys, have saved for themselves."""
+"""/v0/views: saved views of the admin pages."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ NAME: Final = {
 
 
 class SaveBody(msgspec.Struct, forbid_unknown_fields=True):
-    """The address that a name stands for."""
+    """The address of a view."""
 
     address: Annotated[
         str,
         Meta(
-            description="Of an admin page, from the slash on.",
+            description="The address of an admin page, starting with /admin/.",
             extra_json_schema={"maxLength": MAX_ADDRESS, "pattern": ADDRESS},
         ),
     ]
 
 
 class SavedView(msgspec.Struct):
-    """A view. Times are in ms since 1970."""
+    """A saved view. `created_at` is in ms since 1970."""
 
     name: str
     address: str
@@ -44,27 +44,27 @@ class SavedView(msgspec.Struct):
 
 
 class SavedViewAnswer(SavedView):
-    """A view."""
+    """A saved view."""
 
 
 class SavedViewsAnswer(msgspec.Struct):
     """The caller's views, by name."""
 
-    views: Annotated[list[SavedView], about(f"{MOST} at most.")]
+    views: Annotated[list[SavedView], about(f"At most {MOST}.")]
 
 
 async def page(call: Call) -> SavedViewsAnswer:
-    """The views that the user or key has saved."""
+    """List the saved views of the calling user or key."""
     return SavedViewsAnswer([SavedView(*_fields(one)) for one in await store.page(*_mine(call))])
 
 
 async def put(call: Call, body: SaveBody) -> SavedViewAnswer:
-    """Save a view, or change what its name stands for. Nobody else sees it."""
+    """Save a view, or change its address. Only the calling user or key sees it."""
     return SavedViewAnswer(*_fields(await store.put(*_mine(call), call.request.path_params["name"], body.address)))
 
 
 async def delete(call: Call) -> SavedViewAnswer:
-    """Delete a view: as it was."""
+    """Delete a view. Returns it."""
     return SavedViewAnswer(*_fields(await store.delete(*_mine(call), call.request.path_params["name"])))
 
 

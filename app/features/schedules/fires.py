@@ -19,7 +19,7 @@ from app.base.metrics import catalogue
 from app.base.outages import TOO_SLOW, UNREACHABLE, as_unavailable
 from app.errors import HoldfastError, InvalidSchedule, NotAQueue, TopicNotFound
 from app.features.schedules import store
-from app.features.schedules.store import DueSchedule, FireOutcome, OnMissed, Schedule
+from app.features.schedules.store import DueSchedule, FireOutcome, MissedRule, Schedule
 from app.kernel.batching import retry_lost_race
 from app.kernel.enqueue.enqueues import NOTHING, Gone
 from app.kernel.model import Batch, Seq, merge
@@ -186,12 +186,12 @@ def due_times(schedule: Schedule, now: datetime) -> list[datetime]:
     if first is None or first > now:
         return []
     match schedule.missed:
-        case OnMissed.ALL:
+        case MissedRule.ALL:
             most = MOST_MISSED
-        case OnMissed.ONCE | OnMissed.SKIP:
+        case MissedRule.ONCE | MissedRule.SKIP:
             most = 1
     times = cron.last_times(schedule.cron, first, now, most, cron.time_zone(schedule.time_zone))
-    return [time for time in times if schedule.missed is not OnMissed.SKIP or time >= now - GRACE]
+    return [time for time in times if schedule.missed is not MissedRule.SKIP or time >= now - GRACE]
 
 
 def _outcome_of(one: _Firing, done: Put, now: datetime) -> FireOutcome:

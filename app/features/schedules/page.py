@@ -15,7 +15,7 @@ from app.errors import AlreadyExists, Forbidden, HoldfastError, InvalidRequest, 
 from app.features.saved_views import page as saved
 from app.features.schedules import requests
 from app.features.schedules.changes import Schedules
-from app.features.schedules.store import OnMissed, Schedule, ScheduleSpec
+from app.features.schedules.store import MissedRule, Schedule, ScheduleSpec
 from app.http.access import must_cover
 from app.http.context import context_of
 from app.http.sight import WHY
@@ -31,11 +31,11 @@ MOST: Final = 50
 MOST_TEXT: Final = 20_000  # characters of a payload on the page
 MOST_RECORD: Final = MOST_BYTES // 4  # characters in a form's field, which grow by URL encoding
 MISSED: Final = {
-    OnMissed.SKIP: "no jobs",
-    OnMissed.ONCE: "one job for all missed times",
-    OnMissed.ALL: "one job for each missed time",
+    MissedRule.SKIP: "no jobs",
+    MissedRule.ONCE: "one job for all missed times",
+    MissedRule.ALL: "one job for each missed time",
 }
-_NEW: Final = {"time_zone": "UTC", "missed": OnMissed.ONCE.value, "record": '{"data": {}}'}
+_NEW: Final = {"time_zone": "UTC", "missed": MissedRule.ONCE.value, "record": '{"data": {}}'}
 
 
 class ScheduleRow(msgspec.Struct, frozen=True):
@@ -203,7 +203,7 @@ def _spec_in(
     else:
         text = fields.get("record", "").strip().encode()
         job = _or_note(errors, "record", lambda: requests.job_of(call.context.record_of(text)))
-    missed = {one.value: one for one in OnMissed}.get(fields.get("missed", ""), OnMissed.ONCE)
+    missed = {one.value: one for one in MissedRule}.get(fields.get("missed", ""), MissedRule.ONCE)
     return ScheduleSpec(topic, cron, zone, missed, *job) if cron and zone and job and not errors else None
 
 

@@ -38,7 +38,7 @@ FIELDS: Final = {
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-class OnMissed(Enum):
+class MissedRule(Enum):
     """The jobs for times that passed while nothing could be fired: none, one for all times, or one each."""
 
     SKIP = "skip"
@@ -56,7 +56,7 @@ class ScheduleSpec(msgspec.Struct, frozen=True):
     topic: str
     cron: str
     time_zone: str
-    missed: OnMissed
+    missed: MissedRule
     payload: bytes
     fields: str
     paused: bool | None = None
@@ -75,7 +75,7 @@ class Schedule(Hideable, frozen=True):
     topic: str
     cron: str
     time_zone: str
-    missed: OnMissed
+    missed: MissedRule
     paused: bool
     next_fire: datetime | None
     last_fire: datetime | None
@@ -223,4 +223,4 @@ def job(schedule: Schedule, time: datetime, *, has_id: bool) -> Batch:
 
 def _schedule(row: asyncpg.Record) -> Schedule:
     columns = {name: value for name, value in row.items() if name != "at"}
-    return replace(Schedule(**columns), missed=OnMissed(row["missed"]))
+    return replace(Schedule(**columns), missed=MissedRule(row["missed"]))

@@ -12,7 +12,7 @@ from app.base.keys import Scope
 from app.base.times import ms_of, ms_or_none
 from app.features.schedules import requests
 from app.features.schedules.changes import Schedules
-from app.features.schedules.store import OnMissed, Schedule, ScheduleSpec
+from app.features.schedules.store import MissedRule, Schedule, ScheduleSpec
 from app.http import openapi
 from app.http.bounds import about
 from app.http.fields import cursor_to, name_after, page_size, prefix, prefix_in
@@ -127,7 +127,7 @@ async def put(call: Call, body: PutScheduleBody) -> tuple[int, TopicSchedule]:
     payload, fields = requests.job_of(batch)
     expression = requests.check_cron(body.cron)
     zone = requests.check_zone("UTC" if body.time_zone is None else body.time_zone)
-    missed = OnMissed(body.missed or "once")
+    missed = MissedRule(body.missed or "once")
     wanted = ScheduleSpec(body.topic, expression, zone, missed, payload, fields, body.paused)
     kept, made = await requests.put(call, name, wanted)
     return 201 if made else 200, _answer_of(kept)

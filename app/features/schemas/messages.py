@@ -1,4 +1,4 @@
-"""GET, PUT and DELETE /api/topic-schemas/:topic, and the list of them."""
+"""/api/topic-schemas: list, show, set and delete the schemas of topics."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class SchemaBody(msgspec.Struct, forbid_unknown_fields=True):
 
     schema_json: Annotated[
         str | dict[str, Any] | list[Any],
-        about("A JSON Schema or an Avro schema: its text, or the schema itself; up to 256 KiB."),
+        about("A JSON Schema or an Avro schema, as text or as JSON. Up to 256 KiB."),
     ]
-    format: Annotated[Literal["json_schema", "avro"] | None, about("What it is. Absent: as its shape says.")] = None
+    format: Annotated[Literal["json_schema", "avro"] | None, about("The kind of schema. Absent: detected.")] = None
 
 
 class TopicSchema(msgspec.Struct):
@@ -44,14 +44,14 @@ class TopicSchema(msgspec.Struct):
 
 
 class TopicSchemas(msgspec.Struct):
-    """A page of schemas by topic; `next_cursor` is absent on the last one."""
+    """A page of schemas by topic. The last page has no `next_cursor`."""
 
     items: list[TopicSchema]
     next_cursor: str | UnsetType = UNSET
 
 
 async def page(call: Call) -> TopicSchemas:
-    """The schemas of topics, by topic, a page at a time."""
+    """List the schemas of topics, by topic."""
     size = page_size(call.request, MOST_SHOWN)
     found = await schema_store.page(call.context.pools.rest, name_after(call.request), size + 1, call.prefixes)
     items = [_body_of(kept) for kept in found[:size]]
@@ -59,8 +59,8 @@ async def page(call: Call) -> TopicSchemas:
 
 
 async def get(call: Call) -> TopicSchema:
-    """The schema of a topic."""
-    # Not from the cache: what is shown here is what is stored.
+    """Show the schema of a topic."""
+    # Not from the cache: this shows what is stored.
     kept = await schema_store.get(call.context.pools.rest, check_name(call.topic))
     if kept is None:
         raise NotFound(f"Topic {call.topic!r} has no schema.", {"topic": call.topic})
@@ -68,8 +68,8 @@ async def get(call: Call) -> TopicSchema:
 
 
 async def put(call: Call, body: SchemaBody) -> TopicSchema:
-    """Give a topic a schema, which payloads fit from the next call on. What is there already is not looked at. A topic
-    that is absent is made."""
+    """Set a topic's schema. Payloads are checked from the next call on. Existing jobs and records are not checked. A
+    topic that does not exist is created."""
     of_messages(call.topic)
     given = body.schema_json
     form = None if body.format is None else schemas.Format(body.format)
@@ -81,7 +81,7 @@ async def put(call: Call, body: SchemaBody) -> TopicSchema:
 
 
 async def delete(call: Call) -> None:
-    """Take a topic's schema back, if it has one."""
+    """Delete a topic's schema, if it has one."""
     context = call.context
     if await schema_store.drop(context.pools.rest, check_name(call.topic), context.access.actor(call.request)):
         context.policies.announce(call.topic)

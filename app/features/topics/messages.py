@@ -76,7 +76,7 @@ def _taking_settings(of: type[T]) -> type[T]:
     fields: dict[str, tuple[Any, Any]] = {name: field(one) for name, one in DECLARED.items() if not one.setting.v0}
     for name, seconds in IN_SECONDS.items():
         fields[seconds] = _field_in_seconds(DECLARED[name])
-        clamped = "" if DECLARED[name].setting.clamp is None else ", with the same clamps"
+        clamped = "" if DECLARED[name].setting.clamp is None else ", clamped in the same way"
         fields[name] = Annotated[DECLARED[name].takes | None, about(f"Instead of {seconds}{clamped}.")], None
     return extend(of, fields)
 

@@ -1,4 +1,4 @@
-"""The stream of a user's events. docs/webhooks.md."""
+"""Events for the application's users. docs/webhooks.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _v0 = partial(Route, dialect=V0, parameters=[v0.USER], finds=False)
 _EVENTS: Final = "/v0/users/{id}/events"
 
 _KEPT: Final = timedelta(minutes=5)
-_MOST: Final = 100_000  # of all users
+_MOST: Final = 100_000  # events of all users
 
 
 async def _forget(db: Connection, limit: int) -> int:
@@ -29,7 +29,7 @@ async def _forget(db: Connection, limit: int) -> int:
 
 FEATURE: Final = Feature(
     "user_events",
-    sweeps=[Sweep("user_events", drains(_forget), 15, moves="forgets events for users")],
+    sweeps=[Sweep("user_events", drains(_forget), 15, moves="deletes old events of users")],
     routes=[
         _v0(
             "POST",

@@ -1,4 +1,4 @@
-"""/v0/users/:id/token and /v0/users/:id/events: the application's users hear of their jobs. docs/webhooks.md."""
+"""/v0/users/:id/token and /v0/users/:id/events: streams of events for the application's users. docs/webhooks.md."""
 
 from __future__ import annotations
 
@@ -43,28 +43,28 @@ from app.kernel.user_events import Listener, NewUserEvent, UserEvent, Users
 HEARTBEAT_SECONDS: Final = 15.0
 MAX_EVENT_BYTES: Final = 64 * 1024
 HOUR_MS: Final = 3_600_000
-# What the service itself sends.
+# Events of the service itself.
 RESERVED: Final = frozenset({"completed", "failed", "dead_lettered", "missed", "error"})
 MISSED: Final = b"event: missed\ndata: {}\n\n"
 
 USER: Final = path(
     "id",
-    "The user's id, the application's own.",
+    "The application's id of the user.",
     {"type": "string", "minLength": 1, "maxLength": MAX_USER_ID, "pattern": "^[^/\\u0000]*$"},
 )
 
 
 class UserTokenBody(msgspec.Struct, forbid_unknown_fields=True):
-    """For how long."""
+    """The life of a token."""
 
     ttl_ms: Annotated[
         Annotated[int, Meta(ge=1_000, le=ONE_DAY_MS)] | None,
-        about("How long it is good, in whole seconds.", HOUR_MS),
+        about("The token's life in ms, rounded up to seconds.", HOUR_MS),
     ] = None
 
 
 class UserTokenAnswer(msgspec.Struct):
-    """A token for the stream of this user's events; expires_at in ms since 1970."""
+    """A token for the stream of this user's events. `expires_at` is in ms since 1970."""
 
     user_id: str
     token: str
@@ -72,7 +72,7 @@ class UserTokenAnswer(msgspec.Struct):
 
 
 class UserEventBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What the user is to hear."""
+    """An event for a user."""
 
     event: Annotated[
         str,
@@ -82,20 +82,21 @@ class UserEventBody(msgspec.Struct, forbid_unknown_fields=True):
             pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*\Z",
             extra_json_schema={"pattern": "^[A-Za-z0-9][A-Za-z0-9._:-]*$", "not": {"enum": sorted(RESERVED)}},
         ),
-        about("Its name on the stream."),
+        about("The event's name on the stream."),
     ]
-    data: Annotated[Raw | UnsetType, about("Any JSON of up to 64 KiB; null if absent.")] = UNSET
+    data: Annotated[Raw | UnsetType, about("Any JSON of up to 64 KiB. Absent: null.")] = UNSET
 
 
 class UserEventAnswer(msgspec.Struct):
-    """id: the event's, on the stream; of one user, ids ascend."""
+    """`id`: the event's id on the stream. The ids of a user's events ascend."""
 
     user_id: str
     id: int
 
 
 async def token(call: Call, body: UserTokenBody) -> UserTokenAnswer:
-    """A token for this user's browser: for the stream of their events, and for `/in` of public topics."""
+    """Create a token for a user's browser. It gives access to the stream of the user's events, and to `/in` of public
+    topics."""
     user_id = _user_in(call.request)
     tokens = await call.context.access.directory.signer()
     made, until = tokens.make_for_events(user_id, -(-(body.ttl_ms or HOUR_MS) // 1000))
@@ -103,13 +104,13 @@ async def token(call: Call, body: UserTokenBody) -> UserTokenAnswer:
 
 
 async def send(call: Call, body: UserEventBody) -> UserEventAnswer:
-    """Send the user an event: to the streams that are open, and for some minutes to those that come back."""
+    """Send an event to a user. It goes to open streams, and for some minutes to streams that reconnect."""
     user_id = _user_in(call.request)
     if body.event in RESERVED:
-        raise InvalidRequest(f"{body.event!r} is what the service itself sends.")
+        raise InvalidRequest(f"The event name {body.event!r} is reserved for the service.")
     data = b"null" if isinstance(body.data, UnsetType) else bytes(body.data)
     if len(data) > MAX_EVENT_BYTES:
-        raise PayloadTooLarge(f"data has at most {MAX_EVENT_BYTES} bytes.", {"max_bytes": MAX_EVENT_BYTES})
+        raise PayloadTooLarge(f"data must have at most {MAX_EVENT_BYTES} bytes.", {"max_bytes": MAX_EVENT_BYTES})
     check_json(data)
     new = await call.context.engine.users.send(NewUserEvent(user_id, body.event, one_line(data).decode()))
     return UserEventAnswer(user_id, new)
@@ -138,21 +139,21 @@ _AFTER = {"type": "string", "pattern": "^[0-9]{1,19}$"}
 LISTEN: Final = [
     USER,
     query("token", "The user's token, for browsers' EventSource.", {"type": "string"}),
-    query("last_event_id", "As Last-Event-ID, which goes first. 0: all that is kept.", _AFTER),
-    header("Last-Event-ID", "The last event that the reader has. Absent: what comes from now on.", _AFTER),
+    query("last_event_id", "Like the header Last-Event-ID, which has precedence. 0: all stored events.", _AFTER),
+    header("Last-Event-ID", "The last event that the reader has. Absent: only new events.", _AFTER),
 ]
 QUERY: Final = {"token", "last_event_id"}
 STREAM: Final = events(
-    "First `retry: 2000` and a comment, then an event for each that was sent to the user, by its name. completed, "
-    "failed and dead_lettered are jobs' ends. missed: more may have been sent since Last-Event-ID than was kept. A "
-    "comment after 15 s without another frame. An event error with code 429 is advice, and the stream goes on; one "
-    "with 401 (the token has expired) or 503 (the service stops) is the last.",
+    "First `retry: 2000` and a comment. Then the user's events by name. completed, failed and dead_lettered are the "
+    "ends of jobs. missed: events since Last-Event-ID may have been deleted. A comment follows 15 s without another "
+    "frame. After an event error with code 429, the stream goes on. An error with 401 (the token has expired) or 503 "
+    "(the service is stopping) is the last event.",
     _FRAMES,
 )
 
 
 async def listen(call: Call) -> Response:
-    """The user's events, as server-sent events; with `Upgrade: websocket`, as messages of a WebSocket."""
+    """Stream the user's events as server-sent events, or with `Upgrade: websocket` as messages of a WebSocket."""
     request, context = call.request, call.context
     claims = await _claims(request, context, request.path_params["id"])
     known_parameters(request, QUERY)
@@ -167,8 +168,10 @@ async def listen(call: Call) -> Response:
 async def _open(
     request: HTTPConnection, context: Context, user_id: str, claims: EventsTokenClaims | None
 ) -> tuple[Listener, bool, Callable[[], None]]:
-    """Listen as the request asks: the listener; whether it may have missed some; what calls off that it ends with the
-    token. Raises InvalidRequest, Throttled, Unavailable."""
+    """Open a listener. Returns it, whether it may have missed events, and a function that cancels its end by the token.
+
+    Raises InvalidRequest, Throttled, Unavailable.
+    """
     after = _after(request)
     context.quota.take_stream(request.scope, None)
     listener, missed = await context.engine.users.open(user_id, after)
@@ -181,12 +184,12 @@ async def _open(
 
 
 async def listen_by_socket(socket: WebSocket) -> None:
-    """The same over a WebSocket: each event is a text message. What the client sends is read and dropped."""
+    """Stream the user's events over a WebSocket, as text messages. Messages from the client are ignored."""
     context = context_of(socket)
     try:
         claims = await _claims(socket, context, socket.path_params["id"])
         if claims is None and "access-control-allow-origin" not in allow_origin(socket):
-            # A browser lets any page open a WebSocket, and read it.
+            # Browsers let any page open and read a WebSocket.
             context.access.check(socket, Scope(0))
         known_parameters(socket, QUERY)
         user_id = _user_in(socket)
@@ -206,7 +209,7 @@ async def listen_by_socket(socket: WebSocket) -> None:
             await socket.send_text('{"event":"missed","data":{}}')
         await _send_events(socket, context.engine.users, listener, leaving)
     except WebSocketDisconnect:
-        pass  # the reader is gone, or as good as
+        pass  # the client has disconnected
     finally:
         leaving.cancel()
         left()
@@ -221,7 +224,7 @@ async def _send_events(socket: WebSocket, users: Users, listener: Listener, leav
             return
         try:
             found = await users.next(listener, HEARTBEAT_SECONDS)
-        except Unavailable as error:  # advice: the stream goes on
+        except Unavailable as error:  # the stream goes on
             await socket.send_text(_error_message(error, 429))
             await asyncio.wait([leaving], timeout=ADVICE_SECONDS)
             continue
@@ -231,7 +234,6 @@ async def _send_events(socket: WebSocket, users: Users, listener: Listener, leav
 
 
 async def _wait_until_left(socket: WebSocket) -> None:
-    """Wait until the reader has left."""
     while (await socket.receive())["type"] != "websocket.disconnect":
         pass
 
@@ -242,7 +244,7 @@ def _error_message(error: HoldfastError, code: int) -> str:
 
 
 class UserStream(EventStream):
-    """Sends a user's events until the reader leaves or the stream must end."""
+    """Sends a user's events until the client disconnects or the stream must end."""
 
     def __init__(self, users: Users, listener: Listener, left: Callable[[], None], *, missed: bool) -> None:
         super().__init__()
@@ -267,7 +269,7 @@ class UserStream(EventStream):
                 return
             try:
                 found = await users.next(listener, quiet_since + HEARTBEAT_SECONDS - time.monotonic())
-            except Unavailable as error:  # advice: the stream goes on
+            except Unavailable as error:  # the stream goes on
                 await push(send, error_frame(error, 429))
                 await asyncio.wait([leaving], timeout=ADVICE_SECONDS)
                 continue
@@ -286,14 +288,14 @@ def _frame(event: UserEvent) -> bytes:
 
 
 async def _claims(request: HTTPConnection, context: Context, user_id: str) -> EventsTokenClaims | None:
-    """What the token says that the request shows; None where none is needed. Raises Unauthorized, Forbidden."""
+    """Read the request's token; None if the service needs none. Raises Unauthorized, Forbidden."""
     directory = context.access.directory
     if not directory.guarded:
         return None
     given = bearer(authorization(request)) or query_token(request)
     claims = (await directory.signer()).read_for_events(given) if given else None
     if claims is None:
-        raise Unauthorized("This needs a token of POST /v0/users/<id>/token.")
+        raise Unauthorized("A token of POST /v0/users/<id>/token is required.")
     if claims.user_id != user_id:
         raise Forbidden("This token is for another user.")
     return claims
@@ -304,15 +306,15 @@ def _after(request: HTTPConnection) -> int | None:
     if not given:
         return None
     if not (given.isascii() and given.isdigit() and len(given) <= 19 and int(given) <= BIGINT_MAX):
-        raise InvalidRequest("Last-Event-ID is none of this route's: those are the ids of its events.")
+        raise InvalidRequest("Last-Event-ID is not valid. Use the id of an event of this route.")
     return int(given)
 
 
 def _user_in(request: HTTPConnection) -> str:
-    """The user that the path names. Raises InvalidRequest."""
+    """The user's id in the path. Raises InvalidRequest."""
     user_id: str = request.path_params["id"]
     if b"%2f" in request.scope.get("raw_path", b"").lower():
         raise InvalidRequest("A user's id can't have a '/' here.")
     if len(user_id) > MAX_USER_ID or "\0" in user_id:
-        raise InvalidRequest(f"A user's id has 1 to {MAX_USER_ID} characters, and no NUL.")
+        raise InvalidRequest(f"A user's id must have 1 to {MAX_USER_ID} characters, and no NUL.")
     return user_id
