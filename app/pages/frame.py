@@ -50,7 +50,6 @@ class Link(msgspec.Struct, frozen=True):
 
 
 def side(request: Request) -> list[Link]:
-    """Return the sidebar links that the visitor may see."""
     path, found = request.url.path, []
     for page, menu in _pages_with_link(request, of_topics=False):
         href = f"/admin{page.path}"

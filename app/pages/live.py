@@ -36,7 +36,6 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def asks(request: Request) -> bool:
-    """Whether the request asks for server-sent events."""
     return request.method == "GET" and EVENTS in request.headers.get("accept", "")
 
 

@@ -23,7 +23,6 @@ from app.pages.frame import Handler, Page
 
 
 async def start(_request: Request) -> Response:
-    """Redirect to Home."""
     return RedirectResponse("/admin/")
 
 

@@ -31,7 +31,6 @@ class Role(Enum):
 
     @property
     def title(self) -> str:
-        """The role's name on a page."""
         return self.name.lower()
 
 
@@ -87,7 +86,6 @@ def check_permission(request: Request, permission: Permission, topic: str | None
 
 
 def allows(request: Request, permission: Permission, topic: str | None = None) -> bool:
-    """Whether the visitor has a permission, for a topic if given."""
     try:
         check_permission(request, permission, topic)
     except (Unauthorized, Forbidden):
@@ -96,7 +94,6 @@ def allows(request: Request, permission: Permission, topic: str | None = None) -
 
 
 def visitor_of(request: Request) -> Visitor:
-    """Return the visitor that the middleware has identified."""
     known: Visitor = request.scope.get(VISITOR, Visitor())
     return known
 

@@ -105,7 +105,6 @@ async def look_briefly(look: Awaitable[Found]) -> Found | None:
 
 
 def number(value: int) -> str:
-    """Format with thousands separators."""
     return f"{value:,}"
 
 
@@ -154,7 +153,6 @@ def shares(parts: Sequence[tuple[str, int]]) -> list[tuple[str, str, str]]:
 
 
 def asks_for_live_part(request: Request) -> bool:
-    """Whether the request is for a page's live block alone."""
     return request.headers.get("hx-target") == LIVE
 
 

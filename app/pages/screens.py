@@ -68,7 +68,6 @@ class Watcher:
         return screen.content
 
     def end(self, error: HoldfastError) -> None:
-        """End the stream with an error."""
         self.error = error
         self.more.set()
 
@@ -129,7 +128,6 @@ class Screens(Core):
         engine.metrics.levels.append(lambda: [(catalogue.PAGE_STREAMS, (), self.count())])
 
     def count(self) -> int:
-        """Return the number of watchers."""
         return self._streams.total()
 
     async def open(self, key: Hashable, watcher: Watcher, moved: Callable[[], Hashable]) -> None:
@@ -175,7 +173,6 @@ class Screens(Core):
             screen.fail(_stopping())
 
     async def drain(self) -> None:
-        """Cancel all looks."""
         await end_tasks(*self._tasks)
 
     async def _run(self, key: Hashable, screen: Screen) -> None:

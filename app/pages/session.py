@@ -73,7 +73,6 @@ async def fields_of(request: Request) -> dict[str, str]:
 
 
 async def ask(request: Request) -> Response:
-    """Show the sign-in form."""
     if permissions.visitor_of(request).role is not None:
         return RedirectResponse(HOME, 303)
     return render.sign_in(request, 200)
@@ -100,7 +99,6 @@ async def sign_in(request: Request) -> Response:
 
 
 async def sign_out(request: Request) -> Response:
-    """Delete the session's cookie."""
     await fields_of(request)
     response = RedirectResponse(f"{HOME}/sign-in", 303, {"cache-control": "no-store"})
     response.delete_cookie(SESSION, path=HOME, httponly=True, samesite="lax")
@@ -108,7 +106,6 @@ async def sign_out(request: Request) -> Response:
 
 
 def _back(fields: dict[str, str]) -> str:
-    """The page to go back to. Only pages of this service are allowed."""
     back = fields.get("back", "")
     fine = (back == HOME or back.startswith((f"{HOME}/", f"{HOME}?"))) and back.isascii() and back.isprintable()
     return back if fine and "\\" not in back and not back.startswith(f"{HOME}/sign-") else HOME

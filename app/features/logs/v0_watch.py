@@ -347,7 +347,6 @@ def _record_event(told: WatchNews, topic: bytes) -> bytes:
 
 
 def _options(body: WatchBody) -> Options:
-    """Build options from a body, with defaults and clamps. Raises InvalidRequest."""
     least, most = HEARTBEATS_MS
     return Options(
         nodes=tuple(nodes_of(body.node)),
@@ -373,7 +372,6 @@ def _owner(key: Key | None) -> str:
 
 
 def _last_event_id(text: str | None) -> dict[str, int]:
-    """Parse the seqs by topic of a Last-Event-ID. Raises InvalidRequest."""
     if not text:
         return {}
     try:

@@ -119,7 +119,6 @@ class Watches(Core):
         engine.metrics.levels.append(lambda: [(catalogue.WATCHES, (), self.count())])
 
     def count(self) -> int:
-        """The number of open watches."""
         return len(self._open)
 
     async def extents(self, names: Sequence[str]) -> dict[str, tuple[int, Extent]]:
@@ -240,7 +239,6 @@ class Watches(Core):
                 watch.end(_other_holder())
 
     async def _look(self, watch: Watch, name: str) -> WatchNews | None:
-        """Read a topic from its place on. Returns None if there are no news."""
         place = watch.places[name]
         read = watch.landed.pop(place.topic_id, None)
         if read is None:

@@ -78,7 +78,6 @@ async def one(request: Request) -> Response:
 
 
 async def ask(request: Request) -> Response:
-    """Show the form of a new key."""
     return _form(request, TypedForm())
 
 

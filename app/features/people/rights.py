@@ -102,13 +102,11 @@ async def delete_user(context: Context, user_id: str, by: Changer) -> None:
 async def grant(
     context: Context, user_id: str, right: Right, pattern: str, by: Changer, *, hides_payloads: bool = False
 ) -> Grant:
-    """Grant a user an action on the topics of a pattern. Raises the errors of users.grant."""
     made = await users.grant(context.pools.rest, user_id, right, pattern, by, hides_payloads=hides_payloads)
     await context.access.directory.reload_after_change()
     return made
 
 
 async def take_back(context: Context, user_id: str, grant_id: str, by: Changer) -> None:
-    """Revoke a grant. Raises the errors of users.revoke."""
     await users.revoke(context.pools.rest, user_id, grant_id, by)
     await context.access.directory.reload_after_change(user=user_id.lower())

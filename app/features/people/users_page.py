@@ -53,7 +53,6 @@ async def show(request: Request) -> Response:
 
 
 async def ask(request: Request) -> Response:
-    """Show the form of a new user."""
     return page(request, "user_new.html", title="New user", form=BLANK)
 
 

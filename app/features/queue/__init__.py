@@ -16,7 +16,6 @@ from app.features.queue import (
     v0_leases,
     v0_work,
 )
-from app.features.queue.v0_answers import COUNTS
 from app.http.messages.dialect import MESSAGES
 from app.http.messages.ids import ID
 from app.http.options import IDEMPOTENCY_KEY
@@ -29,8 +28,8 @@ _CONFLICT: Final = frozenset({409})
 _FULL: Final = frozenset({409, 422})
 
 _v0 = partial(Route, dialect=V0, hot=True, consumes=True, confines=True, refuses=_CONFLICT)
-_claims = partial(_v0, scope=Scope.READ | Scope.WRITE, parameters=[COUNTS])
-_settles = partial(_v0, scope=Scope.WRITE, parameters=[COUNTS])
+_claims = partial(_v0, scope=Scope.READ | Scope.WRITE, parameters=[v0_leases.COUNTS])
+_settles = partial(_v0, scope=Scope.WRITE, parameters=[v0_leases.COUNTS])
 _messages = partial(Route, dialect=MESSAGES, hot=True, scope=Scope.WRITE, confines=True)
 _of_one = partial(_messages, consumes=True, parameters=[ID], empty=b"{}")
 

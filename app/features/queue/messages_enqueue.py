@@ -147,7 +147,6 @@ def _columns(messages: Sequence[MessageFields]) -> tuple[Batch, int]:
 
 
 def _payload(message: MessageFields) -> tuple[bytes, str | None]:
-    """Returns the payload's bytes, and the content type to store."""
     if not message.payload:
         raise InvalidRequest("topic and payload are required.")
     asked = None if message.content_type is None else check_type(message.content_type)

@@ -120,7 +120,6 @@ async def append(call: Call) -> Response:
 
 
 def _priority_order(policy: Policy | None, body: AppendBody | LogAppendBody) -> str:
-    """The priority order of the topic, or of the one that this call creates."""
     asked = body.config.priority_order if policy is None and body.config is not None else None
     return asked or (Config() if policy is None else policy.config).priority_order
 
@@ -137,14 +136,12 @@ def _must_fit(config: Config, batch: Batch, size: int) -> None:
 
 
 async def _append(context: Context, policy: Policy, batch: Batch, size: int, key: str | None) -> tuple[list[Seq], bool]:
-    """Append to a log. Returns the seqs, and whether they are those of an earlier batch with the same key."""
     appended = await context.engine.logs.append(policy, batch, size, key)
     seqs = cast("list[Seq]", list(range(appended.first_seq, appended.last_seq + 1)))
     return seqs, appended.outcome is AppendOutcome.DEDUPED
 
 
 async def _find_policy(context: Context, name: str) -> Policy | None:
-    """The topic's policy; None if it does not exist."""
     try:
         return await context.policies.get(name) if NAME.match(name) else None
     except TopicNotFound:
@@ -154,7 +151,6 @@ async def _find_policy(context: Context, name: str) -> Policy | None:
 async def _create(
     request: Request, context: Context, name: str, body: AppendBody | LogAppendBody
 ) -> tuple[Policy, bool]:
-    """Create the topic if the body allows it. Returns its policy, and whether this call created it."""
     asked = body.config
     wanted = body.create if body.create is not None else asked is None or asked.auto_create is not False
     if not wanted:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
+from starlette.requests import Request
 from starlette.responses import Response
 
 from app.base.keys import Key
 from app.errors import BatchTooLarge, InvalidRequest
 from app.features.queue.results import parallel_list, progress_of, result_of
-from app.features.queue.v0_answers import count_both, count_ready, job_fields, wants_counts
 from app.features.queue.v0_bodies import AckBody, ClaimAnyBody, ClaimBody, ExtendBody, FailBody, NackBody
 from app.http import sight
 from app.http.access import must_cover
@@ -20,16 +21,23 @@ from app.http.bounds import DAY_MS, MAX_ERROR_BYTES, MAX_SEQS, seq_within
 from app.http.calls import count_as
 from app.http.context import Context
 from app.http.departure import handing_out, while_connected
-from app.http.fields import check_node, check_text, encode, lease_of
+from app.http.fields import check_node, check_text, encode, flag, history, lease_of
+from app.http.openapi import query
 from app.http.route import Call
 from app.http.spans import spans_of
 from app.http.v0.dialect import answer, fsync_since
 from app.kernel.claim.consumer import Return
 from app.kernel.claim.walk import MAX_CLAIM, Claimer
-from app.kernel.model import MAX_TAG_BYTES, HeldJob, LeaseId, Seq
+from app.kernel.model import MAX_TAG_BYTES, HeldJob, Job, LeaseId, Seq, as_json
 from app.kernel.topics.backoff import MOST_REFUNDS
 from app.kernel.topics.policy import Policy, check_name, clamp_lease
 from app.kernel.topics.settings import BIGINT_MAX
+
+COUNTS: Final = query(
+    "return_counts",
+    "false: leave out the counts of ready and in-flight jobs, which saves a statement.",
+    {"type": "boolean", "default": True},
+)
 
 _body = msgspec.json.Decoder(ClaimBody)
 _any_body = msgspec.json.Decoder(ClaimAnyBody)
@@ -224,7 +232,6 @@ async def extend(call: Call) -> Response:
 
 
 async def _mine(context: Context, key: Key | None, policy: Policy, seqs: list[int]) -> Sequence[int]:
-    """Returns the places in `seqs` that a key may see, ascending."""
     own = await sight.own_places(context, key, policy.topic, seqs)
     return range(len(seqs)) if own is None else own
 
@@ -274,3 +281,67 @@ def held_by(node: str, seqs: list[int], leases: list[LeaseId | None]) -> list[He
     if len(leases) != len(seqs):
         raise InvalidRequest(f"lease_ids has {len(leases)} entries for {len(seqs)} seqs.")
     return [HeldJob(Seq(seq), lease, node) for seq, lease in zip(seqs, leases, strict=True)]
+
+
+def wants_counts(request: Request) -> bool:
+    """Whether the answer must have the queue's counts, which make it slower. Raises InvalidRequest."""
+    given: bytes = request.scope["query_string"]
+    # The common cases need no parsing.
+    return not given or (given != b"return_counts=false" and flag(request, "return_counts", default=True))
+
+
+async def count_ready(context: Context, key: Key | None, policy: Policy) -> bytes:
+    """Count ready jobs, as JSON of an answer. Raises Unavailable."""
+    return b',"ready":%d' % (await sight.count_jobs(context, key, policy))[0]
+
+
+async def count_both(context: Context, key: Key | None, policy: Policy) -> bytes:
+    """Count ready and in-flight jobs, as JSON of an answer. Raises Unavailable."""
+    return b',"ready":%d,"in_flight":%d' % await sight.count_jobs(context, key, policy)
+
+
+def job_fields(topic: str, job: Job) -> bytes:
+    """Encode a leased job's fields as JSON without the braces."""
+    tag = b"" if job.tag is None else b'"$tag":%b,' % encode(job.tag)
+    key = b"" if job.key is None else b'"key":%b,' % encode(job.key)
+    group = b"" if job.group is None else b'"group":%b,' % encode(job.group)
+    kind = b"" if job.content_type is None else b'"content_type":%b,' % encode(job.content_type)
+    tenant = b'"tenant":%b,' % encode(job.tenant) if job.tenant else b""
+    meta = meta_of(job)
+    return (
+        b'"$seq":%d,"lease_id":"lease_%b","deadline":%d,"$ts":%d,%b%b%b%b%b"deliveries":%d,%b"token":"%b:%d:lease_%b","data":%b%b'
+        % (
+            job.seq,
+            lease := job.lease.encode(),
+            job.deadline_ms,
+            job.created_ms,
+            tag,
+            key,
+            group,
+            tenant,
+            kind,
+            job.deliveries,
+            history(job.deliveries - 1, job.crashes, job.original_crashes),
+            topic.encode(),
+            job.seq,
+            lease,
+            job.payload if job.content_type is None else as_json(job.payload, job.content_type),
+            b',"meta":%b' % meta if meta else b"",
+        )
+    )
+
+
+def meta_of(job: Job) -> bytes:
+    """Encode a job's metadata, with its origin if it is a dead letter. Empty if it has neither."""
+    if job.original_topic is None:
+        return job.metadata.encode() if job.metadata else b""
+    provenance = {
+        "$dead_letter_from": job.original_topic,
+        "$dead_letter_deliveries": str(job.original_deliveries),
+        "$dead_letter_src_seq": str(job.original_seq),
+    }
+    if job.original_crashes:
+        provenance["$dead_letter_crashes"] = str(job.original_crashes)
+    origin = encode(provenance)
+    own = (job.metadata or "").strip()[1:-1].strip()
+    return b"{%b,%b" % (own.encode(), origin[1:]) if own else origin

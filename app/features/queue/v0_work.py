@@ -12,9 +12,8 @@ from starlette.responses import Response
 from starlette.types import Send
 
 from app.errors import InvalidRequest, Unavailable
-from app.features.queue.v0_answers import job_fields
 from app.features.queue.v0_bodies import JobFrame
-from app.features.queue.v0_leases import claimer_of
+from app.features.queue.v0_leases import claimer_of, job_fields
 from app.http import sight
 from app.http.bounds import MAX_NAMED, MAX_NODE_BYTES, NO_NUL
 from app.http.fields import check_node, check_tenants, encode

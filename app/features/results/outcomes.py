@@ -104,7 +104,6 @@ class Outcomes(Core):
             return outcome
 
     def count(self) -> int:
-        """The number of waiting callers."""
         return sum(len(events) for _, events in self._waiting.values())
 
     def stop(self) -> None:
@@ -113,7 +112,6 @@ class Outcomes(Core):
         self._wake(list(self._waiting))
 
     async def drain(self) -> None:
-        """Stop polling."""
         await self._poll.stop()
 
     async def _look(

@@ -88,8 +88,6 @@ def _parse_wait_ms(request: Request) -> int:
 
 
 async def _find_outcome(call: Call, policy: Policy, seq: int, wait_ms: int) -> JobOutcome | None:
-    """The outcome of a job, None if nothing is known of it. Raises ClientDisconnect, and Unauthorized if the key became
-    invalid during the wait."""
     request, outcomes, covered = call.request, call.context.core(Outcomes), covers(call.key)
     if not wait_ms:
         return await outcomes.of(policy, seq, covers=covered)

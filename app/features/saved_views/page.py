@@ -79,7 +79,6 @@ async def delete(request: Request) -> Response:
 
 
 def _mine(request: Request) -> tuple[Pool, str]:
-    """The database pool, and the id of the views' owner."""
     context = context_of(request)
     return context.pools.rest, context.access.actor(request).id
 

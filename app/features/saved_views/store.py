@@ -27,15 +27,12 @@ _ADDRESS: Final = re.compile(ADDRESS.replace("$", r"\Z"))
 
 
 class View(msgspec.Struct, frozen=True):
-    """A saved view."""
-
     name: str
     address: str
     created_at: datetime
 
 
 async def page(db: Connection, owner: str) -> list[View]:
-    """Read all views of an owner, by name."""
     return [View(**row) for row in await db.fetch(_SQL["page_views"], owner)]
 
 

@@ -69,7 +69,6 @@ async def delete(call: Call) -> SavedViewAnswer:
 
 
 def _mine(call: Call) -> tuple[Pool, str]:
-    """The database pool, and the id of the views' owner."""
     return call.context.pools.rest, call.context.access.actor_with(call.key, call.request).id
 
 

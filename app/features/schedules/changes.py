@@ -99,7 +99,6 @@ class Schedules(Core):
         return _must_be(name, await store.read(self._engine.pools.rest, name), covers)
 
     async def page(self, prefix: str, after: str, limit: int, allowed: Sequence[str] = ()) -> list[Schedule]:
-        """Read a page with `store.page`."""
         return await store.page(self._engine.pools.rest, prefix, after, limit, allowed)
 
     async def pause(

@@ -123,7 +123,6 @@ async def delete(request: Request) -> Response:
 
 
 async def ask_new(request: Request) -> Response:
-    """Show the form of a new schedule."""
     return _form(request, {**_NEW, "topic": request.query_params.get("topic", "")})
 
 
@@ -241,7 +240,6 @@ def _form(
 
 
 def _field_values(one: Schedule) -> dict[str, str]:
-    """The texts of the form's fields."""
     values = {"topic": one.topic, "cron": one.cron, "time_zone": one.time_zone, "missed": one.missed.value}
     fields = "".join(f', "{name}": {bytes(value).decode()}' for name, value in requests.fields_of(one).items())
     record = f'{{"data": {as_json(*requests.payload_of(one)).decode()}{fields}}}'
@@ -253,7 +251,6 @@ def _stamp(one: Schedule) -> str:
 
 
 def row_of(found: Schedule) -> ScheduleRow:
-    """Convert a schedule to a row of a list."""
     return ScheduleRow(found, ms_or_none(found.last_fire), ms_or_none(found.next_fire))
 
 

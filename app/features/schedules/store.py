@@ -159,7 +159,6 @@ async def delete(db: Connection, name: str) -> None:
 
 
 async def clock(db: Connection) -> datetime:
-    """Return the database's time."""
     at: datetime = await db.fetchval(_SQL["clock"])
     return at
 

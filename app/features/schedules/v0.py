@@ -187,7 +187,6 @@ def _item(one: Schedule) -> TopicScheduleItem:
 
 
 def _error(one: Schedule) -> ScheduleError | None:
-    """The error of the last try; None if it enqueued a job."""
     if one.error_code is None or one.error_text is None:
         return None
     return ScheduleError(one.error_code, one.error_text)

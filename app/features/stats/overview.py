@@ -57,7 +57,6 @@ class TopicOverview(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The topic's name."""
         return self.policy.topic.name
 
     @property
@@ -127,8 +126,6 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class _Flows(msgspec.Struct, frozen=True):
-    """The last hour's statistics by topic id, and the number of minutes that are not counted yet."""
-
     uncounted: int
     by_topic: dict[int, Flow]
 
@@ -152,7 +149,6 @@ class Overview(Core):
         return self._view
 
     async def drain(self) -> None:
-        """Stop reading."""
         await self._views.stop()
         await self._flows.stop()
 

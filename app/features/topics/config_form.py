@@ -68,8 +68,6 @@ class FormSetting(msgspec.Struct, frozen=True):
 
 
 class SettingChange(msgspec.Struct, frozen=True):
-    """A changed setting."""
-
     name: str
     before: str
     after: str

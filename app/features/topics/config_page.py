@@ -112,7 +112,6 @@ async def _store(request: Request, name: str, was: Chosen, now: Chosen) -> None:
 
 
 def _check(request: Request, policy: Policy, was: Chosen, edit: Edit) -> Edit:
-    """Add errors for values that the service or the visitor's key does not allow."""
     errors, now = dict(edit.errors), edit.now
     try:
         if now.dead_letter != was.dead_letter:
@@ -138,7 +137,6 @@ async def _form(
     errors: Mapping[str, str] | None = None,
     message: str = "",
 ) -> Response:
-    """The page with the form. Edited texts replace stored values."""
     name, given = policy.topic.name, request.query_params
     may_change = allows(request, CONFIGURE, name)
     past = await _past(request, name, given.get("before", "")) if may_change else []
@@ -177,7 +175,6 @@ def _difference(
     status: int = 200,
     message: str = "",
 ) -> Response:
-    """The review page. Saving sends `fields`."""
     name = policy.topic.name
     masked = replace(now, webhook=webhooks.conceal(now.webhook)[0])
     return page(
@@ -230,7 +227,6 @@ def _past_change(one: Entry, own: str) -> PastChange:
 
 
 async def _undone(request: Request, name: str, entry: str, was: Chosen) -> Chosen:
-    """The configuration with an audit entry undone. Raises NotFound."""
     found = await _read(context_of(request), name, int(entry) + 1, 1) if _ID.match(entry) else []
     now = settings.undo(was, found[0].detail) if found and found[0].id == int(entry) else None
     if now is None:
@@ -246,7 +242,6 @@ async def _read(context: Context, name: str, before: int, limit: int) -> list[En
 
 
 def _encode(policy: Policy) -> str:
-    """Encode the configuration that a form shows, for a hidden field."""
     return msgspec.json.encode(policy.chosen).decode()
 
 

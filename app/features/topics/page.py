@@ -260,7 +260,6 @@ async def _late(context: Context, policy: Policy, oldest_ms: int | None) -> str:
 
 
 async def _state_of(context: Context, policy: Policy, seq: int) -> str:
-    """The state of a job, "" if it is gone."""
     place = JobPlace(policy.topic.name, policy.topic.id, Seq(seq))
     return next((job.state for job in await jobs.show(context.pools.rest, [place])), "")
 

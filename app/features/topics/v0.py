@@ -293,7 +293,6 @@ def _extent(state: QueueState | LogState) -> dict[str, int]:
 
 
 async def _extents(context: Context, policies: list[Policy]) -> dict[str, dict[str, int]]:
-    """Read first and last seq, count and bytes by topic, without topics that were just deleted."""
     queues = [policy.topic for policy in policies if policy.config.type is TopicType.QUEUE]
     logs = [(policy.topic, policy.config.ttl_ms) for policy in policies if policy.config.type is TopicType.LOG]
     states = await inspector.states(context.pools.rest, queues, EXACT) if queues else {}

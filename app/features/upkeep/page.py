@@ -40,7 +40,6 @@ class RunRow(msgspec.Struct, frozen=True):
 
 
 async def show(request: Request) -> Response:
-    """Show all sweeps."""
     return await _page(request)
 
 

@@ -134,7 +134,6 @@ class Reapers(Core):
         return sweep
 
     async def states(self) -> list[SweepState]:
-        """Read all sweeps with their last runs of any process."""
         last = await runs.read(self._pools.rest, list(self.sweeps), self.runner.times.dead_after)
         return [SweepState(sweep, last.get(name)) for name, sweep in self.sweeps.items()]
 

@@ -55,8 +55,6 @@ class RunOutcome(msgspec.Struct, frozen=True):
 
 
 class _SharedRun(msgspec.Struct):
-    """A run that this process drives or has joined."""
-
     moved: int = 0
     pace: Pace | None = None  # set while this process drives it
 
@@ -192,7 +190,6 @@ class Runner:
             await asyncio.wait_for(runs.leave(self._pools.rest, name, own, moved), LEAVE_SECONDS)
 
     async def _beat(self, name: str, own: UUID, pace: Pace) -> None:
-        """Write heartbeats while the run belongs to this process."""
         ours = True
         while ours:
             await asyncio.sleep(self.times.beat)

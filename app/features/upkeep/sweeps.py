@@ -153,7 +153,6 @@ async def _reconcile(pools: Pools, policy: Policy) -> int:
 
 
 async def _queues(pools: Pools, engine: Engine) -> AsyncIterator[Policy]:
-    """Iterate over all queues."""
     async for page in store.queues(pools.rest, PAGE, defaults=engine.policies.defaults):
         for policy in page:
             yield policy

@@ -288,7 +288,6 @@ def _frame(event: UserEvent) -> bytes:
 
 
 async def _claims(request: HTTPConnection, context: Context, user_id: str) -> EventsTokenClaims | None:
-    """Read the request's token; None if the service needs none. Raises Unauthorized, Forbidden."""
     directory = context.access.directory
     if not directory.guarded:
         return None
@@ -311,7 +310,6 @@ def _after(request: HTTPConnection) -> int | None:
 
 
 def _user_in(request: HTTPConnection) -> str:
-    """The user's id in the path. Raises InvalidRequest."""
     user_id: str = request.path_params["id"]
     if b"%2f" in request.scope.get("raw_path", b"").lower():
         raise InvalidRequest("A user's id can't have a '/' here.")

@@ -31,7 +31,6 @@ class TopicHook(msgspec.Struct, frozen=True):
 
 
 async def show(request: Request) -> Response:
-    """Show the page. Raises Unavailable."""
     context = context_of(request)
     policy = await store.get(context.pools.rest, DELIVERIES, context.policies.defaults)
     holding: TopicLevels | None = None

@@ -65,7 +65,6 @@ _delivery = msgspec.json.Decoder(_Delivery)
 
 
 def _delivery_of(job: Job) -> _Delivery | None:
-    """Decode a job's delivery; None if the payload was changed."""
     try:
         delivery = _delivery.decode(job.payload)
         check_url(delivery.url, "url")
@@ -130,7 +129,6 @@ class Sender:
         self._seconds = engine.metrics.histogram(catalogue.WEBHOOK_SECONDS)
 
     def start(self) -> None:
-        """Start sending."""
         self._loop.start()
 
     async def stop(self) -> None:
