@@ -183,18 +183,18 @@ def sign_in(request: Request, status: int, *, message: str = "", name: str = "",
 
 async def show_error(request: Request, error: Exception) -> Response:
     """Render the page of an error. A visitor who is not signed in gets the sign-in form."""
-    shown = _as_holdfast_error(request, error)
-    if shown is None:
-        shown = fault_of(request, error)
-    if shown.status == 401 and request.method == "GET":
+    known = _as_holdfast_error(request, error)
+    if known is None:
+        known = fault_of(request, error)
+    if known.status == 401 and request.method == "GET":
         there = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        message = shown.message if "authorization" in request.headers else ""
+        message = known.message if "authorization" in request.headers else ""
         if SESSION in request.cookies:
             message = "Your session has ended. Sign in again."
         return sign_in(request, 401, message=message, back=there)
-    response = page(request, "error.html", shown.status, title=f"{shown.status}", message=shown.message)
-    if shown.retry_after is not None:
-        response.headers["retry-after"] = str(shown.retry_after)
+    response = page(request, "error.html", known.status, title=f"{known.status}", message=known.message)
+    if known.retry_after is not None:
+        response.headers["retry-after"] = str(known.retry_after)
     return response
 
 

@@ -256,9 +256,9 @@ class WatchStream(EventStream):
         await push(send, frames)
         self._pushing = False
 
-    def _push_at_once(self, send: Send, told: WatchNews) -> bool:
+    def _push_at_once(self, send: Send, news: WatchNews) -> bool:
         """Send at most one frame, if the connection takes it without waiting. Returns False if nothing was sent."""
-        frames = self._frames(told)
+        frames = self._frames(news)
         if len(frames) > 1:
             return False
         for event, frame in frames:
@@ -274,74 +274,74 @@ class WatchStream(EventStream):
         self._quiet_since = time.monotonic()
         while watch.error is None:
             try:
-                told = await watches.next(watch, self._quiet_since + patience - time.monotonic(), takes)
+                news = await watches.next(watch, self._quiet_since + patience - time.monotonic(), takes)
             except Unavailable as error:  # the stream goes on
                 await self._push(send, "error", error_frame(error, 429))
                 await asyncio.sleep(ADVICE_SECONDS)
                 continue
-            if told is None:
+            if news is None:
                 if time.monotonic() - self._quiet_since < patience:
                     continue  # a frame was sent during the wait
                 await self._push(send, "heartbeat", HEARTBEAT)
                 self._quiet_since = time.monotonic()
                 continue
-            for event, frame in self._frames(told):
+            for event, frame in self._frames(news):
                 await self._push(send, event, frame)
                 self._quiet_since = time.monotonic()
-            watch.advance(told)
+            watch.advance(news)
 
-    def _tells_alone(self, told: WatchNews) -> bool:
+    def _tells_alone(self, news: WatchNews) -> bool:
         """Whether the news are a single record event that is the same for all watches of this topic alone."""
         return (
             len(self._watch.places) == 1
-            and not told.caught_up
-            and told.read is not None
-            and bool(told.read.diff.records.seqs)
-            and tombstone(told.before.seq, told.read.diff) is None
+            and not news.caught_up
+            and news.read is not None
+            and bool(news.read.diff.records.seqs)
+            and tombstone(news.before.seq, news.read.diff) is None
         )
 
-    def _frames(self, told: WatchNews) -> list[tuple[str, bytes]]:
+    def _frames(self, news: WatchNews) -> list[tuple[str, bytes]]:
         """Build the frames of news. Empty if the watch leaves out all new records."""
-        if told.read is not None and told.read.alone is not None and self._tells_alone(told):
-            return [("record", told.read.alone)]
-        places, topic = self._watch.places, encode(told.topic)
-        position = _position(places, told.topic, None if told.after is None else told.after.seq)
-        if told.read is None:
-            data = b'{"topic":%b,"head_seq":%d,"reason":"deleted"}' % (topic, told.head)
+        if news.read is not None and news.read.alone is not None and self._tells_alone(news):
+            return [("record", news.read.alone)]
+        places, topic = self._watch.places, encode(news.topic)
+        position = _position(places, news.topic, None if news.after is None else news.after.seq)
+        if news.read is None:
+            data = b'{"topic":%b,"head_seq":%d,"reason":"deleted"}' % (topic, news.head)
             return [("topic-deleted", b"%bevent: topic-deleted\ndata: %b\n\n" % (position, data))]
-        diff, frames = told.read.diff, []
+        diff, frames = news.read.diff, []
         head = diff.extent.head_seq
-        lost = tombstone(told.before.seq, diff)
+        lost = tombstone(news.before.seq, diff)
         if lost is not None:
-            if told.before.chosen and lost.reason != "recreated":
+            if news.before.chosen and lost.reason != "recreated":
                 lost.reason = "from_seq_too_old"
             # The position is after the gap, but before jobs that exist within a queue's gap and that follow this frame.
-            after = _position(places, told.topic, min([lost.gap_to, *(seq - 1 for seq in diff.records.seqs[:1])]))
+            after = _position(places, news.topic, min([lost.gap_to, *(seq - 1 for seq in diff.records.seqs[:1])]))
             data = b'{"topic":%b,%b' % (topic, encode(lost)[1:])
             frames.append(("tombstone", b"%bevent: tombstone\ndata: %b\n\n" % (after, data)))
         if diff.records.seqs:
-            if told.read.shown is None:
-                told.read.shown = _record_event(told, topic)
-            frames.append(("record", position + told.read.shown))
-            if self._tells_alone(told):
-                told.read.alone = frames[-1][1]
-        if told.caught_up:
+            if news.read.shown is None:
+                news.read.shown = _record_event(news, topic)
+            frames.append(("record", position + news.read.shown))
+            if self._tells_alone(news):
+                news.read.alone = frames[-1][1]
+        if news.caught_up:
             data = b'{"topic":%b,"head_seq":%d}' % (topic, head)
             frames.append(("caught-up", b"%bevent: caught-up\ndata: %b\n\n" % (position, data)))
         return frames
 
 
-def _record_event(told: WatchNews, topic: bytes) -> bytes:
+def _record_event(news: WatchNews, topic: bytes) -> bytes:
     """Build a record event without its id. It is the same for all watches that share the read."""
-    assert told.read is not None
-    assert told.after is not None
-    diff = told.read.diff
-    head, before = diff.extent.head_seq, told.before.seq
+    assert news.read is not None
+    assert news.after is not None
+    diff = news.read.diff
+    head, before = diff.extent.head_seq, news.before.seq
     return b'event: record\ndata: {"topic":%b,"records":[%b],"from_seq":%d,"to_seq":%d,"head_seq":%d}\n\n' % (
         topic,
         one_line(b",".join(records_shown(diff.records))),
         before if before <= head else 0,
-        told.after.seq,
+        news.after.seq,
         head,
     )
 

@@ -98,12 +98,12 @@ class Watch:
         self.asks[topic_id] = _ask(self.options, read.policy, at)
         return head, at
 
-    def advance(self, told: WatchNews) -> None:
+    def advance(self, news: WatchNews) -> None:
         """Move the places on after news were sent."""
         self.moved = True
-        del self.places[told.topic]
-        if told.after is not None:
-            self.places[told.topic] = told.after
+        del self.places[news.topic]
+        if news.after is not None:
+            self.places[news.topic] = news.after
 
 
 class Watches(Core):
@@ -179,14 +179,14 @@ class Watches(Core):
         while watch.pending or (left := until - time.monotonic()) > 0:
             if watch.pending:
                 try:
-                    told = await self._look(watch, watch.pending[0])
+                    found = await self._look(watch, watch.pending[0])
                 except UNREACHABLE as error:
                     raise as_unavailable(error) or Unavailable(
                         "Reading is not possible right now. Try again."
                     ) from error
                 watch.pending.popleft()
-                if told is not None:
-                    return told
+                if found is not None:
+                    return found
                 continue
             left = min(left, AGAIN_SECONDS) if watch.again else left
             parked = ParkedReader(watch.seen, watch.asks, partial(self._tell_at_once, watch, takes))
@@ -272,10 +272,10 @@ class Watches(Core):
         if at != head or name in watch.behind:
             return False
         if at != place.seq:
-            told = WatchNews(name, place, WatchPlace(place.topic_id, at), read)
-            if not takes(told):
+            found = WatchNews(name, place, WatchPlace(place.topic_id, at), read)
+            if not takes(found):
                 return False
-            watch.advance(told)
+            watch.advance(found)
         watch.read(place.topic_id, read)
         return True
 

@@ -57,7 +57,7 @@ async def show(request: Request) -> Response:
         request,
         "keys.html",
         title="Keys",
-        rows=[_row(kept) for kept in found[:MOST]],
+        rows=[_row(key) for key in found[:MOST]],
         may_change=allows(request, CHANGE_KEYS),
         first="/admin/keys" if before else "",
         following=f"/admin/keys?before={found[MOST - 1].id}" if len(found) > MOST else "",
@@ -66,14 +66,14 @@ async def show(request: Request) -> Response:
 
 async def one(request: Request) -> Response:
     """Show a key. Raises NotFound, Forbidden."""
-    kept = await api_keys.get(context_of(request).pools.rest, request.path_params["id"], await rights.changer(request))
+    key = await api_keys.get(context_of(request).pools.rest, request.path_params["id"], await rights.changer(request))
     return page(
         request,
         "key.html",
-        title=kept.name,
-        key=_row(kept),
+        title=key.name,
+        key=_row(key),
         graces=GRACES,
-        may_change=allows(request, CHANGE_KEYS) and kept.state is KeyState.LIVE,
+        may_change=allows(request, CHANGE_KEYS) and key.state is KeyState.LIVE,
     )
 
 
@@ -85,10 +85,10 @@ async def make(request: Request) -> Response:
     """Create a key and show its secret, or show the form again. Raises Unauthorized."""
     context, by, fields = context_of(request), await rights.changer(request), await fields_of(request)
     try:
-        kept, secret = await rights.make_key(context, _key_in(fields), by)
+        key, secret = await rights.make_key(context, _key_in(fields), by)
     except FAULTS as error:
         return _form(request, form_with_fault(fields, error), error.status)
-    return _with_secret(request, kept, secret, "Created")
+    return _with_secret(request, key, secret, "Created")
 
 
 async def rotate(request: Request) -> Response:
@@ -97,15 +97,15 @@ async def rotate(request: Request) -> Response:
     grace = fields.get("grace", "0")
     if grace not in GRACES:
         raise InvalidRequest(f"grace must be one of {', '.join(GRACES)}.")
-    kept, secret = await rights.rotate_key(context, request.path_params["id"], int(grace), by)
-    return _with_secret(request, kept, secret, "Rotated")
+    key, secret = await rights.rotate_key(context, request.path_params["id"], int(grace), by)
+    return _with_secret(request, key, secret, "Rotated")
 
 
 async def revoke(request: Request) -> Response:
     """Revoke a key, which can't be undone. Raises NotFound."""
     by = await rights.changer(request)
-    kept = await rights.revoke_key(context_of(request), request.path_params["id"], by)
-    return RedirectResponse(f"/admin/keys/{kept.id}", 303)
+    key = await rights.revoke_key(context_of(request), request.path_params["id"], by)
+    return RedirectResponse(f"/admin/keys/{key.id}", 303)
 
 
 def _form(request: Request, form: TypedForm, status: int = 200) -> Response:
@@ -126,23 +126,23 @@ def _key_in(fields: dict[str, str]) -> NewKey:
     )
 
 
-def _with_secret(request: Request, kept: StoredKey, secret: str, done: str) -> Response:
-    return page(request, "secret.html", title=f"{done} {kept.name}", done=done, key=_row(kept), secret=secret)
+def _with_secret(request: Request, key: StoredKey, secret: str, done: str) -> Response:
+    return page(request, "secret.html", title=f"{done} {key.name}", done=done, key=_row(key), secret=secret)
 
 
-def _row(kept: StoredKey) -> KeyRow:
+def _row(key: StoredKey) -> KeyRow:
     return KeyRow(
-        id=kept.id,
-        name=kept.name,
-        state=kept.state.value,
-        scopes=kept.scopes.words,
-        prefixes=kept.prefixes,
-        tenant=kept.tenant,
-        hides_payloads=kept.hides_payloads,
-        created_ms=ms_of(kept.created_at),
-        created_by=kept.created_by,
-        rotated_ms=ms_or_none(kept.rotated_at),
-        expires_ms=ms_or_none(kept.expires_at),
-        revoked_ms=ms_or_none(kept.revoked_at),
-        old_until_ms=ms_or_none(kept.old_until) if kept.state is KeyState.LIVE else None,
+        id=key.id,
+        name=key.name,
+        state=key.state.value,
+        scopes=key.scopes.words,
+        prefixes=key.prefixes,
+        tenant=key.tenant,
+        hides_payloads=key.hides_payloads,
+        created_ms=ms_of(key.created_at),
+        created_by=key.created_by,
+        rotated_ms=ms_or_none(key.rotated_at),
+        expires_ms=ms_or_none(key.expires_at),
+        revoked_ms=ms_or_none(key.revoked_at),
+        old_until_ms=ms_or_none(key.old_until) if key.state is KeyState.LIVE else None,
     )

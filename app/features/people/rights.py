@@ -42,9 +42,9 @@ async def changer_of_users(request: Request) -> Changer:
 
 async def make_key(context: Context, asked: NewKey, by: Changer) -> tuple[StoredKey, str]:
     """Create a key. Returns it and its secret, which can't be read again. Raises the errors of api_keys.create."""
-    kept, secret = await api_keys.create(context.pools.rest, asked, by)
+    key, secret = await api_keys.create(context.pools.rest, asked, by)
     await context.access.directory.reload_after_change()
-    return kept, secret
+    return key, secret
 
 
 async def rotate_key(context: Context, key_id: str, grace_ms: int, by: Changer) -> tuple[StoredKey, str]:
@@ -52,16 +52,16 @@ async def rotate_key(context: Context, key_id: str, grace_ms: int, by: Changer) 
 
     Raises the errors of api_keys.rotate.
     """
-    kept, secret = await api_keys.rotate(context.pools.rest, key_id, grace_ms, by)
+    key, secret = await api_keys.rotate(context.pools.rest, key_id, grace_ms, by)
     await context.access.directory.reload_after_change(gone="" if grace_ms else key_id)
-    return kept, secret
+    return key, secret
 
 
 async def revoke_key(context: Context, key_id: str, by: Changer) -> StoredKey:
     """Revoke a key. A second call changes nothing. Raises the errors of api_keys.revoke."""
-    kept = await api_keys.revoke(context.pools.rest, key_id, by)
+    key = await api_keys.revoke(context.pools.rest, key_id, by)
     await context.access.directory.reload_after_change(gone=key_id)
-    return kept
+    return key
 
 
 async def make_user(context: Context, name: str, password: str, by: Changer, *, is_admin: bool) -> Account:

@@ -143,25 +143,25 @@ async def revoke(call: Call) -> KeyAnswer:
     return KeyAnswer(**_fields(await rights.revoke_key(call.context, key_id, rights.changer_of(call))))
 
 
-def _with_secret(call: Call, kept: StoredKey, secret: str, status: int) -> Response:
-    response = V0.write(SecretAnswer(**_fields(kept), secret=secret), status, call.began)
+def _with_secret(call: Call, key: StoredKey, secret: str, status: int) -> Response:
+    response = V0.write(SecretAnswer(**_fields(key), secret=secret), status, call.began)
     response.headers["cache-control"] = "no-store"
     return response
 
 
-def _fields(kept: StoredKey) -> dict[str, Any]:
+def _fields(key: StoredKey) -> dict[str, Any]:
     return {
-        "id": kept.id,
-        "name": kept.name,
-        "scopes": kept.scopes.words,
-        "prefixes": list(kept.prefixes),
-        "tenant": kept.tenant,
-        "payloads": "hidden" if kept.hides_payloads else "shown",
-        "state": kept.state.value,
-        "created_at": ms_of(kept.created_at),
-        "created_by": kept.created_by,
-        "rotated_at": ms_or_none(kept.rotated_at),
-        "expires_at": ms_or_none(kept.expires_at),
-        "revoked_at": ms_or_none(kept.revoked_at),
-        "old_secret_until": ms_or_none(kept.old_until) if kept.state is KeyState.LIVE else None,
+        "id": key.id,
+        "name": key.name,
+        "scopes": key.scopes.words,
+        "prefixes": list(key.prefixes),
+        "tenant": key.tenant,
+        "payloads": "hidden" if key.hides_payloads else "shown",
+        "state": key.state.value,
+        "created_at": ms_of(key.created_at),
+        "created_by": key.created_by,
+        "rotated_at": ms_or_none(key.rotated_at),
+        "expires_at": ms_or_none(key.expires_at),
+        "revoked_at": ms_or_none(key.revoked_at),
+        "old_secret_until": ms_or_none(key.old_until) if key.state is KeyState.LIVE else None,
     }

@@ -86,13 +86,13 @@ class Schedules(Core):
                 raise AlreadyExists("A schedule with this name exists, and you may not change it.")
             if check is not None:
                 check(before)
-            kept = await _write(db, name, before, wanted)
+            schedule = await _write(db, name, before, wanted)
             if before is None:
-                await trail.record(db, by, Action.CRON_CREATED, name, _detail(kept))
+                await trail.record(db, by, Action.CRON_CREATED, name, _detail(schedule))
             else:
-                await _record(db, before, kept, by)
+                await _record(db, before, schedule, by)
         self.loop.wake()
-        return kept, before is None
+        return schedule, before is None
 
     async def get(self, name: str, covers: Covers = everything) -> Schedule:
         """Read a schedule. Raises NotFound."""
@@ -110,10 +110,10 @@ class Schedules(Core):
             before = _must_be(name, await store.lock(db, name), covers)
             if before.paused == paused:
                 return before
-            kept = await _write(db, name, before, replace(_spec_of(before), paused=paused))
-            await _record(db, before, kept, by)
+            schedule = await _write(db, name, before, replace(_spec_of(before), paused=paused))
+            await _record(db, before, schedule, by)
         self.loop.wake()
-        return kept
+        return schedule
 
     async def delete(self, name: str, by: Actor = trail.SERVICE, covers: Covers = everything) -> None:
         """Delete a schedule. Jobs that it has enqueued stay. Raises NotFound."""
@@ -175,9 +175,9 @@ async def _write(db: Connection, name: str, before: Schedule | None, wanted: Sch
         after = now if before is None or before.last_fire is None else max(now, before.last_fire)
         following = cron.next_due(wanted.cron, after, cron.time_zone(wanted.time_zone))
     await store.write(db, name, wanted, paused=paused, next_fire=following)
-    kept = await store.read(db, name)
-    assert kept is not None, "it was written in this transaction"
-    return kept
+    schedule = await store.read(db, name)
+    assert schedule is not None, "it was written in this transaction"
+    return schedule
 
 
 def _must_be(name: str, found: Schedule | None, covers: Covers) -> Schedule:

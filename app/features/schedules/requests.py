@@ -82,14 +82,14 @@ async def put(
     Raises Forbidden, InvalidRequest, TopicNotFound, NotAQueue, AlreadyExists, Throttled.
     """
     must_cover(call.key, check_name(wanted.topic))
-    kept, made = await _core(call).put(name, wanted, _actor(call), covers(call.key), check)
-    return as_seen(call.key, kept.topic, kept), made
+    stored, made = await _core(call).put(name, wanted, _actor(call), covers(call.key), check)
+    return as_seen(call.key, stored.topic, stored), made
 
 
 async def get(call: Call) -> Schedule:
     """Read the schedule in the path. Raises InvalidRequest, NotFound."""
-    kept = await _core(call).get(name_in(call), covers(call.key))
-    return as_seen(call.key, kept.topic, kept)
+    stored = await _core(call).get(name_in(call), covers(call.key))
+    return as_seen(call.key, stored.topic, stored)
 
 
 async def delete(call: Call) -> str:
@@ -101,8 +101,8 @@ async def delete(call: Call) -> str:
 
 async def pause(call: Call, *, paused: bool) -> Schedule:
     """Pause or resume the schedule in the path. Returns the changed schedule. Raises InvalidRequest, NotFound."""
-    kept = await _core(call).pause(name_in(call), _actor(call), covers(call.key), paused=paused)
-    return as_seen(call.key, kept.topic, kept)
+    stored = await _core(call).pause(name_in(call), _actor(call), covers(call.key), paused=paused)
+    return as_seen(call.key, stored.topic, stored)
 
 
 async def run(call: Call) -> tuple[str, Run]:

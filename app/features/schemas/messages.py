@@ -54,17 +54,17 @@ async def page(call: Call) -> TopicSchemas:
     """List the schemas of topics, by topic."""
     size = page_size(call.request, MOST_SHOWN)
     found = await schema_store.page(call.context.pools.rest, name_after(call.request), size + 1, call.prefixes)
-    items = [_body_of(kept) for kept in found[:size]]
+    items = [_body_of(schema) for schema in found[:size]]
     return TopicSchemas(items, cursor_to({"after": items[-1].topic}) if len(found) > size else UNSET)
 
 
 async def get(call: Call) -> TopicSchema:
     """Show the schema of a topic."""
     # Not from the cache: this shows what is stored.
-    kept = await schema_store.get(call.context.pools.rest, check_name(call.topic))
-    if kept is None:
+    schema = await schema_store.get(call.context.pools.rest, check_name(call.topic))
+    if schema is None:
         raise NotFound(f"Topic {call.topic!r} has no schema.", {"topic": call.topic})
-    return _body_of(kept)
+    return _body_of(schema)
 
 
 async def put(call: Call, body: SchemaBody) -> TopicSchema:
@@ -75,9 +75,9 @@ async def put(call: Call, body: SchemaBody) -> TopicSchema:
     form = None if body.format is None else schemas.Format(body.format)
     text = await asyncio.to_thread(schemas.text_of, given if isinstance(given, str) else encode(given).decode(), form)
     context = call.context
-    kept = await schema_store.put(context.pools.rest, call.topic, text, context.access.actor(call.request))
+    schema = await schema_store.put(context.pools.rest, call.topic, text, context.access.actor(call.request))
     context.policies.announce(call.topic)
-    return _body_of(kept)
+    return _body_of(schema)
 
 
 async def delete(call: Call) -> None:
@@ -87,5 +87,7 @@ async def delete(call: Call) -> None:
         context.policies.announce(call.topic)
 
 
-def _body_of(kept: StoredSchema) -> TopicSchema:
-    return TopicSchema(kept.topic, kept.schema, schemas.Format(kept.format).value, kept.version, kept.updated_at)
+def _body_of(schema: StoredSchema) -> TopicSchema:
+    return TopicSchema(
+        schema.topic, schema.schema, schemas.Format(schema.format).value, schema.version, schema.updated_at
+    )

@@ -56,8 +56,8 @@ class CronSchedule:
 
     async def get(self) -> str:
         """Read the schedule, "" for none."""
-        kept = await runs.schedule(self._pools.rest, self._sweep.name, self._runner.times.dead_after)
-        return self.default if kept.schedule is None else kept.schedule
+        stored = await runs.schedule(self._pools.rest, self._sweep.name, self._runner.times.dead_after)
+        return self.default if stored.schedule is None else stored.schedule
 
     async def set(self, text: str, by: Actor) -> str:
         """Set the schedule, "" for none. Returns the normalized schedule. Raises InvalidSchedule."""
@@ -79,17 +79,17 @@ class CronSchedule:
 
         Several times that passed while no process looked lead to one run.
         """
-        kept = await runs.schedule(self._pools.rest, self._sweep.name, self._runner.times.dead_after)
-        expression = self.default if kept.schedule is None else kept.schedule
-        due = cron.last_due(expression, kept.at)
-        if due is not None and due > kept.due_after:
-            await self._runner.in_turn(self._sweep, due=DueTime(due, kept.schedule))
-        elif kept.abandoned:
+        stored = await runs.schedule(self._pools.rest, self._sweep.name, self._runner.times.dead_after)
+        expression = self.default if stored.schedule is None else stored.schedule
+        due = cron.last_due(expression, stored.at)
+        if due is not None and due > stored.due_after:
+            await self._runner.in_turn(self._sweep, due=DueTime(due, stored.schedule))
+        elif stored.abandoned:
             await self._runner.in_turn(self._sweep)
-        following = cron.next_due(expression, kept.at)
+        following = cron.next_due(expression, stored.at)
         if following is None:
             return LOOK_SECONDS
-        return min(LOOK_SECONDS, (following - kept.at).total_seconds() + 0.01)
+        return min(LOOK_SECONDS, (following - stored.at).total_seconds() + 0.01)
 
 
 class Reapers(Core):

@@ -1,6 +1,6 @@
 // Runs in the head, so that a page never shows in the wrong theme first.
 "use strict";
 {
-  const kept = localStorage.getItem("holdfast-theme");
-  if (kept === "light" || kept === "dark") document.documentElement.dataset.theme = kept;
+  const stored = localStorage.getItem("holdfast-theme");
+  if (stored === "light" || stored === "dark") document.documentElement.dataset.theme = stored;
 }
