@@ -167,7 +167,6 @@ class Screens(Core):
             self._streams += Counter()  # drops zero counts
 
     def stop(self) -> None:
-        """End all streams, as the service is stopping."""
         self._stopping = True
         for screen in self._screens.values():
             screen.fail(_stopping())

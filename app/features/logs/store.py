@@ -51,8 +51,6 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class HeldWatch(msgspec.Struct, frozen=True):
-    """A watch that a connection holds."""
-
     wid: str
     holder: UUID
     options: Options

@@ -78,7 +78,6 @@ class Watch:
         self.behind = set(self.places)
 
     def end(self, error: HoldfastError) -> None:
-        """End the connection with an error."""
         if self.error is None:
             self.error = error
             self.ended.emit()
@@ -99,7 +98,6 @@ class Watch:
         return head, at
 
     def advance(self, news: WatchNews) -> None:
-        """Move the places on after news were sent."""
         self.moved = True
         del self.places[news.topic]
         if news.after is not None:
@@ -213,13 +211,11 @@ class Watches(Core):
                 del self._open[watch.wid]
 
     def stop(self) -> None:
-        """End all watches, as the service is stopping."""
         self._stopping = True
         for watch in list(self._open.values()):
             watch.end(ShuttingDown("The service is stopping. Connect again."))
 
     async def drain(self) -> None:
-        """Stop saving."""
         await self._saving.stop()
 
     async def save(self) -> None:

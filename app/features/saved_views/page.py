@@ -55,7 +55,6 @@ async def of(request: Request, address: str, *, worth: bool) -> SavedViews:
 
 
 async def every(request: Request) -> list[View]:
-    """Return all views of the visitor, by name."""
     return await store.page(*_mine(request))
 
 

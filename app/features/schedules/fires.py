@@ -65,8 +65,6 @@ class _Firing(msgspec.Struct):
 
 
 class Fires:
-    """Fires due schedules in one process."""
-
     def __init__(self, state: EngineState, enqueues: Enqueues) -> None:
         self._state = state
         self._enqueues = enqueues

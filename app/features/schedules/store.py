@@ -154,7 +154,6 @@ async def write(db: Connection, name: str, wanted: ScheduleSpec, *, paused: bool
 
 
 async def delete(db: Connection, name: str) -> None:
-    """Delete a schedule."""
     await db.execute(_SQL["delete"], name)
 
 

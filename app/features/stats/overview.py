@@ -61,7 +61,6 @@ class TopicOverview(msgspec.Struct, frozen=True):
 
     @property
     def rank(self) -> tuple[int, int, float, int]:
-        """The sort key by trouble, worst first."""
         return triage.rank(self.troubles, self.looked.waited_ms, self.policy.config.wait_goal_ms)
 
 

@@ -115,8 +115,6 @@ class Remainder(NamedTuple):
 
 
 class Drains(Core):
-    """Waits until drained queues are empty."""
-
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self.close_seconds = CLOSE_SECONDS

@@ -29,8 +29,6 @@ _WHOLE: Final = re.compile(r"-?[0-9]{1,30}\Z")
 
 
 class Source(Enum):
-    """Where a value comes from."""
-
     SET = "set here"
     DEFAULT = "default"
     SERVICE = "default of the service"
@@ -39,8 +37,6 @@ class Source(Enum):
 
 
 class FieldKind(Enum):
-    """The kind of a setting's form field."""
-
     NUMBER = "number"
     LENGTH = "length of time"
     CHOICE = "choice"
@@ -126,7 +122,6 @@ def undo(was: Chosen, detail: str) -> Chosen | None:
 
 
 def differences(was: Chosen, now: Chosen, defaults: Defaults) -> list[SettingChange]:
-    """Return the settings that differ."""
     return [
         SettingChange(name, _text_in_effect(name, was, defaults), _text_in_effect(name, now, defaults))
         for name in _CHANGED
@@ -135,7 +130,6 @@ def differences(was: Chosen, now: Chosen, defaults: Defaults) -> list[SettingCha
 
 
 def changes_in(detail: str) -> list[SettingChange]:
-    """Return the changed settings of an audit entry."""
     changed = msgspec.json.decode(detail, type=dict[str, Any])
     return [
         SettingChange(name, _text(name, one["from"]) or "–", _text(name, one["to"]) or "–")

@@ -119,7 +119,6 @@ class Reapers(Core):
             loop.start()
 
     async def drain(self) -> None:
-        """Stop all runs. Statements in progress are rolled back."""
         await asyncio.gather(*(loop.stop() for loop in self._loops), self.runner.stop())
 
     async def run(self, name: str, wait_seconds: float | None = None) -> RunOutcome:

@@ -57,7 +57,6 @@ class _Delivery(msgspec.Struct):
 
     @property
     def destination(self) -> str:
-        """The URL's host and port."""
         return urlsplit(self.url).netloc.lower()
 
 
@@ -83,7 +82,6 @@ class Places:
 
     @property
     def free(self) -> int:
-        """The number of free places."""
         return AT_ONCE - self._taken.total()
 
     def take(self, destination: str) -> bool:
