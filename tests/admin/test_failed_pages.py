@@ -116,7 +116,7 @@ async def test_one_is_requeued_and_some_that_are_picked(boss: Operator, fails: T
     page = await boss.press(page, "Requeue selected…", seq=["1", "2"])
     assert "Requeue 2 jobs" in page.text
     page = await boss.press(page, "do-requeue", rate="fast", status=400)
-    assert "A whole number from 0 to 100,000." in page.fault("rate")
+    assert "Must be a whole number from 0 to 100,000." in page.fault("rate")
     assert [page.value(field) for field in ("rate", "first")] == ["fast", "0"]
     await ended(boss, await boss.press(page, "do-requeue", rate=""))
     assert (await fails.counts())[0] == 2

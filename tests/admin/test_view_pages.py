@@ -73,7 +73,7 @@ async def test_all_that_match_are_counted_and_cancelled(boss: Operator, queue: T
     assert (await boss.open(f"{jobs}?q=state%3Afailed")).link("Cancel all") is None, "what is over can't be cancelled"
     page = await boss.follow(await boss.open(f"{jobs}?q=tag%3Abad"), "Cancel all that match")
     page = await boss.press(page, "Cancel about 60 jobs", rate="-1", status=400)
-    assert "A whole number from 0 to 100,000." in page.fault("rate")
+    assert "Must be a whole number from 0 to 100,000." in page.fault("rate")
     assert page.value("rate") == "-1"
     await queue.add(1, tag="bad")  # while the question stands there: it is the filter that is confirmed
     page = await ended(boss, await boss.press(page, "Cancel about 60 jobs", rate="1000"))
@@ -87,7 +87,7 @@ async def test_a_cancel_is_asked_for_again_once_twice_as_many_match(boss: Operat
     page = await boss.open(f"topics/{queue.name}/jobs/cancel?q=tag%3Abad")
     await queue.add(4, tag="bad")
     page = await boss.press(page, "Cancel about 4 jobs", status=409)
-    assert "at least doubled while you were asked: from 4 to 8." in page.text
+    assert "at least doubled since you opened this form: from 4 to 8." in page.text
     assert await queue.counts() == (8, 0), "nothing is cancelled"
     await queue.add(7, tag="bad")
     await ended(boss, await boss.press(page, "Cancel about 8 jobs"))

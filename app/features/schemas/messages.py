@@ -28,7 +28,7 @@ class SchemaBody(msgspec.Struct, forbid_unknown_fields=True):
 
     schema_json: Annotated[
         str | dict[str, Any] | list[Any],
-        about("A JSON Schema or an Avro schema, as text or as JSON. Up to 256 KiB."),
+        about("A JSON Schema or an Avro schema, as text or as JSON, of up to 256 KiB."),
     ]
     format: Annotated[Literal["json_schema", "avro"] | None, about("The kind of schema. Absent: detected.")] = None
 
