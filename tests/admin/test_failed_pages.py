@@ -153,11 +153,11 @@ async def test_an_operator_is_asked_again_once_there_are_twice_as_many(boss: Ope
     assert "from 0 to 3." in (await boss.press(none, "Delete", typed=fails.name, status=409)).text
     requeue = await boss.open(f"{base}/requeue")
     await kill(fails, [{"data": n} for n in range(3)])
-    assert "doubled while you were asked: from 3 to 6." in (await boss.press(requeue, "do-requeue", status=409)).text
+    assert "since you opened this form: from 3 to 6." in (await boss.press(requeue, "do-requeue", status=409)).text
     purge = await boss.open(f"{base}/purge")
     await kill(fails, [{"data": n} for n in range(7)])
     purge = await boss.press(purge, "Delete", typed=fails.name, status=409)
-    assert "doubled while you were asked: from 6 to 13." in purge.text
+    assert "doubled since you opened this form: from 6 to 13." in purge.text
     assert purge.value("typed") == "", "it is typed once more"
     await kill(fails, [{"data": n} for n in range(2)])
     assert "15 jobs were deleted." in (await boss.press(purge, "Delete", typed=fails.name)).text
