@@ -1,4 +1,4 @@
-"""The command line: python -m spark <pipeline>; the same by spark-submit."""
+"""The command line: python -m spark <pipeline>, also for spark-submit."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from spark import pipelines
 
 
 def main(argv: Sequence[str]) -> int:
-    """The exit code: the pipeline's, 1 if the database or Java fails, 2 for wrong arguments, 130 for Ctrl+C."""
+    """Returns the exit code: the pipeline's, 1 if the database or Java fails, 2 for wrong arguments, 130 for Ctrl+C."""
     args = _parser(argv).parse_args(argv)
-    # Imported where it is used: Spark's packages take most of a second, and help needs none of them.
+    # Imported here: Spark's packages take most of a second, and --help does not need them.
     from spark.running import run  # noqa: PLC0415
 
     return run(args)
 
 
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    """Of all pipelines, with the arguments of those that are named."""
-    parser = argparse.ArgumentParser(prog="python -m spark", description="Pipelines on a queue's tables.")
+    """A parser of all pipelines, with the arguments of those named in `argv`."""
+    parser = argparse.ArgumentParser(prog="python -m spark", description="Pipelines on the queue's tables.")
     _common(parser, None)
     commands = parser.add_subparsers(dest="pipeline", metavar="pipeline", required=True)
     for name, what in pipelines.PIPELINES.items():
         command = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
         if name in argv:
             pipelines.load(name).arguments(command)
-            _common(command, argparse.SUPPRESS)  # before the pipeline's name, or behind it
+            _common(command, argparse.SUPPRESS)  # before or after the pipeline's name
     return parser
 
 
@@ -37,10 +37,10 @@ def _common(parser: argparse.ArgumentParser, default: str | None) -> None:
         "--dsn",
         default=default,
         metavar="URL",
-        help="the queue's database, postgresql://user:password@host/name; else HOLDFAST_DATABASE_URL, or ./run's",
+        help="the queue's database, postgresql://user:password@host/name; default: HOLDFAST_DATABASE_URL, or ./run's",
     )
     where.add_argument(
-        "--master", default=default, metavar="URL", help="Spark's master; spark-submit's, or local[*], if left out"
+        "--master", default=default, metavar="URL", help="Spark's master; default: spark-submit's, or local[*]"
     )
 
 

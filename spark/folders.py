@@ -1,4 +1,4 @@
-"""Folders of any file system that Spark reaches: local, HDFS, object stores."""
+"""Folders on any file system that Spark reaches: local, HDFS, object stores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spark.errors import Mistake
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file as it is listed: its whole address, its bytes, and when it was changed, in ms since 1970."""
+    """A listed file: its full address, its size in bytes, and its modification time in ms since 1970."""
 
     path: str
     size: int
@@ -21,7 +21,7 @@ class File:
 
 
 class Folder:
-    """A folder that may not be there yet. Raises Mistake for an address that no file system is known for."""
+    """A folder that need not exist yet. Raises Mistake if no file system is known for the address."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark = spark
@@ -40,13 +40,13 @@ class Folder:
         return Folder(self._spark, f"{self.path}/{name}")
 
     def names(self) -> list[str]:
-        """What lies in it, sorted; nothing if it is not there."""
+        """The names in the folder, sorted; none if it does not exist."""
         if not self._fs.exists(self._path):
             return []
         return sorted(one.getPath().getName() for one in self._fs.listStatus(self._path))
 
     def read(self, name: str) -> str | None:
-        """A small text file; None if it is not there. Raises OSError if it can't be read."""
+        """The text of a small file; None if it does not exist. Raises OSError if it can't be read."""
         path = self._at(name)
         try:
             if not self._fs.exists(path):
@@ -60,7 +60,7 @@ class Folder:
             raise OSError(f"{path.toString()}: {error.java_exception.getMessage()}") from None
 
     def write(self, name: str, text: str) -> None:
-        """A small text file, whole or not at all; it replaces one of the name."""
+        """Write a small text file atomically, replacing one of the same name. Raises OSError."""
         draft, path = self._at(f"_{name}.draft"), self._at(name)
         stream = self._fs.create(draft, True)
         try:
@@ -72,11 +72,11 @@ class Folder:
             raise OSError(f"{draft.toString()} could not be renamed to {path.toString()}")
 
     def delete(self, name: str | None = None) -> None:
-        """A file in it, or all of it; it need not be there."""
+        """Delete a file in the folder, or the folder itself. It need not exist."""
         self._fs.delete(self._path if name is None else self._at(name), True)
 
     def move(self, name: str) -> str:
-        """Beside where it is, under another name that nothing has: where it is then. Raises OSError if it can't be."""
+        """Rename the folder to an unused name beside it. Returns the new address. Raises OSError."""
         path = self._jvm.org.apache.hadoop.fs.Path(self._path.getParent(), name)
         try:
             is_moved = not self._fs.exists(path) and self._fs.rename(self._path, path)
@@ -93,9 +93,10 @@ class Folder:
         return self._jvm.org.apache.hadoop.fs.Path(self._path, name)
 
 
-def listed(spark: SparkSession, paths: list[str]) -> list[File]:
-    """The files that these addresses mean; each may have wildcards, or be a folder, whose files are meant however deep
-    they lie. Hidden ones (_… and .…) are left out, as Spark does. Raises Mistake for an address that means none."""
+def list_files(spark: SparkSession, paths: list[str]) -> list[File]:
+    """The files at these addresses, sorted. An address may have wildcards, or be a folder, which is read recursively.
+
+    Hidden files (_… and .…) are left out, as Spark does. Raises Mistake for an address without files."""
     found: dict[str, File] = {}
     for path in paths:
         folder = Folder(spark, path)

@@ -1,4 +1,4 @@
-"""Files of rows, whose bad ones are told apart: what `ingest` reads."""
+"""Reads the input files of `ingest`, and keeps the records that can't be read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CORRUPT: Final = "_corrupt"
 
 
 def format_of(files: Sequence[File]) -> str:
-    """What their names say. Raises Mistake where they say nothing, or two things."""
+    """The format from the files' names. Raises Mistake if they have none, or several."""
     found = set()
     for file in files:
         name = file.path.lower()
@@ -30,18 +30,21 @@ def format_of(files: Sequence[File]) -> str:
         found.add(next((kind for ending, kind in FORMATS.items() if name.endswith(ending)), None))
     [kind, *others] = found
     if others or kind is None:
-        raise Mistake(f"which format? --format {'|'.join(dict.fromkeys(FORMATS.values()))}: the files' names don't say")
+        raise Mistake(f"give --format {'|'.join(dict.fromkeys(FORMATS.values()))}: the files' names don't say it")
     return kind
 
 
 def read(
     spark: SparkSession, files: Sequence[File], kind: str, schema: str | None, options: Mapping[str, str]
 ) -> DataFrame:
-    """The rows of the files, with three columns besides.
+    """The rows of the files, with three more columns:
 
-    _file; _line, of NDJSON the line as it stands; _corrupt, the text of a record that can't be read, else NULL. Of CSV,
-    whose columns are text without a schema, the first line has the names, unless `options`, which are Spark's, say
-    otherwise. Raises Mistake for a schema or for options that can't work.
+    _file     the file's address
+    _line     for NDJSON the unchanged line, else NULL
+    _corrupt  the text of a record that can't be read, else NULL
+
+    `kind` is a value of FORMATS, `options` are Spark's. Without a schema, CSV columns are text. The first line of a CSV
+    file has the names, unless `options` say otherwise. Raises Mistake for an invalid schema or options.
     """
     paths = [file.path for file in files]
     try:
@@ -64,30 +67,30 @@ def read(
 
 def _csv(spark: SparkSession, paths: list[str], schema: str | None, options: Mapping[str, str]) -> DataFrame:
     asked = {"header": "true"} | dict(options)
-    # Not inferred: 00123 would be a number, and lose what it is.
-    found = _parsed(schema) if schema else spark.read.options(**asked).csv(paths).schema
+    # Types are not inferred: 00123 would become a number.
+    found = _parse_schema(schema) if schema else spark.read.options(**asked).csv(paths).schema
     return spark.read.schema(_with_corrupt(found)).options(columnNameOfCorruptRecord=CORRUPT, **asked).csv(paths)
 
 
 def _json(spark: SparkSession, paths: list[str], schema: str | None, options: Mapping[str, str]) -> DataFrame:
     asked = {"multiLine": "true", "columnNameOfCorruptRecord": CORRUPT} | dict(options)
-    found = _parsed(schema) if schema else spark.read.options(**asked).json(paths).schema
+    found = _parse_schema(schema) if schema else spark.read.options(**asked).json(paths).schema
     return spark.read.schema(_with_corrupt(found)).options(**asked).json(paths)
 
 
 def _ndjson(spark: SparkSession, paths: list[str], schema: str | None, options: Mapping[str, str]) -> DataFrame:
     asked = {"columnNameOfCorruptRecord": CORRUPT} | dict(options)
-    found = _with_corrupt(_parsed(schema) if schema else spark.read.options(**asked).json(paths).schema)
+    found = _with_corrupt(_parse_schema(schema) if schema else spark.read.options(**asked).json(paths).schema)
     lines = spark.read.text(paths).where("trim(value) <> ''").withColumnRenamed("value", LINE)
-    # Parsed beside its text: the text is what becomes the payload, with every digit as it stands.
+    # The text is kept beside the parsed columns: it becomes the payload, with every digit unchanged.
     return lines.withColumn("parsed", f.from_json(LINE, found, asked)).select("parsed.*", LINE)
 
 
-def _parsed(schema: str) -> StructType:
+def _parse_schema(schema: str) -> StructType:
     try:
         found = StructType.fromDDL(schema)
         if not isinstance(found, StructType):
-            raise Mistake(f"--schema {schema}: columns with their types, as 'id BIGINT, at TIMESTAMP'")
+            raise Mistake(f"--schema {schema}: must be columns with types, such as 'id BIGINT, at TIMESTAMP'")
         return found
     except PySparkException as error:
         raise Mistake(f"--schema {schema}: {reason(error)}") from None
@@ -95,6 +98,6 @@ def _parsed(schema: str) -> StructType:
 
 def _with_corrupt(schema: StructType) -> StructType:
     if taken := {FILE, LINE} & set(schema.names):
-        raise Mistake(f"a column is called {taken.pop()}, which has a meaning here")
+        raise Mistake(f"the column name {taken.pop()} is reserved")
     own = [one for one in schema if one.name != CORRUPT]
     return StructType([*own, StructField(CORRUPT, StringType())])

@@ -1,4 +1,4 @@
-"""Spark's own JDBC, with the address of a libpq URL."""
+"""Spark's own JDBC source, with the address from a libpq URL."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from urllib.parse import quote
 from pyspark.sql import DataFrame
 
 from spark.errors import Mistake
-from spark.source.connection import connect, parsed
+from spark.source.connection import connect, parse_dsn
 
 SCHEME: Final = "jdbc:postgresql:"
 DRIVER: Final = "org.postgresql.Driver"
-# What libpq's parameters are in JDBC; those that have done their work once a connection is open; and the rest, of which
-# a value other than libpq's own may be what keeps a connection safe, is refused.
+# SAME: libpq parameters that JDBC has under the same name. DONE: parameters that matter only until a connection is
+# open. All others are refused, because they may be what keeps a connection secure.
 SAME: Final = ("user", "password", "sslmode", "sslrootcert", "options")
 DONE: Final = (
     *("service", "host", "hostaddr", "port", "dbname", "passfile", "target_session_attrs", "load_balance_hosts"),
     *("connect_timeout", "application_name", "fallback_application_name", "client_encoding", "tcp_user_timeout"),
     *("keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count", "sslsni", "sslcompression"),
 )
-FILLED: Final = ((b"sslcertmode", b"allow"), (b"gssencmode", b"prefer"))  # by libpq itself
+FILLED: Final = ((b"sslcertmode", b"allow"), (b"gssencmode", b"prefer"))  # defaults that libpq fills in
 
 
 def options(dsn: str) -> dict[str, str]:
-    """Spark's options for the database that libpq finds by `dsn`: by its services, environment and passwords, too.
+    """Spark's JDBC options for the database that libpq finds by `dsn`, its services, environment and password files.
 
-    Raises Mistake: for what JDBC has not, such as sockets of the file system.
+    Raises Mistake for settings that JDBC does not have, such as Unix sockets.
     """
-    asked = parsed(dsn)
+    asked = parse_dsn(dsn)
     with contextlib.closing(connect(dsn, read_only=True, purpose="jdbc")) as connection:
         info = connection.info
         given = {
@@ -38,30 +38,30 @@ def options(dsn: str) -> dict[str, str]:
             for one in connection.pgconn.info
             if one.val is not None and one.val != one.compiled and (one.keyword, one.val) not in FILLED
         }
-        # The open one's: of several hosts one, and of a password file the password.
+        # From the open connection: one of several hosts, and the password from a password file.
         given |= {"host": info.host, "port": str(info.port), "dbname": info.dbname, "user": info.user}
         if given.get("hostaddr"):
             given["hostaddr"] = info.hostaddr
         if info.password:
             given["password"] = info.password
-    given["options"] = asked.get("options", "")  # without those of `connect`
-    return translated({name: value for name, value in given.items() if value})
+    given["options"] = asked.get("options", "")  # without the ones that `connect` adds
+    return to_spark_options({name: value for name, value in given.items() if value})
 
 
-def translated(given: Mapping[str, str]) -> dict[str, str]:
-    """libpq's parameters as Spark's options. Raises Mistake."""
+def to_spark_options(given: Mapping[str, str]) -> dict[str, str]:
+    """Translate libpq's parameters to Spark's options. Raises Mistake."""
     for name in given:
         if name not in SAME + DONE:
-            raise Mistake(f"dsn, or libpq's environment: JDBC has nothing for the parameter {name}")
+            raise Mistake(f"dsn or libpq's environment: JDBC does not support the parameter {name}")
     host = given.get("hostaddr") or given["host"]
     if host.startswith(("/", "@")):
-        raise Mistake("dsn: JDBC needs a host, and not a socket's folder")
+        raise Mistake("dsn: JDBC needs a host, not a socket's folder")
     place = f"[{host}]" if ":" in host else host
     database = quote(given["dbname"], safe="")
     found = {
         "url": f"{SCHEME}//{place}:{given['port']}/{database}",
         "driver": DRIVER,
-        "stringtype": "unspecified",  # a string becomes whatever the column is
+        "stringtype": "unspecified",  # PostgreSQL converts strings to the column's type
         "reWriteBatchedInserts": "true",
         "ApplicationName": "holdfast spark jdbc",
     }
@@ -69,5 +69,5 @@ def translated(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def append(frame: DataFrame, dsn: str, table: str) -> None:
-    """Append a frame to a table. Not one transaction: a task that is tried again may have added its rows before."""
+    """Append a frame to a table. Not one transaction: a retried task may add its rows twice."""
     frame.write.format("jdbc").options(**options(dsn)).option("dbtable", table).mode("append").save()

@@ -1,4 +1,4 @@
-"""How far a pipeline is, on stderr: one line that moves on a terminal, a line every few seconds elsewhere."""
+"""A pipeline's progress on stderr: one updated line on a terminal, elsewhere a line every few seconds."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import time
 from types import TracebackType
 from typing import Final, Self, TextIO
 
-TERMINAL_SECONDS: Final = 0.1  # between two drawings of the line
-LINES_SECONDS: Final = 5.0  # between two lines of a file or a pipe
+TERMINAL_SECONDS: Final = 0.1  # between two updates of the line
+LINES_SECONDS: Final = 5.0  # between two lines in a file or a pipe
 CLEAR: Final = "\r\x1b[K"
 
 
 class Progress:
-    """A context manager: `advance` counts, `say` writes a line that stays. `total` is None where nobody knows it.
+    """A context manager that counts with `advance`. `total` is None if it is not known.
 
-    At the end it says how many there were and how long that took, or where it was when it failed.
+    At the end it prints the count and the time, or where it stopped.
     """
 
     def __init__(self, what: str, total: int | None = None, *, to: TextIO | None = None) -> None:
@@ -26,7 +26,7 @@ class Progress:
         self._moves = self._to.isatty()
         self._began = time.monotonic()
         self._shown = self._began
-        self._drawn: int | None = None  # how many the last line told of
+        self._drawn: int | None = None  # the count in the last line
 
     def __enter__(self) -> Self:
         if self._moves:
@@ -40,7 +40,7 @@ class Progress:
             self.say(self._line())
 
     def advance(self, n: int = 1) -> None:
-        """So many more are done."""
+
         self.done += n
         now = time.monotonic()
         if now - self._shown >= (TERMINAL_SECONDS if self._moves else LINES_SECONDS):
@@ -48,7 +48,7 @@ class Progress:
             self._draw()
 
     def say(self, text: str) -> None:
-        """A line of its own, above the one that moves."""
+        """Print a permanent line, above the updated one."""
         print(f"{CLEAR}{text}" if self._moves else text, file=self._to, flush=True)
 
     def _draw(self) -> None:

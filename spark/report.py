@@ -1,7 +1,7 @@
-"""Reports as pages: one file each, with everything in it, readable in the light and in the dark.
+"""Reports as HTML pages: one file each, with light and dark colours.
 
-What jobs carry is untrusted: templates escape it, `shown` cuts it and takes out what does not show, and the page runs
-nothing and loads nothing.
+Texts of jobs are untrusted: templates escape them, `clean` shortens them and replaces invisible characters, and the
+page has no scripts and loads nothing.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from spark.errors import Mistake
-from spark.texts import shown
+from spark.texts import clean
 
 PALETTE: Final = ("#4f7fd9", "#e0803a", "#3fa37a", "#b76bc4", "#c9a227", "#d25a6b", "#8a93a3")
-INK: Final = "#010203"  # stands for the page's own colour of text, and the next for its lines
+INK: Final = "#010203"  # placeholders that _svg replaces with the page's colours of text and lines
 LINE: Final = "#040506"
 MOST_SHOWN: Final = 2_000
 
 
 def page(template: str, **view: Any) -> str:
-    """A whole page."""
+
     environment = Environment(
         loader=PackageLoader("spark"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"shown": shown, "percent": percent, "count": count, "moment": moment, "ms": duration}
+    environment.filters |= {"clean": clean, "percent": percent, "count": count, "moment": moment, "ms": duration}
     return environment.get_template(template).render(**view)
 
 
 def write(path: str, text: str) -> None:
-    """To a file, or to stdout for `-`. Raises Mistake."""
+    """Write to a file, or to stdout for `-`. Raises Mistake if the file can't be written."""
     if path == "-":
         print(text)
         return
@@ -47,14 +47,14 @@ def write(path: str, text: str) -> None:
 
 
 def check(*paths: str | None) -> None:
-    """Before what takes long: whether files can be written there, as far as that can be seen. Raises Mistake."""
+    """Check before a long run that the folders of these files exist. Raises Mistake."""
     for path in paths:
         if path not in (None, "-") and not Path(path).absolute().parent.is_dir():
             raise Mistake(f"{path}: there is no such folder")
 
 
 def as_json(value: Any) -> str:
-    """Dataclasses are objects by then; times are RFC 3339."""
+    """JSON of a report's dictionary; times become text."""
     return json.dumps(value, indent=1, ensure_ascii=False, default=str)
 
 
@@ -84,7 +84,7 @@ def duration(ms: float) -> str:
 def stacked(
     times: Sequence[datetime], layers: Mapping[str, Sequence[float]], *, width: float = 9.6, height: float = 2.6
 ) -> Markup:
-    """Bars over time, one layer on the other; names are the caller's own words, and not a payload's."""
+    """A bar chart over time as SVG, one layer on the other. Names must be trusted: they are not escaped."""
     figure, axes = _axes(width, height)
     base = [0.0] * len(times)
     places = range(len(times))
@@ -104,7 +104,7 @@ def lines(
     width: float = 9.6,
     height: float = 2.6,
 ) -> Markup:
-    """Areas and steps over time, on one scale."""
+    """Areas and step lines over time as SVG, on one scale."""
     figure, axes = _axes(width, height)
     places = list(range(len(times) + 1))
     colours = iter(PALETTE)
@@ -119,7 +119,7 @@ def lines(
 
 
 def _axes(width: float, height: float) -> tuple[Any, Any]:
-    # Imported where it is used: it takes a second, and other pipelines need not wait for it.
+    # Imported here: it takes a second, which pipelines without charts save.
     from matplotlib.figure import Figure  # noqa: PLC0415
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
 
@@ -148,10 +148,12 @@ def _svg(figure: Any) -> Markup:
     import matplotlib  # noqa: PLC0415
 
     text = io.StringIO()
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "holdfast"}):  # letters; the same each time
+    with matplotlib.rc_context(
+        {"svg.fonttype": "none", "svg.hashsalt": "holdfast"}
+    ):  # text as text, and the same output each time
         figure.savefig(
             text, format="svg", transparent=True, bbox_inches="tight", pad_inches=0.05, metadata={"Date": None}
         )
     drawn = re.sub(r"<metadata>.*?</metadata>", "", text.getvalue(), flags=re.DOTALL)
     drawn = drawn[drawn.index("<svg") :].replace(INK, "var(--quiet)").replace(LINE, "var(--line)")
-    return Markup(drawn)  # noqa: S704  # nosec B704  # matplotlib escapes labels, and they are ours
+    return Markup(drawn)  # noqa: S704  # nosec B704  # matplotlib escapes labels, and they are trusted

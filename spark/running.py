@@ -1,4 +1,4 @@
-"""Runs a pipeline: finds the database, starts a session, and makes of what goes wrong a line and an exit code."""
+"""Runs a pipeline: finds the database, starts a session, and turns errors into a line and an exit code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from spark import pipelines
-from spark.errors import Mistake, reason, told
+from spark.errors import Mistake, mistake_text, reason
 from spark.session import session
 
 DSN = "HOLDFAST_DATABASE_URL"
@@ -21,7 +21,7 @@ REFUSED = 2
 
 
 def run(args: Namespace) -> int:
-    """The exit code: the pipeline's, 1 if the database or Java fails, 2 for what a user can mend, 130 for Ctrl+C."""
+    """Returns the exit code: the pipeline's, 1 if the database or Java fails, 2 for a Mistake, 130 for Ctrl+C."""
     try:
         pipeline = pipelines.load(args.pipeline)
         dsn = args.dsn or os.environ.get(DSN) or embedded(Path(os.environ.get("HOLDFAST_DATA_DIR", "var")))
@@ -31,7 +31,7 @@ def run(args: Namespace) -> int:
         print(f"spark: {mistake}", file=sys.stderr)
         return REFUSED
     except PySparkException as error:
-        mistake_within = told(error)
+        mistake_within = mistake_text(error)
         if mistake_within is None:
             raise
         print(f"spark: {mistake_within}", file=sys.stderr)
@@ -50,4 +50,4 @@ def embedded(folder: Path) -> str:
         password = newest.with_suffix(".password").read_text().strip()
         return f"postgresql://holdfast:{password}@127.0.0.1:{newest.read_text().strip()}/holdfast"
     except (ValueError, OSError):
-        raise Mistake(f"which database? --dsn postgresql://…, or {DSN}; {folder}/ has none of ./run's") from None
+        raise Mistake(f"no database: give --dsn postgresql://… or {DSN}; {folder}/ has no database of ./run") from None

@@ -1,4 +1,4 @@
-"""A Spark session as the pipelines need it, on a laptop or on a cluster."""
+"""The Spark session of the pipelines, on a laptop or on a cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEBIANS_JAR = Path("/usr/share/java/postgresql.jar")
 SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit sets it for the driver that it starts
 PACKAGE = Path(__file__).parent
 
-# A laptop's: quick to start, quiet, reachable from nowhere. On a cluster spark-submit and its files decide.
+# For a local master: quick to start, quiet, not reachable from outside. On a cluster, spark-submit configures this.
 LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -34,31 +34,31 @@ LOCAL = {
 }
 ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.redaction.options.regex": "(?i)url|dsn",  # Spark knows of urls only; a dsn has a password, too
-    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # topics' names are folders: 1e5 is no number
-    "spark.ui.showConsoleProgress": "false",  # spark.progress says more, in fewer lines
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # as everybody else writes them
+    "spark.sql.redaction.options.regex": "(?i)url|dsn",  # Spark hides urls only; a dsn contains a password, too
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # 1e5 is a topic's folder
+    "spark.ui.showConsoleProgress": "false",  # spark.progress replaces it
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # the common representation
 }
 
 
-# They write a page of JSON to stderr for an expression that can't be, of which the error says all.
+# They log a page of JSON for an invalid expression; the error says enough.
 VERBOSE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 @contextmanager
 def session(name: str, *, master: str | None = None) -> Iterator[SparkSession]:
-    """A session that has the data source, the JDBC driver where it is found, and this package on its executors.
+    """A session with the data source, the JDBC driver if it is found, and this package on its executors.
 
-    `master` is Spark's: local[*] if neither it nor spark-submit names one. Raises Mistake without Java.
+    `master` is Spark's; default: spark-submit's, or local[*]. Raises Mistake if Java is missing.
     """
-    if SUBMITTED in os.environ:  # its JVM is there, and knows what spark-submit was told; else there is none to ask yet
+    if SUBMITTED in os.environ:  # its JVM already runs and has the settings of spark-submit
         SparkContext._ensure_initialized()
     conf = SparkConf()
     given = master or conf.get("spark.master", None)
     is_local = given is None or given.startswith("local[") or given == "local"
     if SUBMITTED not in os.environ and _java() is None:
         raise Mistake("Spark needs Java 17 or newer: install a JRE (apt-get install openjdk-17-jre-headless)")
-    # Without it the executors run the first python3 of their PATH, which lacks the packages.
+    # Otherwise executors run the first python3 in their PATH, which lacks the packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for logger in VERBOSE:
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
@@ -73,18 +73,18 @@ def session(name: str, *, master: str | None = None) -> Iterator[SparkSession]:
     try:
         spark.sparkContext.setLogLevel("ERROR")
         with TemporaryDirectory() as folder:
-            came_in_an_archive = not PACKAGE.is_dir()  # by --py-files: the executors have it, too
+            came_in_an_archive = not PACKAGE.is_dir()  # from --py-files, which executors have, too
             if not is_local and not came_in_an_archive:
                 spark.sparkContext.addPyFile(str(zipped(Path(folder))))
             yield spark
     finally:
-        with suppress(Py4JError, OSError):  # its JVM may be gone
-            spark.sparkContext.setLogLevel("OFF")  # who is still at work is ended: that is no error
+        with suppress(Py4JError, OSError):  # the JVM may have ended
+            spark.sparkContext.setLogLevel("OFF")  # tasks that are still running are stopped, which is not an error
         spark.stop()
 
 
 def driver_jar() -> Path | None:
-    """PostgreSQL's JDBC driver: what POSTGRES_JDBC_JAR names, or Debian's. Raises Mistake if the named is absent."""
+    """PostgreSQL's JDBC driver: that of POSTGRES_JDBC_JAR, Debian's, or None. Raises Mistake if it is missing."""
     if os.environ.get(JAR):
         named = Path(os.environ[JAR])
         if not named.is_file():
@@ -94,7 +94,7 @@ def driver_jar() -> Path | None:
 
 
 def zipped(folder: Path) -> Path:
-    """This package as an archive that Python imports from: what --py-files takes. `make spark-zip` calls it."""
+    """Pack this package as an archive for --py-files. Returns its path. `make spark-zip` calls it."""
     path = folder / "holdfast-spark.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(PACKAGE.rglob("*")):

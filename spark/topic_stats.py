@@ -1,4 +1,4 @@
-"""Minutes into holdfast.topic_stats: staged over JDBC, then merged in one transaction; once more changes nothing."""
+"""Writes minutes to holdfast.topic_stats: staged over JDBC, then merged in one transaction."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ _MERGE = {
 
 
 def arguments(parser: ArgumentParser) -> None:
-    """A window of whole minutes, a topic, and where events come from."""
-    windows.arguments(parser, "the minutes to put right")
-    parser.add_argument("--topic", help="of this topic alone; of all, if left out")
+    """Add the window, the topic, and the source of events."""
+    windows.arguments(parser, "the minutes to correct")
+    parser.add_argument("--topic", help="only this topic; default: all")
     kept_days.arguments(parser)
 
 
 def run(
     spark: SparkSession, dsn: str, args: Namespace, part: str, transform: Callable[[DataFrame], DataFrame]
 ) -> tuple[int, int]:
-    """Extract, transform, load: how many rows a window has, and how many of those were missing or others before.
+    """Count a window and merge the rows. Returns how many rows it has, and how many of them changed the table.
 
-    Raises Mistake; so it does where a day of the window can't be read: the merge would erase what is told of it.
+    `part` is a key of _MERGE. Raises Mistake, also if a day can't be read: the merge would erase its rows.
     """
-    window = told(dsn, windows.window(args))
+    window = counted_window(dsn, windows.window(args))
     with Progress(f"{part} of {window}") as progress:
         ledger = Ledger(spark, dsn, args.topic, args.from_files)
         ledger.days(window).check(part)
@@ -52,28 +52,30 @@ def run(
             progress.advance(rows.count())
             if not progress.done and (note := topics.note(dsn, args.topic)):
                 progress.say(note)
-            ledger.days(window).check(part)  # a day may have been dropped while it was read
+            ledger.days(window).check(part)  # a day may have been dropped during the read
             return progress.done, load(rows, dsn, part, window, args.topic)
         finally:
             rows.unpersist()
 
 
-def told(dsn: str, window: Window) -> Window:
-    """The whole minutes of a window, as far as they are told: later ones may still get events. Raises Mistake if there
-    are none."""
+def counted_window(dsn: str, window: Window) -> Window:
+    """The whole minutes of a window that the service has counted: later ones may still get events.
+
+    Raises Mistake if there are none.
+    """
     with connect(dsn, read_only=True, purpose="stats") as connection:
         row = connection.execute(_TOLD).fetchone()
-    assert row is not None, "it is made with the table"
+    assert row is not None, "the migration inserts it"
     start, end = (instant.replace(second=0, microsecond=0) for instant in (window.start, min(window.end, row[0])))
     if start >= end:
         raise Mistake(
-            f"{window} has no whole minute that is told; the service tells minutes up to {row[0].isoformat()}"
+            f"{window} has no whole minute that is counted; the service has counted up to {row[0].isoformat()}"
         )
     return Window(start, end)
 
 
 def load(rows: DataFrame, dsn: str, part: str, window: Window, topic: str | None) -> int:
-    """Put a window's rows in the place of what there was: how many that changed. Raises Mistake."""
+    """Replace a window's rows. Returns how many changed. Raises Mistake."""
     run, total = str(uuid4()), rows.count()
     jdbc.append(rows.withColumn("run", f.lit(run)), dsn, STAGED)
     with connect(dsn, read_only=False, purpose="stats") as connection:

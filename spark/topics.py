@@ -1,4 +1,4 @@
-"""Whether there is a topic of a name: one that was mistyped has no events either, and nothing else would say so."""
+"""Checks that a topic exists: a mistyped topic has no events, and nothing else would report it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from spark.source.connection import ask, connect
 
 
 def exists(dsn: str, name: str) -> bool:
-    """Now; events and files may be of one that is no more."""
+    """Whether the topic exists now. Events and files may belong to a deleted topic."""
     with connect(dsn, read_only=True, purpose="topics") as db:
         return ask(db, "SELECT FROM holdfast.topics WHERE name = %s", [name]) != []
 
 
 def note(dsn: str, name: str | None) -> str | None:
-    """What to say where nothing was found of a topic, or of all (None); None if that says all."""
+    """A hint for an empty result: that the topic does not exist. None if it does, or if no topic was given."""
     return None if name is None or exists(dsn, name) else f"note: there is no topic {name} now"

@@ -1,4 +1,4 @@
-"""What was written under which write id: so that a pipeline can tell, and name what it is about to write."""
+"""Write ids: they name what a pipeline writes, so that it is written once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spark.source.connection import connect
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """So many jobs, at this time."""
+    """How many jobs were written, and when."""
 
     jobs: int
     at: datetime
@@ -28,26 +28,26 @@ class Written:
 
 
 def write_id(pipeline: str, *what: object) -> str:
-    """The same for the same, on every machine."""
+    """An id for these values, the same on every machine."""
     return f"{pipeline} {sha256(json.dumps(what, default=str).encode()).hexdigest()[:32]}"
 
 
 def find(dsn: str, name: str) -> Written | None:
-    """None if nothing was written under this id."""
+    """The jobs written under this id; None if there are none."""
     with connect(dsn, read_only=True, purpose="writes") as db:
         row = db.execute("SELECT jobs, committed_at FROM holdfast.writes WHERE write_id = %s", [name]).fetchone()
     return None if row is None else Written(*row)
 
 
 def enqueue(frame: DataFrame, dsn: str, topic: str | None, name: str) -> Written:
-    """Make jobs of a frame's rows, unless that was done under this id: what was written, now or then.
+    """Turn a frame's rows into jobs, unless this id was written before. Returns what was written, now or before.
 
-    Raises Mistake for what queues refuse; then nothing was written.
+    Raises Mistake if a queue refuses a row; then nothing was written.
     """
     try:
         source.enqueue(frame, dsn, topic, write_id=name)
     except (PySparkException, Py4JJavaError) as error:
         raise Mistake(reason(error)) from error
     written = find(dsn, name)
-    assert written is not None, "it was committed"
+    assert written is not None, "the write was committed"
     return written

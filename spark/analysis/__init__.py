@@ -1,1 +1,1 @@
-"""What the ledger tells: jobs' histories and their faults, kinds of errors, counts by minute, demand and waiting."""
+"""Analyses of the ledger: job histories and faults, kinds of errors, counts by minute, demand and waiting."""

@@ -1,8 +1,8 @@
-"""What sets failing jobs apart from good ones: features of their payloads, counted and tested. Pure.
+"""Finds features of payloads that distinguish failing jobs from good ones. Pure.
 
-A feature is a path's value (`$.country = "NO"`), its type or absence, or a range of its numbers. One is told only where
-it is in enough failing jobs, is more common among them than among good ones, and would hardly be so by chance: Fisher's
-exact test, one-sided, times the number of features that were looked at (Bonferroni).
+A feature is a path's value (`$.country = "NO"`), its type or absence, or a range of its numbers. It is reported only if
+enough failing jobs have it, if it is more common among them, and if chance is an unlikely cause: Fisher's exact test,
+one-sided, multiplied by the number of tested features (Bonferroni).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 MOST_DEPTH: Final = 6
 MOST_FEATURES: Final = 300  # of one job
-LONGEST_VALUE: Final = 80  # a longer text is no value that jobs share
+LONGEST_VALUE: Final = 80  # characters; a longer text is not compared
 LONGEST_PATH: Final = 200
 LEAST_SUPPORT: Final = 3  # failing jobs
 LEAST_SHARE: Final = 0.05  # of the failing jobs
@@ -32,7 +32,7 @@ Feature = tuple[str, str, str]  # path, kind, value
 
 
 def features(payload: bytes | None, metadata: str | None) -> list[Feature]:
-    """Of one job, each once; at most MOST_FEATURES. A payload that is no JSON has its own type, and nothing else."""
+    """The distinct features of one job, at most MOST_FEATURES. A payload that is not JSON has only a type."""
     found: dict[Feature, None] = {}
     for root, given in (("$", payload), ("meta", metadata)):
         if given is None:
@@ -60,7 +60,7 @@ def _walk(path: str, node: Any, depth: int) -> Iterator[Feature]:
                     yield from _walk(f"{path}.{name}", child, depth + 1)
         case list():
             yield path, TYPE, "array"
-            yield f"{path}.length", NUMBER, lower(len(node))
+            yield f"{path}.length", NUMBER, range_start(len(node))
             if depth < MOST_DEPTH:
                 for child in node:
                     yield from _walk(f"{path}[]", child, depth + 1)
@@ -75,11 +75,11 @@ def _walk(path: str, node: Any, depth: int) -> Iterator[Feature]:
             yield path, TYPE, "number"
             yield path, VALUE, json.dumps(node)
             if math.isfinite(node):
-                yield path, NUMBER, lower(node)
+                yield path, NUMBER, range_start(node)
 
 
-def lower(number: float) -> str:
-    """Where the range begins that a number is in: at 0, or at 1, 2 or 5 times a power of ten; below 0 the other way."""
+def range_start(number: float) -> str:
+    """The start of a number's range: 0, or 1, 2 or 5 times a power of ten; mirrored below 0."""
     if number == 0:
         return "0"
     size = abs(number)
@@ -94,7 +94,7 @@ def lower(number: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A feature that sets failing jobs apart: in how many of them it is, and in how many good ones."""
+    """A feature that distinguishes failing jobs, and how many failing and good jobs have it."""
 
     path: str
     what: str
@@ -106,25 +106,25 @@ class Mark:
 
     @property
     def support(self) -> float:
-        """The part of the failing jobs that has it."""
+        """The share of failing jobs that have it."""
         return self.failing / self.failing_of
 
     @property
     def good_share(self) -> float:
-        """The part of the good jobs that has it."""
+        """The share of good jobs that have it."""
         return self.good / self.good_of
 
     @property
     def lift(self) -> float:
-        """How many times as common failing is among the jobs that have it as among all."""
+        """The failure rate of jobs that have it, divided by the overall failure rate."""
         return self.support / ((self.failing + self.good) / (self.failing_of + self.good_of))
 
 
 def marks(failing: Mapping[Feature, int], failing_of: int, good: Mapping[Feature, int], good_of: int) -> list[Mark]:
-    """What sets so many failing jobs apart from so many good ones: of each path the surest, the most common first."""
+    """The distinguishing features: for each path the most certain one, the most common first."""
     if not failing_of or not good_of:
         return []
-    looked = list(_statements(failing, failing_of, good, good_of))
+    looked = list(_candidates(failing, failing_of, good, good_of))
     best: dict[str, Mark] = {}
     for path, what, a, b in looked:
         if a < LEAST_SUPPORT or a < LEAST_SHARE * failing_of:
@@ -142,17 +142,17 @@ def _order(mark: Mark) -> tuple[float, int, str]:
     return mark.chance, -mark.failing, mark.what
 
 
-def _statements(
+def _candidates(
     failing: Mapping[Feature, int], failing_of: int, good: Mapping[Feature, int], good_of: int
 ) -> Iterator[tuple[str, str, int, int]]:
-    """All that could be said: of a path, what, and of how many jobs it is true."""
+    """All candidates: path, text, and how many failing and good jobs have it."""
     present: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     numbers: dict[str, dict[float, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
     for side, counts in enumerate((failing, good)):
         for (path, kind, value), n in counts.items():
             if kind == TYPE:
                 present[path][side] += n
-            elif kind == NUMBER and "[]" not in path:  # a job may have several of those
+            elif kind == NUMBER and "[]" not in path:  # a job may have several
                 numbers[path][float(value)][side] += n
     for path, kind, value in sorted(failing.keys() | good.keys()):
         a, b = failing.get((path, kind, value), 0), good.get((path, kind, value), 0)
@@ -161,7 +161,7 @@ def _statements(
         elif kind == TYPE:
             yield path, f"is {value}", a, b
     for path, (a, b) in sorted(present.items()):
-        # An array's items are many: of those nobody knows here which jobs have none.
+        # For an array's items it is not known which jobs have none.
         if "[]" not in path:
             yield path, ABSENT, max(failing_of - a, 0), max(good_of - b, 0)
     for path, ranges in sorted(numbers.items()):
@@ -178,7 +178,7 @@ def _thresholds(path: str, ranges: Mapping[float, Iterable[int]]) -> Iterator[tu
 
 
 def fisher(a: int, failing: int, b: int, good: int) -> float:
-    """The chance that so many or more of the jobs with a feature (a + b) fail, if it has nothing to do with failing."""
+    """The probability that `a` or more of the jobs with a feature (a + b) fail, if it is unrelated to failing."""
     having, total = a + b, failing + good
     whole = _log_choose(total, failing)
     last = min(having, failing)
@@ -189,7 +189,7 @@ def fisher(a: int, failing: int, b: int, good: int) -> float:
         term = math.exp(_log_choose(having, n) + _log_choose(total - having, failing - n) - whole)
         chance += term
         if term < chance * 1e-12 and n > having * failing / total:
-            break  # they only get smaller
+            break  # the remaining terms are smaller
     return min(chance, 1.0)
 
 

@@ -1,4 +1,4 @@
-"""How much work comes, and how long it takes: from what was, and from what is known of what will be. Pure."""
+"""Forecasts arrivals and workers from past arrivals, schedules, and waiting jobs. Pure."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ ENDS: Final = ("acked", "released", "failed", "dead_lettered", "cancelled")
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A cron schedule that makes a job whenever it is due."""
+    """A cron schedule."""
 
     cron: str
     time_zone: str
-    since: datetime  # it fired from then on
+    since: datetime  # when it was created
 
     def fires(self, window: Window) -> list[datetime]:
-        """When it is due within a window, and after it was made."""
+        """Its due times in a window, after its creation."""
         start = max(window.start, self.since)
         zone = UTC if self.time_zone == "UTC" else zoneinfo.ZoneInfo(self.time_zone)
         found = []
@@ -43,7 +43,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """Arrivals of a step that is over: `fresh` could be had at once, `late` had been delayed or came back."""
+    """Arrivals in a past step: `fresh` were claimable at once, `late` were delayed or returned."""
 
     fresh: int = 0
     late: int = 0
@@ -51,8 +51,13 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a forecast is made of: a window that is over and its arrivals by step, jobs that wait, by the step in which
-    they can be had, and schedules."""
+    """The basis of a forecast.
+
+    history    a past window
+    came       its arrivals by step
+    waiting    waiting jobs by the step in which they become claimable
+    schedules  the topic's schedules
+    """
 
     history: Window
     came: Mapping[int, Past]
@@ -62,8 +67,13 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a step of time is expected to bring: `expected` arrivals, of which `known` are there already or will be made
-    by schedules; `busiest`, the most that the same time of a day has brought; and the workers for each."""
+    """The forecast of a step.
+
+    expected  arrivals
+    known     of these, jobs that wait now or come from schedules
+    busiest   the most arrivals at this time of day so far
+    workers, workers_busiest  the workers needed for each
+    """
 
     at: datetime
     expected: float
@@ -74,9 +84,9 @@ class Step:
 
 
 def arrivals(events: DataFrame, step: timedelta) -> DataFrame:
-    """place, fresh and late: how many jobs could first be had, or could be had again, in each step since 1970."""
+    """place (the step since 1970), fresh and late: how many jobs became claimable, or claimable again, in each step."""
     event, later = f.col("event"), f.col("until").isNotNull()
-    # A requeue of a dead letter is written twice, once where it left.
+    # A requeue of a dead letter has two events; the one where it left does not count.
     comes = event.isin(*COMES) & ~((event == "requeued") & f.coalesce("detail", f.lit("")).like("to %"))
     return (
         events.select("at", "until", "event", "detail")
@@ -88,7 +98,7 @@ def arrivals(events: DataFrame, step: timedelta) -> DataFrame:
 
 
 def services(events: DataFrame) -> DataFrame:
-    """count, mean and variance of how long deliveries took, in seconds: those that their holders ended."""
+    """count, mean and variance, in seconds, of the durations of deliveries that their holders ended."""
     took = (f.unix_micros("at") - f.unix_micros("began_at")) / 1e6
     return (
         events.select("at", "began_at", "event")
@@ -99,7 +109,7 @@ def services(events: DataFrame) -> DataFrame:
 
 
 def deliveries(events: DataFrame) -> DataFrame:
-    """topic_id, seq, could_be_had, waited and took, in seconds, of each delivery; took is NULL: nobody ended it."""
+    """topic_id, seq, could_be_had, waited and took of each delivery, in seconds; took is NULL if it did not end."""
     claimed, ended = f.col("event") == "claimed", f.col("event").isin(*ENDS)
     micros = {name: f.unix_micros(name) for name in ("since", "claimed_at", "ended_at")}
     return (
@@ -122,9 +132,11 @@ def deliveries(events: DataFrame) -> DataFrame:
     )
 
 
-def ahead(jobs: DataFrame, window: Window, step: timedelta) -> DataFrame:
-    """place, n and backlog: jobs that wait, by the step in which they can be had; those that could be had before the
-    window are its backlog, and of its first step."""
+def waiting_by_step(jobs: DataFrame, window: Window, step: timedelta) -> DataFrame:
+    """place, n and backlog: waiting jobs by the step in which they become claimable.
+
+    Jobs that were claimable before the window are its backlog, and count in its first step.
+    """
     when = f.greatest(f.col("visible_at"), f.lit(window.start))
     return (
         jobs.select("visible_at", "state")
@@ -136,16 +148,15 @@ def ahead(jobs: DataFrame, window: Window, step: timedelta) -> DataFrame:
 
 
 def place(at: datetime, step: timedelta) -> int:
-    """Which step since 1970 a time is in."""
+    """The step since 1970 that a time is in."""
     return int(at.timestamp() // step.total_seconds())
 
 
 def forecast(window: Window, step: timedelta, of: Known, service: Service, goal: float) -> list[Step]:
-    """What each step of a window will bring, and how many workers keep the wait of 95 % within a goal, in seconds.
+    """The forecast of each step of a window, with the workers that keep 95 % of waits within `goal` seconds.
 
-    A step is expected to bring what the same time of day brought on average, from the first arrival on. Jobs that
-    schedules made are taken off there, and put in where they are due; of delayed jobs those that wait already count,
-    where they are more than usual.
+    A step's arrivals are the average at the same time of day since the first arrival. Jobs of schedules are subtracted
+    there and added where they are due. Delayed jobs that already wait count where they exceed the average.
     """
     made, due = _fires(of.schedules, of.history, step), _fires(of.schedules, window, step)
     per_day, seconds = int(DAY / step), step.total_seconds()

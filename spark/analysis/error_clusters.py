@@ -1,4 +1,4 @@
-"""Kinds of errors, as the service makes them: holdfast.error_title and error_cluster (docs/dead-letters.md)."""
+"""The service's kinds of errors: holdfast.error_title and error_cluster (docs/dead-letters.md)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _TITLES: Final = """
     FROM unnest(%s::text[]) WITH ORDINALITY AS e(error, ord)"""
 
 
-def titled(events: DataFrame, dsn: str) -> DataFrame:
-    """Events with the title and the cluster of the error in `detail`; the database is asked once for each text.
+def add_titles(events: DataFrame, dsn: str) -> DataFrame:
+    """Add the title and the cluster of the error in `detail`. The database computes them once for each distinct text.
 
-    One without an error has the cluster of those whose workers said nothing.
+    Events without an error have the cluster of leases that expired.
     """
 
     def ask(given: Iterable[Row]) -> Iterable[tuple[str | None, str, str]]:

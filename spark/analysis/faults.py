@@ -1,6 +1,6 @@
-"""What a ledger must not show: the faults that `audit` looks for, each by a rule over the jobs' histories.
+"""The faults that `audit` searches for, each a rule over the jobs' histories.
 
-Pure: frames in, frames out. docs/pipelines.md says what each fault is, docs/semantics.md what is promised.
+Pure: frames in, frames out. docs/pipelines.md describes the faults, docs/semantics.md the promises.
 """
 
 from __future__ import annotations
@@ -12,29 +12,31 @@ from typing import Final
 from pyspark.sql import DataFrame
 
 FAULTS: Final[Mapping[str, str]] = {
-    "lost": "is not there, and no event ended it",
-    "undead": "is there, though an event ended it",
-    "unmoved": "left for the dead letters, and did not arrive there",
-    "unheralded": "arrived as a dead letter, and left nowhere",
-    "unborn": "has events, and none that enqueued it",
+    "lost": "is missing, and no event ended it",
+    "undead": "exists, although an event ended it",
+    "unmoved": "left for the dead letters and did not arrive",
+    "unheralded": "arrived as a dead letter without leaving another topic",
+    "unborn": "has events, but none that enqueued it",
     "reborn": "was enqueued a second time",
-    "resurrected": "was not gone after it had ended",
-    "overlap": "was claimed while another lease on it was good",
-    "early": "was claimed before its time",
-    "blocked": "was claimed while it was blocked behind another one of its group",
-    "foreign": "was settled under a lease that was not the one on it",
-    "shielded": "was marked as expired while the lease on it was good",
-    "miscounted": "has deliveries that do not follow from those before",
-    "exceeded": "was delivered more often than its limit says",
-    "together": "came out while another one of its group was out",
-    "overtaken": "stayed blocked while a later one of its group came out",
+    "resurrected": "had another event after its end",
+    "overlap": "was claimed during another lease",
+    "early": "was claimed before it was due",
+    "blocked": "was claimed while another job of its group blocked it",
+    "foreign": "was settled under a lease that was not its current one",
+    "shielded": "was marked as expired during a lease",
+    "miscounted": "has a delivery count that does not follow from the one before",
+    "exceeded": "was delivered more often than its limit allows",
+    "together": "was released while another job of its group was",
+    "overtaken": "stayed blocked while a later job of its group was released",
 }
-# What every rule answers: the fault, the job, the event that shows it, and the other job that it concerns, or NULL.
+# The columns of every rule: the fault, the job, the event that shows it, and another job involved, or NULL.
 COLUMNS: Final = ("fault", "topic_id", "topic", "seq", "at", "other")
 
-# A topic, as rules need it. whole: all of its events are among those that are looked at. most: how often a job may be
-# delivered that names no limit, since settled_at; 0 for no limit, NULL where none counts, the jobs' own neither.
-# letters_since: since then its dead letters are jobs of a queue; NULL: not, or nobody knows.
+# A topic, for the rules:
+#   whole          whether all of its events are checked
+#   settled_at     since when `most` applies
+#   most           the delivery limit of jobs without their own; 0: no limit; NULL: no limit is checked
+#   letters_since  since when its dead letters are jobs of a queue; NULL: they are not, or it is unknown
 TOPICS: Final = "topic_id int, whole boolean, settled_at timestamp, most int, letters_since timestamp"
 
 _JOBS: Final = """
@@ -64,7 +66,7 @@ WITH judged AS (
 SELECT fault, topic_id, topic, seq, at, CAST(NULL AS bigint) AS other FROM judged WHERE fault IS NOT NULL
 """
 
-# Of a group, one job comes out after the other has ended. If no two that follow each other overlap, none do.
+# A job of a group is released after the previous one has ended. If no two consecutive ones overlap, none do.
 _TOGETHER: Final = """
 WITH turn AS (
     SELECT topic_id, topic, tenant, grp, seq, at, word, was,
@@ -81,8 +83,8 @@ SELECT 'together' AS fault, topic_id, topic, seq, at, other FROM paired
 WHERE other IS NOT NULL AND (other_ended_at IS NULL OR other_ended_at > at)
 """
 
-# Of those that are blocked, the one with the lowest seq comes out. Who was blocked where one with a higher seq ever
-# came out is a suspect: only of those are times compared.
+# The blocked job of a group with the lowest seq is released. Blocked jobs in groups where a higher seq was
+# ever released are suspects; times are compared for suspects only.
 _OVERTAKEN: Final = """
 WITH turn AS (
     SELECT topic_id, topic, tenant, grp, seq, at, word, was, next_change_at
@@ -109,7 +111,7 @@ JOIN came_out o ON o.topic_id = s.topic_id AND o.tenant = s.tenant AND o.grp = s
 GROUP BY s.topic_id, s.topic, s.seq
 """
 
-# A move to a dead-letter queue is one transaction: the job leaves, and arrives under a seq of that topic.
+# A move to a dead-letter queue is one transaction: the job leaves, and arrives with a seq of that topic.
 _MOVES: Final = """
 WITH gone AS (
     SELECT h.topic_id, h.topic, h.seq, h.at, h.tx, coalesce(h.at < t.letters_since, true) AS may_be_a_record
@@ -128,7 +130,7 @@ UNION ALL
 SELECT 'unheralded', to_id, to_topic, to_seq, arrived_at, CAST(NULL AS bigint) FROM matched WHERE seq IS NULL
 """
 
-# What has not ended is in the table of jobs, and what has ended is not. A job that went out as failed or expired is.
+# Jobs that have not ended, and failed and expired ones, are in the table of jobs; others that have ended are not.
 _ENDS: Final = """
 WITH latest AS (
     SELECT topic_id, topic, seq, at,
@@ -143,7 +145,7 @@ WHERE e.lives = (j.seq IS NULL)
 
 
 def faults(histories: DataFrame, topics: DataFrame) -> DataFrame:
-    """All that the events alone show, one row each."""
+    """The faults that events alone show, one row each."""
     sql = histories.sparkSession.sql
     found = [
         sql(_JOBS, histories=histories, topics=topics),
@@ -155,8 +157,8 @@ def faults(histories: DataFrame, topics: DataFrame) -> DataFrame:
 
 
 def loose_ends(histories: DataFrame, live: DataFrame) -> DataFrame:
-    """Jobs that the events and the table of jobs (`live`: topic_id, seq) do not agree about.
+    """Jobs on which the events and the table of jobs (`live`: topic_id, seq) disagree.
 
-    A fault of this kind is one only if nothing has happened to the job between the two reads.
+    This is a fault only if the job had no event between the two reads.
     """
     return histories.sparkSession.sql(_ENDS, histories=histories, live=live).select(*COLUMNS)

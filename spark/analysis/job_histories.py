@@ -1,6 +1,6 @@
-"""What the ledger tells of each job, event by event: where it was before, under which lease, until when.
+"""The state of each job before each of its events: where it was, under which lease, until when.
 
-docs/semantics.md, section 13, has the events. Pure: a frame in, a frame out.
+docs/semantics.md, section 13, lists the events. Pure: a frame in, a frame out.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-# What is read of the ledger.
+# The columns that are read.
 EVENTS: Final = (
     "at", "tx", "topic_id", "topic", "seq", "event", "deliveries", "lease_id", "node", "until", "detail", "tenant",
     "grp", "max_deliveries",
 )  # fmt: skip
 
-# came: the job begins here, or comes back from where it was out. word: where it is from here on, NULL for no change.
-# Rows of one job follow each other by the database's clock: each was written under the lock on the job's row. In one
-# transaction a job is enqueued first.
+# came: the job starts here or returns from an end. word: its state from here on, NULL for no change.
+# The events of a job are in the order of the database's clock, because each was written under the lock on its row.
+# Within a transaction the enqueue is first.
 _HISTORIES: Final = """
 WITH told AS (
     SELECT at, tx, topic_id, topic, seq, event, deliveries, lease_id, node, until, detail, tenant, grp, max_deliveries,
@@ -52,18 +52,20 @@ WINDOW whole AS (PARTITION BY topic_id, seq),
 
 
 def histories(events: DataFrame) -> DataFrame:
-    """Each event with what was true before it.
+    """Each event with the job's state before it. The other columns are the ledger's.
 
     n              its place among the job's events, from 1
-    begins         whether the job's first event among these is its arrival: else what was before is not known
+    begins         whether the job's first event here is its arrival; otherwise its earlier state is unknown
     had            the deliveries before it
-    was            where the job was: waiting, blocked, leased; or how it ended, the name of the event
-    word           where it is from here on; NULL: it stays where it was
-    lease          the id under which it was held, '' for none
-    free_at        when it could be had again: the end of the lease, or of the delay
-    next_at        when its next event was, NULL for the last one
-    came           whether it arrived by this event, or came back from where it was out
-    tenant, grp, max_deliveries   what its arrival says, on all of its events; '' and NULL where it says nothing
-    The others are the ledger's. was, lease, free_at and had are NULL where nothing among these events says it.
+    was            the job's state: waiting, blocked, leased, or the event that ended it
+    word           its state from here on; NULL: unchanged
+    lease          the id of its lease, '' for none
+    free_at        when it becomes claimable again: the end of the lease or of the delay
+    next_at        the time of its next event, NULL for the last one
+    came           whether it arrived or returned with this event
+    tenant, grp, max_deliveries   from its arrival, on all of its events; '' and NULL if unknown
+
+    was, lease, free_at and had are NULL if these events don't tell.
+
     """
     return events.sparkSession.sql(_HISTORIES, events=events.select(*EVENTS))

@@ -1,7 +1,7 @@
-"""What became of jobs, by topic, tenant and minute: what holdfast.fill_topic_stats counts, by Spark; ADR 0038.
+"""Counts and times of jobs by topic, tenant and minute, as holdfast.fill_topic_stats computes them; ADR 0038.
 
-Times are whole milliseconds, rounded down. Percentiles are by nearest rank: the smallest time that is no shorter
-than so many per cent of them.
+Times are whole milliseconds, rounded down. Percentiles are by nearest rank: the smallest time that is at least as long
+as that per cent of all times.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PERCENTS: Final = (50, 95, 99)
 
 
 def throughput(events: DataFrame) -> DataFrame:
-    """PLACE and the counts, of the ledger's events: a row where anything was."""
+    """PLACE and the counts from the ledger's events; no rows for minutes without events."""
     event = f.col("event")
     return (
         events.select("at", "topic_id", "topic", "tenant", "event", "deliveries")
@@ -44,7 +44,7 @@ def throughput(events: DataFrame) -> DataFrame:
 
 
 def latency(events: DataFrame) -> DataFrame:
-    """PLACE and, of waiting and of processing, how many, percentiles and buckets: a row where there are any."""
+    """PLACE and, for waiting and processing, the count, percentiles and buckets; no rows for minutes without times."""
     ms = f.greatest(f.expr("(unix_micros(at) - unix_micros(began_at)) DIV 1000"), f.lit(0))
     of = (*_OF, "event")
     by_time = Over.partitionBy(*of).orderBy("ms")
@@ -85,12 +85,12 @@ def latency(events: DataFrame) -> DataFrame:
                 for part in parts
             ),
         )
-        .select(*PLACE, *(_filled(name, part) for name in TIMES for part in parts))
+        .select(*PLACE, *(_with_default(name, part) for name in TIMES for part in parts))
     )
 
 
 def bucket(ms: Column) -> Column:
-    """holdfast.duration_bucket: up to 15 ms a bucket each, then eight for each doubling."""
+    """holdfast.duration_bucket: one bucket for each ms up to 15 ms, then eight for each doubling."""
     shift = f.length(f.bin(ms)) - 4
     return f.when(ms < 16, ms).otherwise(8 * shift + f.call_function("shiftright", ms, shift)).cast("int")
 
@@ -108,8 +108,8 @@ def _percentile(percent: int) -> Column:
     return f.min(f.when(reached, f.col("ms"))).alias(f"p{percent}")
 
 
-def _filled(name: str, part: str) -> Column:
-    """What topic_stats has where there were none of these times."""
+def _with_default(name: str, part: str) -> Column:
+    """The value of topic_stats if there were no such times."""
     column = f.col(f"{name}_{part}")
     match part:
         case "count":

@@ -1,4 +1,4 @@
-"""How long jobs wait for workers: by theory (Erlang C), and by replaying what was recorded. Pure; times in seconds."""
+"""Waiting times, by theory (Erlang C) and by simulating recorded deliveries. Pure; times are in seconds."""
 
 from __future__ import annotations
 
@@ -12,27 +12,26 @@ MOST_WORKERS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """How long a delivery takes: its mean, and the square of its coefficient of variation (0: always the same, 1: as an
-    exponential one)."""
+    """The duration of deliveries: mean, and squared coefficient of variation (0: constant, 1: exponential)."""
 
     mean: float
     variation: float = 1.0
 
     @classmethod
     def of(cls, times: Sequence[float]) -> Service:
-        """Of times that were recorded, one at least."""
+        """From recorded times, at least one."""
         mean = math.fsum(times) / len(times)
         variance = math.fsum((time - mean) ** 2 for time in times) / len(times)
         return cls(mean, variance / mean**2 if mean else 0.0)
 
 
 def erlang_c(workers: int, load: float) -> float:
-    """The part of arrivals that wait in M/M/c; `load` = rate x mean service time. 1 where they can't keep up."""
+    """The share of arrivals that wait in M/M/c; `load` = rate x mean service time. 1 if workers can't keep up."""
     if load <= 0:
         return 0.0
     if workers <= load:
         return 1.0
-    # Erlang B step by step, which neither overflows nor loses digits; then C of B.
+    # Erlang B by recursion, which neither overflows nor loses digits; then C from B.
     blocked = 1.0
     for n in range(1, workers + 1):
         blocked = load * blocked / (n + load * blocked)
@@ -40,10 +39,9 @@ def erlang_c(workers: int, load: float) -> float:
 
 
 def wait_quantile(workers: int, rate: float, service: Service, quantile: float = 0.95) -> float:
-    """The wait that this part of arrivals does not exceed; infinite where workers can't keep up.
+    """The wait that this share of arrivals does not exceed; infinite if workers can't keep up.
 
-    Exact for M/M/c. For other service times the wait is taken to be longer or shorter as its mean is by Allen and
-    Cunneen: by (1 + variation) / 2.
+    Exact for M/M/c. For other service times it is scaled like the mean wait by Allen and Cunneen: (1 + variation) / 2.
     """
     load = rate * service.mean
     waits = erlang_c(workers, load)
@@ -55,10 +53,10 @@ def wait_quantile(workers: int, rate: float, service: Service, quantile: float =
 
 
 def workers_needed(rate: float, service: Service, goal: float, quantile: float = 0.95) -> int:
-    """The fewest workers with which this part of arrivals waits no longer than `goal`; 0 where nothing arrives."""
+    """The fewest workers with which this share of arrivals waits at most `goal`; 0 if nothing arrives."""
     if rate <= 0 or service.mean <= 0:
         return 0
-    low, high = int(rate * service.mean), int(rate * service.mean) + 1  # low is too few: not more than the load
+    low, high = int(rate * service.mean), int(rate * service.mean) + 1  # low is too few: at most the load
     while wait_quantile(high, rate, service, quantile) > goal:
         if high >= MOST_WORKERS:
             return MOST_WORKERS
@@ -75,17 +73,17 @@ def workers_needed(rate: float, service: Service, goal: float, quantile: float =
 def replay(
     arrivals: Sequence[float], services: Sequence[float], workers: int, ranks: Sequence[int] | None = None
 ) -> list[float]:
-    """The wait of each delivery, had there been so many workers: `arrivals` ascending, with their service times.
+    """The wait of each delivery with this number of workers. `arrivals` ascend; `services` are their durations.
 
-    Who is free takes the lowest rank of what has arrived, and of a rank what arrived first, as a claim does
-    (docs/semantics.md, section 4). Nobody is interrupted.
+    A free worker takes the arrived job with the lowest rank, and within a rank the earliest one, as a claim does
+    (docs/semantics.md, section 4). No job is interrupted. Raises ValueError for less than one worker.
     """
     if workers < 1:
-        raise ValueError("somebody must work")
+        raise ValueError("at least one worker is needed")
     if ranks is None or len(set(ranks)) <= 1:
         return _first_come(arrivals, services, workers)
     waits = [0.0] * len(arrivals)
-    free = [-math.inf] * workers  # when each worker is
+    free = [-math.inf] * workers  # when each worker becomes free
     waiting: list[tuple[int, int]] = []
     next_one, count = 0, len(arrivals)
     while next_one < count or waiting:
@@ -112,5 +110,5 @@ def _first_come(arrivals: Sequence[float], services: Sequence[float], workers: i
 
 
 def nearest_rank(ordered: Sequence[float], percent: int) -> float:
-    """The smallest that is no smaller than so many per cent of them; of none it is 0."""
+    """The percentile by nearest rank of sorted values; 0 if there are none."""
     return ordered[-(-len(ordered) * percent // 100) - 1] if ordered else 0.0

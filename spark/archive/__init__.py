@@ -1,1 +1,1 @@
-"""Days of tables in files: written, verified and marked by `archive`, and read again in the place of the database's."""
+"""Days of tables in files: `archive` writes, verifies and marks them, and other pipelines read them."""

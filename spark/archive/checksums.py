@@ -1,8 +1,8 @@
-"""A checksum of rows that does not mind their order, the same from Spark and from PostgreSQL.
+"""A checksum of rows that ignores their order, computed equally by Spark and PostgreSQL.
 
-Each value is written as its bytes' number, a colon and its text, NULL as `-`; a row is its values one after the other.
-Of a row's SHA-256 the first 60 bits count, as a number; a checksum is the sum of those, so those of parts add up.
-Times are microseconds since 1970, bytes are their SHA-256 in hex, JSON is the text as it was handed in.
+A value is its length in bytes, a colon and its text; NULL is `-`. A row is its values, concatenated. Its number is the
+first 60 bits of its SHA-256, and a checksum is the sum of these, so the checksums of parts add up. Times are
+microseconds since 1970, bytes their SHA-256 in hex, JSON the text as it was submitted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HEX_DIGITS: Final = 15
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """How many rows there are, and their checksum."""
+    """The number of rows and their checksum."""
 
     rows: int = 0
     checksum: int = 0
@@ -32,13 +32,13 @@ class Sum:
 
 
 def total(sums: Mapping[str, Sum]) -> Sum:
-    """Of all parts."""
+    """The sum over all parts."""
     return sum(sums.values(), Sum())
 
 
 def of_frame(frame: DataFrame, schema: StructType, by: str) -> dict[str, Sum]:
-    """The sums of a frame's rows, of the schema's columns, for each value of the column `by`. Runs a job."""
-    row = f.concat(*(_written(f.col(field.name), field.dataType) for field in schema))
+    """The sums of a frame's rows over the schema's columns, for each value of column `by`. Runs a Spark job."""
+    row = f.concat(*(_as_text(f.col(field.name), field.dataType) for field in schema))
     number = f.conv(f.substring(f.sha2(row, 256), 1, HEX_DIGITS), 16, 10).cast("decimal(20, 0)")
     found = (
         frame.select(f.col(by).alias("part"), number.alias("number"))
@@ -49,14 +49,14 @@ def of_frame(frame: DataFrame, schema: StructType, by: str) -> dict[str, Sum]:
 
 
 def in_sql(schema: StructType) -> sql.Composed:
-    """The expression of a row's number in PostgreSQL, of type bigint."""
+    """The PostgreSQL expression of a row's number, of type bigint."""
     row = sql.SQL(" || ").join(_in_sql(field.name, field.dataType) for field in schema)
     return sql.SQL("('x' || left(encode(sha256(convert_to({}, 'UTF8')), 'hex'), {}))::bit({})::bigint").format(
         row, sql.Literal(HEX_DIGITS), sql.Literal(4 * HEX_DIGITS)
     )
 
 
-def _written(column: Column, kind: DataType) -> Column:
+def _as_text(column: Column, kind: DataType) -> Column:
     if isinstance(kind, TimestampType):
         column = f.unix_micros(column)
     elif isinstance(kind, BinaryType):

@@ -1,13 +1,13 @@
-"""Days in files: where they lie, what says that one is whole, and how they are read again.
+"""Archived days: their folders, their manifests, and how they are read.
+
 
     <root>/<table>/day=2026-11-21/attempt=5f1c…-e07a…/topic=orders/part-….parquet
     <root>/<table>/day=2026-11-21/attempt=5f1c…-e07a…/_holdfast.json
 
-Each attempt to archive a day writes into a folder that no other one has, so none can harm what another has finished.
-The mark in the database says which of them counts; nobody reads another. The manifest `_holdfast.json` is written when
-everything else was read back. Earlier versions had no attempts, and wrote into the day's own folder: their marks say
-so. Folders are named as Spark names them, `:` as `%3A`. A topic's name that is too long for a folder is cut, and the
-manifest has it whole.
+Each attempt to archive a day writes to its own folder, so none can damage another. The mark in the database says which
+one counts. The manifest `_holdfast.json` is written after everything else was read back. Earlier versions had no
+attempts and wrote to the day's own folder, as their marks say. Folders are named as Spark names them, `:` as `%3A`. A
+topic name that is too long for a folder is cut, and the manifest has the whole name.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from spark.folders import Folder
 MANIFEST: Final = "_holdfast.json"
 FORMAT: Final = 1
 ATTEMPT: Final = "attempt="
-# A folder's name has 255 bytes at most in most file systems, "topic=" is 6 of them, and an escaped character three.
+# Most file systems allow 255 bytes in a name. "topic=" takes 6, and an escaped character 3.
 LONGEST: Final = 240
-KEPT: Final = 150  # characters of a longer name, before a mark that no topic's name can have, and a digest
+KEPT: Final = 150  # characters of a longer name, followed by CUT, which no topic name contains, and a digest
 CUT: Final = "~"
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a finished day holds: its columns, and the sums of its rows by topic."""
+    """The contents of a finished day: its columns, and the sums of its rows by topic."""
 
     schema: StructType
     topics: Mapping[str, Sum]
 
     def text(self) -> str:
-        """As it is kept: the same for the same rows."""
+        """The file's text, the same for the same rows."""
         whole = total(self.topics)
         kept = {
             "format": FORMAT,
@@ -63,7 +63,7 @@ class Manifest:
 
     @classmethod
     def parse(cls, text: str) -> Manifest | None:
-        """None for what is no manifest. Raises Mistake for one of a later version."""
+        """None if the text is not a manifest. Raises Mistake if a later version wrote it."""
         try:
             kept: dict[str, Any] = json.loads(text)
             if kept["format"] != FORMAT:
@@ -76,32 +76,32 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """Where the files of a day are, and what they hold."""
+    """A day's folder and manifest."""
 
     folder: Folder
     manifest: Manifest
 
 
 class Files:
-    """The days under one root, of all tables."""
+    """The archived days of all tables under one root folder."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         self._spark = spark
         self._root = Folder(spark, root)
 
     def folder(self, part: Part, mark: Mark) -> Folder:
-        """Where a marked day is, if it is here: the root may have moved since."""
+        """Where a marked day is under this root, which may have moved since."""
         return self._root / part.table / mark.location.rpartition(f"/{part.table}/")[2]
 
     def day(self, part: Part, mark: Mark) -> Day | None:
-        """None if what was marked is not here. Raises OSError if that can't be seen."""
+        """A marked day; None if it is not here. Raises OSError if its manifest can't be read."""
         folder = self.folder(part, mark)
         text = folder.read(MANIFEST)
         manifest = None if text is None else Manifest.parse(text)
         return None if manifest is None or total(manifest.topics) != mark.held else Day(folder, manifest)
 
     def days(self, table: str, marks: Mapping[Part, Mark]) -> dict[date, Day]:
-        """The marked days of a table that are here, in the order of their marks."""
+        """The marked days of a table under this root, in the order of `marks`."""
         found = {part.day: self.day(part, mark) for part, mark in marks.items() if part.table == table}
         return {at: day for at, day in found.items() if day is not None}
 
@@ -110,9 +110,11 @@ class Files:
         return self._day(part) / f"{_prefix(database)}{token_hex(6)}"
 
     def sweep(self, part: Part, database: str, marked: str | None) -> None:
-        """Remove what this database's attempts have left unfinished, but for what is `marked`, whatever it has become.
-        For whoever has the right to mark the day: no other run can mark one of these any more. Finished ones stay: a
-        copy of the database, which has the same epoch, may have marked them."""
+        """Delete this database's unfinished attempts, except the folder `marked`.
+
+        The caller must hold the day's lock, so that no other run can mark one of them. Finished attempts stay, because
+        a copy of the database, which has the same epoch, may have marked them.
+        """
         day = self._day(part)
         kept = (marked or "").rpartition("/")[2]
         for name in day.names():
@@ -120,10 +122,9 @@ class Files:
                 (day / name).delete()
 
     def write(self, folder: Folder, frame: DataFrame, time: str) -> None:
-        """A day's rows, into an attempt's folder; `time` is the column that they are put in order by. Not finished:
-        `finish` does that."""
+        """Write a day's rows to an attempt's folder, ordered by column `time`. Call `finish` afterwards."""
         (
-            frame.withColumn("topic", _folder(f.col("topic")))
+            frame.withColumn("topic", _folder_column(f.col("topic")))
             .hint("rebalance", "topic")
             .sortWithinPartitions("topic", time)
             .write.partitionBy("topic")
@@ -132,11 +133,11 @@ class Files:
         )
 
     def finish(self, day: Day) -> None:
-        """Say that a day is whole."""
+        """Write the manifest, which makes the day complete."""
         day.folder.write(MANIFEST, day.manifest.text())
 
     def set_aside(self, part: Part, mark: Mark) -> str | None:
-        """Put what was marked under a name that neither this nor Spark reads: where that is; None for nothing."""
+        """Rename a marked folder so that it is no longer read. Returns its new address; None if there was none."""
         folder = self.folder(part, mark)
         now = datetime.now(UTC)
         return folder.move(f"_damaged-{part.day}-{now:%Y%m%dT%H%M%S%fZ}") if folder.exists() else None
@@ -145,23 +146,23 @@ class Files:
         return self._root / part.table / f"day={part.day}"
 
     def frame(self, table: str, days: Iterable[Day]) -> DataFrame:
-        """The rows of these days, with the table's columns in their order; a column that a day does not have is NULL.
+        """The rows of these days with all their columns; a column that a day does not have is NULL.
 
-        Raises Mistake where the days have one column with two types.
+        Raises Mistake if a column changes its type within the days.
         """
         days = list(days)
-        schema = _merged(day.manifest.schema for day in days)
+        schema = _merge_schemas(day.manifest.schema for day in days)
         paths = [day.folder.path for day in days if day.manifest.topics]
         names = {folder_of(topic): topic for day in days for topic in day.manifest.topics}
         cut = {folder: topic for folder, topic in names.items() if folder != topic}
-        # A schema, lest Spark take a topic's name for a number or a date.
+        # With a schema, Spark does not read a topic name as a number or a date.
         read = self._spark.read.schema(StructType([*schema, StructField("day", StringType())])).option(
             "basePath", (self._root / table).path
         )
-        # Spark takes folders for one table only if they are equally deep.
+        # Spark reads folders as one table only if they are equally deep.
         attempts = [path for path in paths if path.rpartition("/")[2].startswith(ATTEMPT)]
         frames = [
-            read.parquet(*alike).withColumn("topic", _topic(f.col("topic"), cut)).select(*schema.names)
+            read.parquet(*alike).withColumn("topic", _topic_column(f.col("topic"), cut)).select(*schema.names)
             for alike in (attempts, [path for path in paths if path not in set(attempts)])
             if alike
         ]
@@ -173,13 +174,13 @@ def _prefix(database: str) -> str:
 
 
 def folder_of(topic: str) -> str:
-    """The name of a topic's folder, before Spark escapes it."""
+    """A topic's folder name, before Spark escapes it."""
     if len(topic) + 2 * topic.count(":") <= LONGEST:
         return topic
     return f"{topic[:KEPT].replace(':', '_')}{CUT}{sha256(topic.encode()).hexdigest()[:16]}"
 
 
-def _folder(topic: Column) -> Column:
+def _folder_column(topic: Column) -> Column:
     cut = f.concat(
         f.translate(f.substring(topic, 1, KEPT), ":", "_"), f.lit(CUT), f.substring(f.sha2(topic, 256), 1, 16)
     )
@@ -187,17 +188,17 @@ def _folder(topic: Column) -> Column:
     return f.when(length <= LONGEST, topic).otherwise(cut)
 
 
-def _topic(folder: Column, cut: Mapping[str, str]) -> Column:
+def _topic_column(folder: Column, cut: Mapping[str, str]) -> Column:
     if not cut:
         return folder
     names = f.create_map(*(f.lit(one) for pair in cut.items() for one in pair))
     return f.coalesce(f.element_at(names, folder), folder)
 
 
-def _merged(schemas: Iterable[StructType]) -> StructType:
+def _merge_schemas(schemas: Iterable[StructType]) -> StructType:
     fields: dict[str, StructField] = {}
     for schema in schemas:
         for field in schema:
             if fields.setdefault(field.name, field).dataType != field.dataType:
-                raise Mistake(f"the column {field.name} changes its type within these days: read them apart")
+                raise Mistake(f"the column {field.name} changes its type within these days: read them separately")
     return StructType(list(fields.values()))

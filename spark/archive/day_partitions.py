@@ -1,4 +1,4 @@
-"""Days of tables by day in the database: which are closed, what they hold, and which are marked as kept in files."""
+"""Days in the database: which are closed, their checksums, and which are marked as archived."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from spark.windows import midnight
 PATIENCE_SECONDS: Final = 10.0  # for transactions that may still write
 LOOK_SECONDS: Final = 0.02
 FIRST_BLOCKS: Final = 64  # of a page of a checksum
-PAGE_SECONDS: Final = 0.5  # a page is to take
+PAGE_SECONDS: Final = 0.5  # a page should take
 
-# Every writer of these tables takes this lock on one of them before it looks at the clock, and keeps it to the end.
+# Every writer of these tables takes this lock on one of them before it reads the clock, and holds it until its end.
 _WRITERS: Final = """
     SELECT l.virtualtransaction, min(a.xact_start), coalesce(
         min('prepared transaction ' || p.gid), min('transaction of pid ' || l.pid || ', ' || a.application_name))
@@ -45,7 +45,7 @@ _LOCATION: Final = "SELECT location FROM holdfast.archived_days WHERE of_table =
 _MARK: Final = """
     INSERT INTO holdfast.archived_days (of_table, day, rows, checksum, location) VALUES (%s, %s, %s, %s, %s)
 """
-# Only while there is something to archive anew.
+# Only while the database still has the day.
 _UNMARK: Final = """
     DELETE FROM holdfast.archived_days a WHERE a.of_table = %s AND a.day = %s AND a.location = %s AND EXISTS (
         SELECT FROM holdfast.day_partitions d WHERE d.of_table = a.of_table AND d.day = a.day)
@@ -76,13 +76,13 @@ class Part:
 
     @property
     def partition(self) -> str:
-        """The name of its table in the database."""
+        """The name of the day's partition in the database."""
         return f"{self.table}_{self.day:%Y%m%d}"
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """That a day is kept in files: what they hold, and where they are."""
+    """The mark of an archived day: the sums of its files, and their location."""
 
     held: Sum
     location: str
@@ -90,7 +90,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """A transaction that may still write. `since` is None where this role may not know."""
+    """A transaction that may still write. `since` is None if this role can't see when it began."""
 
     since: datetime | None
     name: str
@@ -99,26 +99,28 @@ class Writer:
         return self.since is None or self.since < end
 
 
-def unmarked(dsn: str) -> tuple[list[Part], list[Writer]]:
-    """Days that are over and not marked, the oldest first; and who may still write into one.
+def list_unmarked(dsn: str) -> tuple[list[Part], list[Writer]]:
+    """Finished days without a mark, the oldest first, and the transactions that may still write to them.
 
-    Who writes a time of yesterday has taken a lock before, and holds it until that can be seen. So the transactions
-    that hold one are waited for; of those that are still there after PATIENCE_SECONDS the caller is told.
+    A transaction that writes a time of yesterday took a lock before, and holds it until its commit. So this waits up to
+    PATIENCE_SECONDS for the holders of such locks, and returns the remaining ones.
     """
     with connect(dsn, read_only=True, purpose="archive") as db:
         parts = [Part(day, table) for table, day in db.execute(_PARTS, [False])]
-        return parts, settled(db) if parts else []
+        return parts, wait_for_writers(db) if parts else []
 
 
-def marked(dsn: str) -> list[Part]:
-    """Days that are marked, and in the database still."""
+def list_marked(dsn: str) -> list[Part]:
+    """Marked days that are still in the database."""
     with connect(dsn, read_only=True, purpose="archive") as db:
         return [Part(day, table) for table, day in db.execute(_PARTS, [True])]
 
 
-def settled(db: Connection, patience: float | None = None) -> list[Writer]:
-    """Wait for the end of every transaction that may write something with a time before now; those that are still there
-    after `patience` seconds, PATIENCE_SECONDS if left out."""
+def wait_for_writers(db: Connection, patience: float | None = None) -> list[Writer]:
+    """Wait for every transaction that may write a time before now. Returns those left after `patience` seconds.
+
+    `patience` is PATIENCE_SECONDS if it is None.
+    """
     until = time.monotonic() + (PATIENCE_SECONDS if patience is None else patience)
     left = _writers(db)
     while left and time.monotonic() < until:
@@ -133,7 +135,7 @@ def _writers(db: Connection) -> dict[str, Writer]:
 
 
 def marks(dsn: str) -> dict[Part, Mark]:
-    """Every day that is marked, the oldest first."""
+    """All marked days, the oldest first."""
     with connect(dsn, read_only=True, purpose="archive") as db:
         return {
             Part(day, table): Mark(Sum(rows, int(checksum)), location)
@@ -142,14 +144,14 @@ def marks(dsn: str) -> dict[Part, Mark]:
 
 
 def columns(db: Connection, table: str) -> list[str]:
-    """A table's columns in their order, as the database has them."""
+    """A table's columns in the database, in order."""
     return [name for (name,) in db.execute(_COLUMNS, [f"holdfast.{table}"])]
 
 
-def sums(db: Connection, part: Part, schema: StructType, done: Callable[[int], None]) -> dict[str, Sum]:
-    """The sums of a day's rows by topic, as the database makes them; `done` hears of rows as they are counted.
+def sum_rows(db: Connection, part: Part, schema: StructType, done: Callable[[int], None]) -> dict[str, Sum]:
+    """The sums of a day's rows by topic, computed by the database. `done` is called with each number of counted rows.
 
-    Made of pages by place, each a short statement: nothing is held from one to the next.
+    The rows are read in pages by place, each a short statement. Nothing is held between them.
     """
     partition = sql.Identifier("holdfast", part.partition)
     page = sql.SQL(
@@ -171,10 +173,10 @@ def sums(db: Connection, part: Part, schema: StructType, done: Callable[[int], N
 
 
 class Marking:
-    """The right to archive one day: whoever has it holds a lock, and marks in the same transaction.
+    """A lock on a day, which is marked in the same transaction.
 
-    `database` tells this database from others that archive into the same folder; `location` is where the day is that is
-    marked, None if it is not.
+    database  identifies this database among others that archive to the same folder
+    location  where the day was archived, None if it is not marked
     """
 
     def __init__(self, db: Connection, part: Part) -> None:
@@ -185,13 +187,13 @@ class Marking:
         self.location: str | None = None if found is None else found[0]
 
     def mark(self, held: Sum, location: str) -> None:
-        """Raises what the database raises; so it does if the lock was lost meanwhile."""
+        """Mark the day. Raises psycopg.Error, also if the lock was lost meanwhile."""
         self._db.execute(_MARK, [self._part.table, self._part.day, held.rows, held.checksum, location])
 
 
 @contextmanager
-def marking(dsn: str, part: Part) -> Iterator[Marking | None]:
-    """None if another run has this day."""
+def lock_day(dsn: str, part: Part) -> Iterator[Marking | None]:
+    """Lock a day in a transaction. Yields None if another run holds it."""
     with connect(dsn, read_only=False, purpose="archive") as db, db.transaction():
         db.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         name = f"holdfast archive {part}"
@@ -200,9 +202,11 @@ def marking(dsn: str, part: Part) -> Iterator[Marking | None]:
 
 
 @contextmanager
-def unmarking(dsn: str, part: Part, mark: Mark) -> Iterator[bool]:
-    """Take this mark back, if the day is still in the database: whether it was. It is there for others up to the end,
-    and stays if the caller fails."""
+def remove_mark(dsn: str, part: Part, mark: Mark) -> Iterator[bool]:
+    """Remove a mark if the database still has the day. Yields whether it did.
+
+    Others see the mark until the block ends. It stays if the block raises.
+    """
     with connect(dsn, read_only=False, purpose="archive") as db, db.transaction():
         db.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         yield db.execute(_UNMARK, [part.table, part.day, mark.location]).rowcount > 0

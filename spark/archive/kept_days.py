@@ -1,4 +1,4 @@
-"""Where the days of a table are, in files or in the database, and the rows of a window from there."""
+"""Finds the days of a table, in files or in the database, and reads the rows of a window."""
 
 from __future__ import annotations
 
@@ -23,28 +23,30 @@ TIMES: Final = {"lease_events": "at", "archive": "finished_at"}
 
 
 def arguments(parser: ArgumentParser) -> None:
-    """Adds --from-files."""
+    """Add --from-files."""
     parser.add_argument(
         "--from-files",
         metavar="DIR",
-        help="where `archive --to` put days; those that are not there are read from the database",
+        help="the folder of `archive --to`; days that are not there are read from the database",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The days of a window, in order. Files come first: of a day that has them the database may have rows no more."""
+    """Where the days of a window are, in order. Files come first, because the database may lack rows of such a day."""
 
     table: str
     files: Mapping[date, Day]
     database: Sequence[date]
     nowhere: Sequence[date]
-    marks: Mapping[date, str]  # where the archive put which of these days
-    oldest: date | None  # of all days that are kept, within the window or not
+    marks: Mapping[date, str]  # where these days were archived
+    oldest: date | None  # of all kept days, also outside of the window
 
     def check(self, doing: str, *, since_oldest: bool = False) -> None:
-        """Raises Mistake if a day is nowhere. With `since_oldest`, days before the oldest kept don't matter, as long
-        as any is kept."""
+        """Raises Mistake if a day can't be read; `doing` names the pipeline.
+
+        With `since_oldest`, days before the oldest kept day are ignored, if any day is kept.
+        """
         some = since_oldest and (self.files or self.database)
         lost = [day for day in self.nowhere if not (some and self.oldest is not None and day < self.oldest)]
         if not lost:
@@ -53,23 +55,23 @@ class Kept:
         where = sorted({self.marks[day] for day in lost if day in self.marks})
         hint = f"archived at {', '.join(where)}: --from-files, or " if where else ""
         raise Mistake(
-            f"{doing} needs every day of {self.table}, and of {', '.join(map(str, lost[:3]))}{more} there is nothing "
-            f"to read: {hint}choose a window that has none of them; the oldest day that is kept is {self.oldest}"
+            f"{doing} needs every day of {self.table}, but {', '.join(map(str, lost[:3]))}{more} can't be read: "
+            f"{hint}choose a window without them; the oldest day that is kept is {self.oldest}"
         )
 
 
-def finished(dsn: str, table: str, files: Files | None) -> dict[date, Day]:
-    """The marked days of a table that these files have, the oldest first."""
+def archived_days(dsn: str, table: str, files: Files | None) -> dict[date, Day]:
+    """The marked days of a table in these files, the oldest first."""
     return {} if files is None else files.days(table, day_partitions.marks(dsn))
 
 
-def kept(dsn: str, table: str, window: Window, files: Files | None = None) -> Kept:
-    """Where each day of a window is, by now."""
+def locate_days(dsn: str, table: str, window: Window, files: Files | None = None) -> Kept:
+    """Where each day of a window is now."""
     marked = day_partitions.marks(dsn)
     archived = {} if files is None else files.days(table, marked)
     marks = {part.day: mark.location for part, mark in marked.items() if part.table == table}
     with connect(dsn, read_only=True, purpose="days") as db:
-        there = set(days.listed(db, table))
+        there = set(days.list_days(db, table))
     wanted = days_of(window)
     return Kept(
         table,
@@ -82,7 +84,7 @@ def kept(dsn: str, table: str, window: Window, files: Files | None = None) -> Ke
 
 
 def days_of(window: Window) -> list[date]:
-    """The days, in UTC, that a window overlaps: its end is not within."""
+    """The UTC days that a window overlaps; its end is exclusive."""
     first, last = (at.astimezone(UTC).date() for at in (window.start, window.end - timedelta(microseconds=1)))
     return [first + timedelta(days=n) for n in range((last - first).days + 1)]
 
@@ -98,14 +100,17 @@ def rows(
     topic: str | None = None,
     kinds: Sequence[str] = (),
 ) -> DataFrame:
-    """The rows of a window: of the days that are in files from there, of the others from the database.
+    """The rows of a window: archived days from files, the others from the database.
 
-    With these columns, or all; of this topic, or of all; events of these kinds, or of all. NULL where an older day has
-    no such column. Raises Mistake.
+    columns  empty: all; NULL where an older day lacks the column
+    topic    None: all
+    kinds    kinds of events; empty: all
+
+    Raises Mistake.
     """
     filters = [("event", "in", list(kinds))] if kinds else []
     read = partial(frame, spark, dsn, table, topic, columns=columns, filters=filters)
-    there = finished(dsn, table, files)
+    there = archived_days(dsn, table, files)
     wanted = {day: there[day] for day in days_of(window) if day in there}
     if files is None or not wanted:
         return read(window)
@@ -115,13 +120,13 @@ def rows(
     archived = archived if topic is None else archived.where(archived["topic"] == topic)
     archived = archived.where(archived["event"].isin(*kinds)) if kinds else archived
     archived = archived.select(*(name for name in columns or archived.columns if name in archived.columns))
-    every = spark.createDataFrame([], find(table).schema(columns or None))  # each column, in its place
+    every = spark.createDataFrame([], find(table).schema(columns or None))  # all columns, in order
     parts = [every, archived, *(read(one) for one in _between(window, wanted))]
     return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
 
 
 def _between(window: Window, days: Iterable[date]) -> Iterator[Window]:
-    """What of a window is in none of these days, which are in order."""
+    """The parts of a window outside of these days, which are in order."""
     start = window.start
     for day in days:
         if start < midnight(day):

@@ -1,6 +1,6 @@
-"""The pipelines. A module of each has `arguments(parser)`, and `main(spark, dsn, args)`, which answers the exit code.
+"""The pipelines: a module each, with `arguments(parser)` and `main(spark, dsn, args)`, which returns the exit code.
 
-It is loaded when it is asked for: help waits for none of them, and one that needs plots does not slow down the others.
+A module is loaded only when it is used, so --help and pipelines without charts start fast.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# What each of them does, in a line.
+# What each does, for --help.
 PIPELINES: Final[Mapping[str, str]] = {
-    "archive": "closed days become Parquet files that are verified and marked, so that retention may drop them",
-    "audit": "prove that nothing was lost, no two leases of a job overlapped, and groups kept their order",
-    "failures": "clusters of errors, with what sets failing jobs apart from good ones, as an HTML page",
-    "forecast": "workers that a queue will need for a waiting time, and a day replayed with another number of them",
-    "ingest": "rows of Parquet, CSV, JSON or NDJSON files, or of a query, become jobs of a topic",
-    "latency": "how long jobs waited and took by topic, tenant and minute: percentiles, put right in topic_stats",
-    "redrive": "dead letters that an expression selects go back, at a rate, a few of them first",
-    "replay": "archived jobs of a window become jobs again, each once",
-    "throughput": "what became of jobs by topic, tenant and minute: counts, put right in topic_stats",
+    "archive": "archive closed days as verified Parquet files, so that retention may drop them",
+    "audit": "prove that nothing was lost, no leases overlapped, and groups kept their order",
+    "failures": "report kinds of errors and what failing jobs have in common, as an HTML page",
+    "forecast": "estimate the workers for a waiting time, and simulate a day with other numbers of workers",
+    "ingest": "turn rows of Parquet, CSV, JSON or NDJSON files, or of a query, into jobs",
+    "latency": "recompute waiting and processing times by topic, tenant and minute in topic_stats",
+    "redrive": "requeue dead letters that an expression selects, at a rate, with a canary",
+    "replay": "turn archived jobs of a window into jobs again, each once",
+    "throughput": "recompute counts of jobs by topic, tenant and minute in topic_stats",
 }
 
 
 class Pipeline(Protocol):
-    """What a pipeline's module has."""
+    """The interface of a pipeline's module."""
 
     def arguments(self, parser: ArgumentParser) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Closed days of events, results and archived jobs become Parquet files, and are marked once these are verified."""
+"""Writes closed days of events, results and archived jobs to Parquet files, and marks them once they are verified."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from spark.windows import Window, day
 TABLES: Final = ("lease_events", "results", "archive")
 TIMES: Final = {"lease_events": "at", "results": "completed_at", "archive": "finished_at"}
 SPARKS: Final = (PySparkException, Py4JJavaError)
-ATTEMPTS: Final = 2  # a sweep may delete rows of a deleted topic while a day is being written
+ATTEMPTS: Final = 2  # a sweep may delete rows of a deleted topic during a write
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--to", required=True, metavar="DIR", help="a folder of any file system that Spark reaches")
-    parser.add_argument("--day", metavar="DATE", help="only this day, as 2026-11-21; every closed one, if left out")
-    parser.add_argument("--table", choices=TABLES, help="only this one; all three, if left out")
+    parser.add_argument("--to", required=True, metavar="DIR", help="a folder on any file system that Spark reaches")
+    parser.add_argument("--day", metavar="DATE", help="only this day, such as 2026-11-21; default: every closed day")
+    parser.add_argument("--table", choices=TABLES, help="only this table; default: all three")
     parser.add_argument(
-        "--verify", action="store_true", help="read marked days again; marks of damaged ones are taken back"
+        "--verify", action="store_true", help="read marked days again, and remove the marks of damaged ones"
     )
 
 
 def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
-    """0; 1 if a day that is over could not be archived, or files are not what was marked."""
+    """Returns 0; 1 if a finished day could not be archived, or if files don't match their mark."""
     only = Only(None if args.day is None else day(args.day, "--day"), args.table)
     files = Files(spark, args.to)
     return verify(dsn, files, only) if args.verify else run(spark, dsn, files, only)
@@ -48,7 +48,7 @@ def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Only:
-    """Which days are meant; None: any."""
+    """The selected days and tables; None: all."""
 
     day: date | None = None
     table: str | None = None
@@ -60,52 +60,56 @@ class Only:
 EVERY: Final = Only()
 
 
-class Left(Exception):
-    """Why a day is left to another run."""
+class Skipped(Exception):
+    """A day is left for a later run; the text says why."""
 
 
 def run(spark: SparkSession, dsn: str, files: Files, only: Only = EVERY) -> int:
-    """Archive every day that is closed and not marked, the oldest first; a line for each on stdout. Then remove what
-    runs that stalled and were killed have left of days that others have marked."""
-    parts, writers = day_partitions.unmarked(dsn)
+    """Archive every closed day without a mark, the oldest first, with a line for each on stdout.
+
+    Then delete files that killed and stalled runs left for days that other runs have marked. Returns the exit code.
+    """
+    parts, writers = day_partitions.list_unmarked(dsn)
     parts = [part for part in parts if only.covers(part)]
     left = 0
     with Progress("days", len(parts)) as progress:
         if not parts:
-            progress.say("nothing to archive: what is meant is not over, or is marked, or is not in the database")
+            progress.say(
+                "nothing to archive: the selected days are not over, are marked already, or are not in the database"
+            )
         for part in parts:
             try:
                 for writer in writers:
                     if writer.may_write_before(part.end):
-                        raise Left(f"not closed: {writer.name} may still write")
+                        raise Skipped(f"not closed: {writer.name} may still write")
                 print(_line(part, archive(spark, dsn, files, part), "verified"), flush=True)
-            except (Left, psycopg.Error, OSError, *SPARKS) as error:
+            except (Skipped, psycopg.Error, OSError, *SPARKS) as error:
                 left += 1
                 progress.say(f"{part}: {reason(error)}")
             progress.advance()
-        for part in filter(only.covers, day_partitions.marked(dsn)):
+        for part in filter(only.covers, day_partitions.list_marked(dsn)):
             try:
                 sweep(dsn, files, part)
             except (psycopg.Error, OSError, *SPARKS) as error:
-                progress.say(f"{part}: what runs have left there: {reason(error)}")
+                progress.say(f"{part}: files of earlier runs could not be deleted: {reason(error)}")
     return 1 if left else 0
 
 
 def sweep(dsn: str, files: Files, part: Part) -> None:
-    """Remove what runs that were killed have left of a day, unless another run has it."""
-    with day_partitions.marking(dsn, part) as marking:
+    """Delete files that killed runs left for a day, unless another run works on it."""
+    with day_partitions.lock_day(dsn, part) as marking:
         if marking is not None:
             files.sweep(part, marking.database, marking.location)
 
 
 def archive(spark: SparkSession, dsn: str, files: Files, part: Part) -> Mapping[str, Sum]:
-    """Write a day into a folder of its own, read it back, mark it: its sums by topic. Killed anywhere, it goes again.
+    """Write a day to its own folder, read it back and mark it. Returns its sums by topic. A killed run can be repeated.
 
-    Raises Left, and what the database, the file system and Spark raise.
+    Raises Skipped, and errors of the database, the file system and Spark.
     """
-    with day_partitions.marking(dsn, part) as marking:
+    with day_partitions.lock_day(dsn, part) as marking:
         if marking is None or marking.location is not None:
-            raise Left("another run has it")
+            raise Skipped("another run is archiving it")
         files.sweep(part, marking.database, None)
         for _ in range(ATTEMPTS):
             frame = extract(spark, dsn, part)
@@ -114,9 +118,9 @@ def archive(spark: SparkSession, dsn: str, files: Files, part: Part) -> Mapping[
             try:
                 if day.manifest.topics:
                     files.write(day.folder, frame, TIMES[part.table])
-                if _held(files, part, day) == day.manifest.topics:
-                    # The mark is nobody else's to see before this transaction ends. If another run has the day by now,
-                    # there is none, and this attempt stays unfinished.
+                if _read_sums(files, part, day) == day.manifest.topics:
+                    # Other sessions see the mark once this transaction commits. If another run has marked the day,
+                    # marking fails, and this attempt stays unfinished.
                     marking.mark(total(day.manifest.topics), day.folder.path)
                     files.finish(day)
                     is_whole = True
@@ -124,47 +128,49 @@ def archive(spark: SparkSession, dsn: str, files: Files, part: Part) -> Mapping[
             finally:
                 if not is_whole:
                     day.folder.delete()
-        raise Left("what was read back is not what the database has, twice: is somebody writing to that folder?")
+        raise Skipped("the files differed from the database twice: does another program write to that folder?")
 
 
 def extract(spark: SparkSession, dsn: str, part: Part) -> DataFrame:
-    """A day's rows, with every column that the table has. Raises Mistake for a column that the data source has not."""
+    """A day's rows with all columns. Raises Mistake if the table has columns that the data source does not know."""
     frame = source.frame(spark, dsn, part.table, window=Window(part.start, part.end))
     with connect(dsn, read_only=True, purpose="archive") as db:
         there = day_partitions.columns(db, part.table)
     if there != frame.columns:
         unknown = ", ".join(sorted(set(there) ^ set(frame.columns))) or "their order"
-        raise Mistake(f"{part.table} has columns that this version does not know ({unknown}): use the service's own")
+        raise Mistake(
+            f"{part.table} has columns that this version does not know ({unknown}): use the service's version"
+        )
     return frame
 
 
 def verify(dsn: str, files: Files, only: Only = EVERY) -> int:
-    """Read the files of every day again that is marked as being here.
+    """Read the files of every day that is marked in this folder again. Returns the exit code.
 
-    The mark of a day that is not what it was is taken back, if the day is still in the database: so it stays there, and
-    the next run writes it anew. The files are set aside: of rows past their window they may be the only ones.
+    If a day's files are damaged and the database still has the day, its mark is removed, so that retention keeps it and
+    the next run writes it again. The files are renamed, because they may have the only copy of rows past their window.
     """
     marks = {part: mark for part, mark in day_partitions.marks(dsn).items() if only.covers(part)}
     here = {part: mark for part, mark in marks.items() if mark.location == files.folder(part, mark).path}
     bad = 0
     with Progress("days", len(here)) as progress:
         if len(here) < len(marks):
-            progress.say(f"{len(marks) - len(here)} days are marked as being elsewhere, and are not looked at")
+            progress.say(f"{len(marks) - len(here)} days are marked in other folders and are not checked")
         if not marks:
-            progress.say("no day that is meant is marked")
+            progress.say("none of the selected days is marked")
         for part, mark in here.items():
             day = files.day(part, mark)
             if day is None:
-                fault = "there is no manifest that says what was marked"
-            elif _held(files, part, day) != day.manifest.topics:
-                fault = "the files are not what the manifest says"
+                fault = "the manifest of the marked files is missing"
+            elif _read_sums(files, part, day) != day.manifest.topics:
+                fault = "the files don't match the manifest"
             else:
                 print(_line(part, day.manifest.topics, "as marked"), flush=True)
                 progress.advance()
                 continue
             bad += 1
             try:
-                left = _taken_back(dsn, files, part, mark)
+                left = _remove_mark(dsn, files, part, mark)
             except (psycopg.Error, OSError) as error:
                 left = f"still marked: {reason(error)}"
             print(f"{part}: {fault}; {left}", flush=True)
@@ -172,22 +178,22 @@ def verify(dsn: str, files: Files, only: Only = EVERY) -> int:
     return 1 if bad else 0
 
 
-def _taken_back(dsn: str, files: Files, part: Part, mark: Mark) -> str:
-    with day_partitions.unmarking(dsn, part, mark) as is_there:
+def _remove_mark(dsn: str, files: Files, part: Part, mark: Mark) -> str:
+    with day_partitions.remove_mark(dsn, part, mark) as is_there:
         if not is_there:
-            return "the database has it no more, or another run has marked it anew"
-        # Before the mark is gone for others: killed here, the day is marked, and the next look finds no manifest.
+            return "the database no longer has it, or another run has marked it again"
+        # Before the mark is removed: if killed here, the day stays marked, and the next check finds no manifest.
         aside = files.set_aside(part, mark)
-    return "not marked any more: run again" + ("" if aside is None else f"; what was there is now at {aside}")
+    return "its mark was removed: run again" + ("" if aside is None else f"; the damaged files are at {aside}")
 
 
 def _sums(dsn: str, part: Part, schema: StructType) -> dict[str, Sum]:
     with connect(dsn, read_only=True, purpose="archive") as db, Progress(f"{part}: rows") as progress:
-        return day_partitions.sums(db, part, schema, progress.advance)
+        return day_partitions.sum_rows(db, part, schema, progress.advance)
 
 
-def _held(files: Files, part: Part, day: Day) -> dict[str, Sum] | None:
-    """What a day's files hold; None if they can't be read."""
+def _read_sums(files: Files, part: Part, day: Day) -> dict[str, Sum] | None:
+    """The sums of a day's files; None if they can't be read."""
     try:
         return of_frame(files.frame(part.table, [day]), day.manifest.schema, "topic")
     except SPARKS:

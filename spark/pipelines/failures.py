@@ -1,4 +1,4 @@
-"""Kinds of errors of a month, and what sets the jobs that had them apart from good ones. docs/pipelines.md."""
+"""Reports kinds of errors, and what distinguishes their jobs from good ones. docs/pipelines.md."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pyspark.sql import functions as f
 from spark import report, source, topics, windows
 from spark.analysis import contrast
 from spark.analysis.contrast import LEAST_SUPPORT, VALUE, Feature, Mark
-from spark.analysis.error_clusters import titled
+from spark.analysis.error_clusters import add_titles
 from spark.archive import kept_days
 from spark.archive.ledger_events import Ledger
 from spark.progress import Progress
-from spark.texts import line
+from spark.texts import clean_line
 from spark.windows import Window
 
 OUT: Final = ("failed", "dead_lettered")
@@ -29,18 +29,18 @@ SILENCE: Final = "No error recorded: the lease ran out"
 MOST_CLUSTERS: Final = 20
 MOST_MARKS: Final = 8
 MOST_WORKERS: Final = 6
-MOST_JOBS: Final = 50_000  # of a side that are looked at; which, their seqs decide
+MOST_JOBS: Final = 50_000  # of each side in the sample, chosen by a hash of their seqs
 VERSIONS: Final = ("version", "worker_version", "app_version", "release", "build")
 FEATURE: Final = "array<struct<path string, kind string, value string>>"
 NO_GOOD: Final = (
-    "Nothing to compare with: of jobs that were completed only a replayable topic keeps the payloads, in its archive, "
-    "and of this topic and time it has none."
+    "There is nothing to compare with: only replayable topics keep payloads of completed jobs, in their archive, and "
+    "there are none for this topic and time."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """How many of a cluster's jobs failed at a node; and the node's part of all completions (None: there are none)."""
+    """A node: how many of a cluster's jobs failed there, and its share of all completions (None: there are none)."""
 
     name: str
     failed: int
@@ -50,7 +50,7 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A value of a field of the metadata that names a version: in how many failing and good jobs."""
+    """A value of a metadata field that names a version, and how many failing and good jobs have it."""
 
     path: str
     value: str
@@ -60,8 +60,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Errors of one kind in one topic. `payloads`: of how many of its jobs the payload is still there; `note` says what
-    can't be told of them."""
+    """Errors of one kind in one topic. `payloads`: how many of its jobs have a payload; `note`: what is unknown."""
 
     topic: str
     cluster: str
@@ -82,7 +81,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What failed within a window; the most common clusters first."""
+    """The failures of a window, the most common clusters first."""
 
     topic: str | None
     start: datetime
@@ -96,11 +95,11 @@ class Report:
 
 
 def arguments(parser: ArgumentParser) -> None:
-    windows.arguments(parser, "the last 30 days, if left out")
-    parser.add_argument("--topic", help="of this topic alone; of all, if left out")
+    windows.arguments(parser, "default: the last 30 days")
+    parser.add_argument("--topic", help="only this topic; default: all")
     kept_days.arguments(parser)
-    parser.add_argument("--html", metavar="FILE", default="failures.html", help="the page; failures.html, if left out")
-    parser.add_argument("--json", metavar="FILE", help="the same as JSON; - is stdout")
+    parser.add_argument("--html", metavar="FILE", default="failures.html", help="the page; default: failures.html")
+    parser.add_argument("--json", metavar="FILE", help="the report as JSON; - is stdout")
 
 
 def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
@@ -109,25 +108,25 @@ def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
     found = run(spark, dsn, _window(args), args.topic, args.from_files)
     if not (found.failed or found.completed) and (note := topics.note(dsn, args.topic)):
         print(note, file=sys.stderr)
-    report.write(args.html, rendered(found))
+    report.write(args.html, render(found))
     if args.json is not None:
         report.write(args.json, report.as_json(as_object(found)))
     if args.json != "-":
-        print(told(found))
-        print(f"{args.html} has the whole of it")
+        print(summary(found))
+        print(f"{args.html} has the full report")
     return 0
 
 
 def run(spark: SparkSession, dsn: str, window: Window, topic: str | None, files: str | None) -> Report:
-    """Extract, transform, and what the driver makes of it. Raises Mistake."""
+    """Make the report. `files` is the folder of --from-files. Raises Mistake."""
     ledger = Ledger(spark, dsn, topic, files)
     with Progress("failures: events, payloads, features", 3) as progress:
         failed, completed = ledger.events(window, *OUT), ledger.events(window, "acked")
-        found = clustered(titled(failures(failed), dsn), completions(completed), window, topic)
+        found = cluster_errors(add_titles(failure_events(failed), dsn), completions(completed), window, topic)
         progress.advance()
         if not found.clusters:
             return found
-        jobs = failing(spark, dsn, window, found).unionByName(good(ledger, window, found))
+        jobs = failing_payloads(spark, dsn, window, found).unionByName(good_payloads(ledger, window, found))
         sampled = sample(jobs).cache()
         try:
             totals = {
@@ -138,17 +137,17 @@ def run(spark: SparkSession, dsn: str, window: Window, topic: str | None, files:
             progress.advance()
         finally:
             sampled.unpersist()
-    return contrasted(found, totals, counts)
+    return add_marks(found, totals, counts)
 
 
-def failures(events: DataFrame) -> DataFrame:
-    """Events by which jobs went out."""
+def failure_events(events: DataFrame) -> DataFrame:
+    """The events by which jobs failed for good."""
     columns = ("at", "topic", "node", "detail")
     return events.select("event", *columns).where(f.col("event").isin(*OUT)).select(*columns)
 
 
 def completions(events: DataFrame) -> DataFrame:
-    """How many jobs each node completed, by topic."""
+    """The number of jobs that each node completed, by topic."""
     return (
         events.select("topic", "node", "event")
         .where(f.col("event") == "acked")
@@ -158,8 +157,8 @@ def completions(events: DataFrame) -> DataFrame:
     )
 
 
-def clustered(titles: DataFrame, completed: DataFrame, window: Window, topic: str | None) -> Report:
-    """The clusters, without what their jobs have in common."""
+def cluster_errors(titles: DataFrame, completed: DataFrame, window: Window, topic: str | None) -> Report:
+    """The report with its clusters, without their marks."""
     step = timedelta(days=1) if window.end - window.start > timedelta(days=3) else timedelta(hours=1)
     first = datetime.fromtimestamp(window.start.timestamp() // step.total_seconds() * step.total_seconds(), UTC)
     times = [first + n * step for n in range(-((first - window.end) // step))]
@@ -226,8 +225,8 @@ def _cluster(place: tuple[str, str], parts: Sequence[Any], bins: int, done: Mapp
     )
 
 
-def failing(spark: SparkSession, dsn: str, window: Window, found: Report) -> DataFrame:
-    """Payloads of jobs that are still out: JOBS, with the cluster as their side."""
+def failing_payloads(spark: SparkSession, dsn: str, window: Window, found: Report) -> DataFrame:
+    """Payloads of failed jobs that still exist; `side` is their cluster."""
     columns = ("failed_in", "cluster", "seq", "payload", "metadata", "failed_at")
     letters = source.frame(spark, dsn, "dead_letters", window=window, columns=columns)
     kept = source.frame(spark, dsn, "jobs", columns=columns, filters=[("state", "=", "failed")])
@@ -240,8 +239,8 @@ def failing(spark: SparkSession, dsn: str, window: Window, found: Report) -> Dat
     )
 
 
-def good(ledger: Ledger, window: Window, found: Report) -> DataFrame:
-    """Payloads of jobs that were completed, as archives have them: JOBS, with an empty side."""
+def good_payloads(ledger: Ledger, window: Window, found: Report) -> DataFrame:
+    """Payloads of completed jobs in the archive; `side` is empty."""
     kept = ledger.finished(window, ("topic", "seq", "payload", "metadata"))
     return kept.where(f.col("topic").isin(*{one.topic for one in found.clusters})).select(
         "topic", f.lit("").alias("side"), "seq", "payload", "metadata"
@@ -249,7 +248,7 @@ def good(ledger: Ledger, window: Window, found: Report) -> DataFrame:
 
 
 def sample(jobs: DataFrame, most: int = MOST_JOBS) -> DataFrame:
-    """At most about so many of each topic and side: the same ones each time."""
+    """At most about `most` jobs of each topic and side, the same ones each time."""
     sizes = {(row["topic"], row["side"]): row["count"] for row in jobs.groupBy("topic", "side").count().collect()}
     parts = {place: -(-size // most) for place, size in sizes.items() if size > most}
     kept = f.lit(True)
@@ -260,7 +259,7 @@ def sample(jobs: DataFrame, most: int = MOST_JOBS) -> DataFrame:
 
 
 def feature_counts(jobs: DataFrame) -> DataFrame:
-    """topic, side, path, kind, value and of how many jobs; values that hardly any failing job has are left out."""
+    """topic, side, path, kind, value and n, the number of jobs; without values that hardly any failing job has."""
     extract = f.udf(contrast.features, FEATURE, useArrow=False)
     each = (
         jobs.select("topic", "side", f.explode(extract("payload", "metadata")).alias("one"))
@@ -278,8 +277,8 @@ def feature_counts(jobs: DataFrame) -> DataFrame:
     return each.where(f.col("kind") != VALUE).select(*columns).unionByName(values.select(*columns))
 
 
-def contrasted(found: Report, totals: Mapping[tuple[str, str], int], counts: Sequence[Any]) -> Report:
-    """The report with what its clusters' jobs have in common."""
+def add_marks(found: Report, totals: Mapping[tuple[str, str], int], counts: Sequence[Any]) -> Report:
+    """Add to each cluster what distinguishes its jobs."""
     sides: dict[tuple[str, str], dict[Feature, int]] = defaultdict(dict)
     for row in counts:
         sides[row["topic"], row["side"]][row["path"], row["kind"], row["value"]] = row["n"]
@@ -299,9 +298,9 @@ def contrasted(found: Report, totals: Mapping[tuple[str, str], int], counts: Seq
             )
         )
     notes = [
-        "Counts are of the ledger's events. Payloads are those of jobs that are still out, and of completed jobs in "
-        f"the archive, {MOST_JOBS:,} of a side at most. A field is told where {LEAST_SUPPORT} failing jobs or more "
-        "have it and Fisher's exact test, times all that was looked at, gives it a chance of at most "
+        "Counts are of events in the ledger. Payloads are of failed jobs that still exist and of completed jobs in the "
+        f"archive, at most {MOST_JOBS:,} of each. A field is reported if at least {LEAST_SUPPORT} failing jobs have "
+        "it and Fisher's exact test, multiplied by the number of tested fields, gives a probability of at most "
         f"{contrast.MOST_CHANCE:.0%}."
     ]
     return replace(found, clusters=clusters, notes=notes)
@@ -319,22 +318,22 @@ def _versions(failed: Mapping[Feature, int], well: Mapping[Feature, int]) -> lis
 
 def _note(one: Cluster, payloads: int, good_of: int, marked: Sequence[Mark]) -> str:
     if not payloads:
-        return "None of these jobs is out any more, so nobody knows their payloads."
+        return "None of these jobs exists any more, so their payloads are unknown."
     if not good_of:
         return NO_GOOD
     if payloads < LEAST_SUPPORT:
-        return f"Of {payloads} payloads nothing can be said that would not be chance."
+        return f"{payloads} payloads are too few to compare."
     if not marked:
-        return f"Nothing that could not be chance, between {payloads:,} failing and {good_of:,} good payloads."
+        return f"No significant difference between {payloads:,} failing and {good_of:,} good payloads."
     return (
         ""
         if payloads >= one.count
-        else f"Of {one.count:,} such jobs {payloads:,} were looked at: those still out, or a sample."
+        else f"{payloads:,} of {one.count:,} such jobs were compared: the existing ones, or a sample."
     )
 
 
-def rendered(found: Report) -> str:
-    """The page."""
+def render(found: Report) -> str:
+    """The report as HTML."""
     shown = found.clusters[: len(report.PALETTE) - 1]
     rest = [sum(values) for values in zip(*(one.times for one in found.clusters[len(shown) :]), strict=True)]
     layers: dict[str, Sequence[float]] = {str(n): one.times for n, one in enumerate(shown)}
@@ -347,7 +346,7 @@ def rendered(found: Report) -> str:
 
 
 def as_object(found: Report) -> dict[str, Any]:
-    """The report as JSON has it: lift and support beside their counts."""
+    """The report for JSON, with lift and shares beside the counts."""
     whole = asdict(found)
     for one, kept in zip(found.clusters, whole["clusters"], strict=True):
         del kept["colour"]
@@ -358,13 +357,13 @@ def as_object(found: Report) -> dict[str, Any]:
     return whole
 
 
-def told(found: Report) -> str:
-    """The report in a few lines."""
+def summary(found: Report) -> str:
+    """The report as text for a terminal."""
     rows = [f"{found.failed:,} jobs failed, {found.completed:,} were completed; {found.kinds} kinds of errors"]
     for one in found.clusters[:10]:
-        rows.append(f"{one.count:>9,}  {line(one.topic, 30)}  {line(one.title, 80)}")
+        rows.append(f"{one.count:>9,}  {clean_line(one.topic, 30)}  {clean_line(one.title, 80)}")
         rows += [
-            f"{'':>11}{line(mark.path, 50)} {line(mark.what, 50)}: "
+            f"{'':>11}{clean_line(mark.path, 50)} {clean_line(mark.what, 50)}: "
             f"{report.percent(mark.support)} of them, {report.percent(mark.good_share)} of good ones"
             for mark in one.marks[:3]
         ]

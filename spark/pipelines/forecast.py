@@ -1,4 +1,4 @@
-"""How many workers a queue will need, and how a day would have been with another number. docs/pipelines.md."""
+"""Estimates how many workers a queue needs, and simulates a day with other numbers. docs/pipelines.md."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ _SCHEDULES: Final = "SELECT cron, time_zone, created_at FROM holdfast.schedules 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The waits of a day, in seconds: as they were, or with so many workers. `busy` is the part of the workers' time
-    (None: nobody knows how many there were)."""
+    """The waits of a day, in seconds, as they were or with a number of workers.
+
+    `within`: the share of waits within the goal. `busy`: the share of time that workers work; None if it is unknown.
+    """
 
     name: str
     p50: float
@@ -44,7 +46,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What will come, and what it takes."""
+    """The result of a forecast."""
 
     topic: str
     goal: float
@@ -60,39 +62,43 @@ class Forecast:
 
 
 def arguments(parser: ArgumentParser) -> None:
-    windows.arguments(parser, "the past to tell from; the last seven days, if left out")
+    windows.arguments(parser, "the history to use; default: the last seven days")
     parser.add_argument("--topic", required=True, help="the queue")
     kept_days.arguments(parser)
-    parser.add_argument("--goal", type=float, default=5.0, metavar="SECONDS", help="that 95 %% wait at most; 5")
-    parser.add_argument("--hours", type=int, default=24, metavar="N", help="to look ahead, from the window's end; 24")
-    parser.add_argument("--by", choices=STEPS, default="hour", help="steps of the forecast; hour")
-    parser.add_argument("--replay", metavar="DATE", help="replay this day (UTC) with each number of --workers")
-    parser.add_argument("--workers", metavar="N,N", default="", help="numbers of workers, as 4,8,16")
-    parser.add_argument("--html", metavar="FILE", default="forecast.html", help="the page; forecast.html, if left out")
-    parser.add_argument("--json", metavar="FILE", help="the same as JSON; - is stdout")
+    parser.add_argument(
+        "--goal", type=float, default=5.0, metavar="SECONDS", help="how long 95 %% of jobs may wait; default: 5"
+    )
+    parser.add_argument(
+        "--hours", type=int, default=24, metavar="N", help="hours to forecast from the window's end; default: 24"
+    )
+    parser.add_argument("--by", choices=STEPS, default="hour", help="steps of the forecast; default: hour")
+    parser.add_argument("--replay", metavar="DATE", help="simulate this UTC day with each number of --workers")
+    parser.add_argument("--workers", metavar="N,N", default="", help="numbers of workers, such as 4,8,16")
+    parser.add_argument("--html", metavar="FILE", default="forecast.html", help="the page; default: forecast.html")
+    parser.add_argument("--json", metavar="FILE", help="the forecast as JSON; - is stdout")
 
 
 def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
     """Raises Mistake."""
     report.check(args.html, args.json)
     found = run(spark, dsn, args)
-    report.write(args.html, rendered(found))
+    report.write(args.html, render(found))
     if args.json is not None:
         report.write(args.json, report.as_json(asdict(found)))
     if args.json != "-":
-        print(told(found))
-        print(f"{args.html} has it with pictures")
+        print(summary(found))
+        print(f"{args.html} has the full report with charts")
     return 0
 
 
 def run(spark: SparkSession, dsn: str, args: Namespace) -> Forecast:
-    """Extract, transform, and what the driver makes of it. Raises Mistake."""
+    """Make the forecast. Raises Mistake."""
     step, numbers = STEPS[args.by], _numbers(args)
     past = _past(args, step)
     if args.hours < 1 or timedelta(hours=1) / step * args.hours > MOST_STEPS:
-        raise Mistake(f"--hours {args.hours}: 1 or more, and {MOST_STEPS} steps at most; --by hour has longer ones")
+        raise Mistake(f"--hours {args.hours}: must be 1 or more; at most {MOST_STEPS} steps (--by hour)")
     if args.goal <= 0:
-        raise Mistake(f"--goal {args.goal:g}: more than no time")
+        raise Mistake(f"--goal {args.goal:g}: must be more than 0")
     if not topics.exists(dsn, args.topic):
         raise Mistake(f"--topic {args.topic}: there is no queue of that name")
     future = Window(past.end, past.end + timedelta(hours=args.hours))
@@ -104,11 +110,11 @@ def run(spark: SparkSession, dsn: str, args: Namespace) -> Forecast:
         (took,) = demand.services(ledger.events(past, *demand.ENDS)).collect()
         progress.advance()
         if not took["count"]:
-            raise Mistake(f"no delivery of {args.topic} ended within {past}: nobody knows how long one takes")
+            raise Mistake(f"no delivery of {args.topic} ended in {past}, so its duration is unknown")
         service = Service(took["mean"], took["variance"] / took["mean"] ** 2 if took["mean"] else 0.0)
         filters = [("state", "in", ["ready", "scheduled"])]
         waiting = source.frame(spark, dsn, "jobs", args.topic, columns=["visible_at", "state"], filters=filters)
-        ahead = demand.ahead(waiting, future, step).collect()
+        ahead = demand.waiting_by_step(waiting, future, step).collect()
         known = {row["place"]: row["n"] for row in ahead}
         progress.advance()
         of = Known(past, came, known, schedules(dsn, args.topic))
@@ -117,7 +123,7 @@ def run(spark: SparkSession, dsn: str, args: Namespace) -> Forecast:
         replays: list[Replay] = []
         notes: list[str] = []
         if args.replay is not None:
-            replays, notes = replayed(ledger, args, numbers, service)
+            replays, notes = replay_day(ledger, args, numbers, service)
             progress.advance(len(numbers))
     return Forecast(
         topic=args.topic,
@@ -135,69 +141,71 @@ def run(spark: SparkSession, dsn: str, args: Namespace) -> Forecast:
 
 
 def schedules(dsn: str, topic: str) -> list[Schedule]:
-    """Those that make jobs for a topic, unless they are paused."""
+    """A topic's schedules that are not paused."""
     with connect(dsn, read_only=True, purpose="forecast") as connection:
         return [Schedule(*row) for row in connection.execute(_SCHEDULES, [topic]).fetchall()]
 
 
-def replayed(
+def replay_day(
     ledger: Ledger, args: Namespace, numbers: Sequence[int], service: Service
 ) -> tuple[list[Replay], list[str]]:
-    """A day as it was, and with each number of workers; and what is to be known about that. Raises Mistake."""
+    """A day as it was and with each number of workers, and notes about it. Raises Mistake."""
     start = windows.midnight(windows.day(args.replay, "--replay"))
     day = Window(start, start + DAY)
     ledger.days(day).check("--replay")
-    # What could be had on that day may have been claimed days later; what was claimed ends a day later at most.
+    # A delivery of that day may be claimed and end later; events up to a day later are read.
     events = ledger.events(Window(day.start, day.end + DAY), "claimed", *demand.ENDS)
-    jobs = with_priority(demand.deliveries(events), _archived(ledger, day))
+    jobs = with_priority(demand.deliveries(events), _archived_priorities(ledger, day))
     of_day = (f.col("could_be_had") >= day.start.timestamp()) & (f.col("could_be_had") < day.end.timestamp())
     table = jobs.where(of_day).orderBy("could_be_had", "topic_id", "seq").limit(MOST_REPLAYED + 1).toArrow()
     if table.num_rows == 0:
-        raise Mistake(f"--replay {args.replay}: no delivery of {args.topic} on that day is known")
+        raise Mistake(f"--replay {args.replay}: {args.topic} has no known delivery on that day")
     if table.num_rows > MOST_REPLAYED:
         raise Mistake(f"--replay {args.replay}: more than {MOST_REPLAYED:,} deliveries")
     since, waited, took, ranks = (table[name].to_pylist() for name in ("could_be_had", "waited", "took", "rank"))
     unended = took.count(None)
     filled = [service.mean if one is None else one for one in took]
-    found = [_summed("as it was", waited, args.goal, None)]
+    found = [_summarize("as it was", waited, args.goal, None)]
     for number in numbers:
         waits = replay(since, filled, number, ranks)
         span = max(at + wait + one for at, wait, one in zip(since, waits, filled, strict=True)) - since[0]
-        found.append(_summed(f"{number:,}", waits, args.goal, min(sum(filled) / (number * span), 1.0) if span else 0.0))
+        found.append(
+            _summarize(f"{number:,}", waits, args.goal, min(sum(filled) / (number * span), 1.0) if span else 0.0)
+        )
     notes = [
-        f"{table.num_rows:,} deliveries, each when it could be had and for as long as it took that day. A retry comes "
-        "when it did, whatever the first try would have waited."
+        f"{table.num_rows:,} deliveries, each with its arrival and duration of that day. A retry arrives when it did, "
+        "even if the first attempt would now be earlier."
     ]
     if unended:
-        notes.append(f"Nobody ended {unended:,} of them; those are taken to last as long as the average.")
+        notes.append(f"{unended:,} of them were not ended by their worker; the average duration is used for them.")
     if len(set(ranks)) == 1:
-        notes.append("They are claimed first come, first served: no priorities are known of them.")
+        notes.append("No priorities are known, so they are claimed first come, first served.")
     return found, notes
 
 
 def with_priority(jobs: DataFrame, archived: DataFrame) -> DataFrame:
-    """Deliveries with their rank, the lowest first; jobs that no archive has are of priority 0."""
+    """Deliveries with a rank, the lowest first. Jobs that are not archived have priority 0."""
     return jobs.join(archived, ["topic_id", "seq"], "left").select(
         "topic_id", "seq", "could_be_had", "waited", "took", (-f.coalesce("priority", f.lit(0))).alias("rank")
     )
 
 
-def _archived(ledger: Ledger, day: Window) -> DataFrame:
+def _archived_priorities(ledger: Ledger, day: Window) -> DataFrame:
     kept = ledger.finished(Window(day.start, day.end + DAY), ("topic_id", "seq", "priority"))
     return kept.groupBy("topic_id", "seq").agg(f.max("priority").alias("priority"))
 
 
-def _summed(name: str, waits: Sequence[float], goal: float, busy: float | None) -> Replay:
+def _summarize(name: str, waits: Sequence[float], goal: float, busy: float | None) -> Replay:
     ordered = sorted(waits)
     p50, p95, p99 = (nearest_rank(ordered, percent) for percent in (50, 95, 99))
     return Replay(name, p50, p95, p99, ordered[-1], sum(wait <= goal for wait in ordered) / len(ordered), busy)
 
 
-def told(found: Forecast) -> str:
-    """The forecast as a table."""
+def summary(found: Forecast) -> str:
+    """The forecast as text for a terminal."""
     rows = [
         f"{found.topic}: a delivery takes {report.duration(found.service.mean * 1000)} on average; "
-        f"95 % are to wait {report.duration(found.goal * 1000)} at most",
+        f"95 % may wait at most {report.duration(found.goal * 1000)}",
         f"{'from (UTC)':<17}{'expected':>10}{'known':>9}{'busiest':>10}{'workers':>9}{'if as busy':>12}",
     ]
     rows += [
@@ -207,7 +215,7 @@ def told(found: Forecast) -> str:
     ]
     if found.replays:
         heads = "".join(f"{name:>10}" for name in ("p50", "p95", "p99", "longest"))
-        rows += ["", f"{found.day} again", f"{'workers':<12}{heads}{'within':>9}{'busy':>7}"]
+        rows += ["", f"{found.day} simulated", f"{'workers':<12}{heads}{'within':>9}{'busy':>7}"]
         for one in found.replays:
             waits = "".join(f"{report.duration(wait * 1000):>10}" for wait in (one.p50, one.p95, one.p99, one.longest))
             busy = "" if one.busy is None else report.percent(one.busy)
@@ -216,8 +224,8 @@ def told(found: Forecast) -> str:
     return "\n".join(rows)
 
 
-def rendered(found: Forecast) -> str:
-    """The page."""
+def render(found: Forecast) -> str:
+    """The forecast as HTML."""
     steps = found.steps
     times = [step.at for step in steps]
     view: dict[str, Any] = {name: getattr(found, name) for name in Forecast.__slots__}
@@ -233,15 +241,15 @@ def rendered(found: Forecast) -> str:
             times, {"a": [step.workers_busiest for step in steps]}, {"b": [step.workers for step in steps]}
         ),
         notes=[
-            f"Arrivals of {found.past}, of the same time of day; schedules where they are due; delayed jobs that wait. "
-            "Workers by Erlang C, with the wait corrected for how much deliveries vary (Allen and Cunneen): each does "
-            "one at a time, and arrivals within a step are random."
+            f"Expected are the arrivals of {found.past} at the same time of day, schedules, and waiting delayed jobs. "
+            "Workers are computed by Erlang C, corrected for varying durations (Allen and Cunneen): each does one "
+            "job at a time, and arrivals within a step are random."
         ],
     )
 
 
 def _past(args: Namespace, step: timedelta) -> Window:
-    """The history: what was asked for, up to the last whole step that is over; or seven days."""
+    """The history up to the last complete step; default: seven days."""
     is_given = args.day is not None or args.start is not None or args.end is not None
     now = datetime.now(UTC)
     given = windows.window(args) if is_given else Window(now - 7 * DAY, now)
@@ -255,7 +263,7 @@ def _numbers(args: Namespace) -> list[int]:
     except ValueError:
         numbers = [0]
     if any(not 1 <= number <= 100_000 for number in numbers) or len(numbers) > 20:
-        raise Mistake(f"--workers {args.workers}: whole numbers from 1 to 100000, 20 at most, as 4,8,16")
+        raise Mistake(f"--workers {args.workers}: must be at most 20 whole numbers from 1 to 100000, such as 4,8,16")
     if bool(numbers) != (args.replay is not None):
-        raise Mistake("--replay and --workers belong together")
+        raise Mistake("--replay and --workers must be used together")
     return numbers

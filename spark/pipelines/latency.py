@@ -1,4 +1,4 @@
-"""Percentiles by topic, tenant and minute, put right in topic_stats. docs/pipelines.md."""
+"""Recomputes times by topic, tenant and minute in topic_stats. docs/pipelines.md."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from spark.analysis import minute_stats
 
 
 def arguments(parser: ArgumentParser) -> None:
-    """As topic_stats.arguments."""
+
     topic_stats.arguments(parser)
 
 
 def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
     """Raises Mistake."""
     total, changed = topic_stats.run(spark, dsn, args, "latency", minute_stats.latency)
-    print(f"{total:,} rows of topic, tenant and minute; {changed:,} were missing, or others")
+    print(f"{total:,} rows of topic, tenant and minute; {changed:,} were missing or different")
     return 0

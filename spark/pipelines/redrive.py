@@ -1,7 +1,7 @@
-"""Dead letters that an expression selects go back to where they died: at a rate, and a few of them first.
+"""Requeues dead letters that an expression selects, at a rate, with a canary.
 
-Spark finds them; the service puts them back, by its own operation of up to MOST seqs: what that asks of a job (its
-key, its group, its topic) holds here as well.
+Spark selects them. The service requeues them with its own operations of up to MOST seqs, whose rules for keys, groups
+and topics apply.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from spark import source, topics
 from spark.errors import Mistake, reason
 from spark.http_api import KEY, LOCAL, URL, NoAnswer, Service
 from spark.progress import Progress
-from spark.texts import line
+from spark.texts import clean_line
 from spark.windows import instant
 
 MOST: Final = 1000  # seqs of an operation
 LOOK_SECONDS: Final = 0.25
-LONGEST_PAUSE: Final = 5.0  # seconds between two looks at an operation, while nobody answers
-PATIENCE_SECONDS: Final = 120.0  # without an answer: longer than a service takes to come back
+LONGEST_PAUSE: Final = 5.0  # seconds between two requests for an operation's state, without answers
+PATIENCE_SECONDS: Final = 120.0  # without an answer: longer than a restart takes
 SHOWN: Final = 10
 READ: Final = (
     *("topic", "original_seq", "last_error", "original_deliveries", "original_crashes", "original_max_deliveries"),
@@ -37,40 +37,40 @@ READ: Final = (
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--topic", required=True, help="the queue that they died in, and go back to")
+    parser.add_argument("--topic", required=True, help="the queue where they failed, and to which they return")
+    parser.add_argument("--where", metavar="EXPR", help="Spark SQL: deliveries > 3 AND last_error LIKE …; default: all")
     parser.add_argument(
-        "--where", metavar="EXPR", help="Spark SQL: deliveries > 3 AND last_error LIKE …; all, if left out"
+        "--dead-letters", metavar="TOPIC", help="their dead-letter topic; default: the topic's dead_letter"
     )
-    parser.add_argument("--dead-letters", metavar="TOPIC", help="where they are; the topic's dead_letter, if left out")
-    parser.add_argument("--before", metavar="TIME", help="died before; RFC 3339, UTC without an offset")
-    parser.add_argument("--dry-run", action="store_true", help="count and show, and change nothing")
     parser.add_argument(
-        "--rate", type=int, default=0, metavar="N", help="jobs a second; as many as it can, if left out"
+        "--before", metavar="TIME", help="only dead letters that died before; RFC 3339, UTC without an offset"
     )
+    parser.add_argument("--dry-run", action="store_true", help="count and print them; change nothing")
+    parser.add_argument("--rate", type=int, default=0, metavar="N", help="jobs a second; default: no limit")
     parser.add_argument(
         "--canary",
         type=int,
         default=10,
         metavar="N",
-        help="so many go first, and are waited for; 10; 0: none",
+        help="how many go first and are waited for; default: 10; 0: none",
     )
     parser.add_argument(
         "--stop-at-percent",
         type=float,
         default=10,
         metavar="P",
-        help="if more of these are out again, the rest stays; 10, if left out",
+        help="if a larger share of the canary fails again, the rest stays; default: 10",
     )
     parser.add_argument(
-        "--canary-seconds", type=float, default=600, metavar="S", help="how long these are waited for; 600, if left out"
+        "--canary-seconds", type=float, default=600, metavar="S", help="how long to wait for the canary; default: 600"
     )
-    parser.add_argument("--url", help=f"the service; {URL}, or {LOCAL}, if left out")
-    parser.add_argument("--key", help=f"a key with write for the topic; {KEY}, if left out")
+    parser.add_argument("--url", help=f"the service; default: {URL}, or {LOCAL}")
+    parser.add_argument("--key", help=f"a key with write for the topic; default: {KEY}")
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast, and how carefully. `rate`: jobs a second, 0 for any; `canary`: what the first operation asks for."""
+    """`rate`: jobs a second, 0 for no limit. `canary`: the canary of the first operation's request, or None."""
 
     rate: int = 0
     canary: dict[str, Any] | None = None
@@ -78,8 +78,12 @@ class Pace:
 
 @dataclass(slots=True)
 class Outcome:
-    """What has become of them so far. `reason`: why the rest stayed; `goes_on`: an operation that was begun, of which
-    it is not known how it ends; `may_go_on`: it is not even known whether one was begun, and which."""
+    """The result so far.
+
+    reason     why the rest stayed
+    goes_on    an operation that was started and whose end is unknown
+    may_go_on  whether an unknown operation may have been started
+    """
 
     requeued: int = 0
     skipped: int = 0
@@ -90,7 +94,7 @@ class Outcome:
 
 
 def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
-    """1 if some stayed, or it is not known whether they did. Raises Mistake."""
+    """Returns 1 if dead letters stayed, or if that is unknown. Raises Mistake."""
     service = Service.of(args.url, args.key)
     canary = {
         "first": args.canary,
@@ -99,13 +103,13 @@ def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
     }
     pace = Pace(args.rate, canary if args.canary else None)
     letters = select(extract(spark, dsn, service, args.topic, args.dead_letters), args.where, args.before)
-    seqs = found(letters)
+    seqs = find_seqs(letters)
     print(f"{len(seqs):,} dead letters of {args.topic}" + (f" where {args.where}" if args.where else ""))
     if not seqs and (note := topics.note(dsn, args.topic)):
         print(note, file=sys.stderr)
     if args.dry_run:
         for row in reasons(letters).collect():
-            print(f"{row['count']:>12,}  {line(row['last_error'] or '(no error)')}")
+            print(f"{row['count']:>12,}  {clean_line(row['last_error'] or '(no error)')}")
         return 0
     with Progress(f"redrive of {args.topic}", len(seqs)) as progress:
         outcome = load(service, args.topic, seqs, pace, progress)
@@ -116,13 +120,13 @@ def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
     if outcome.goes_on is None and not outcome.may_go_on:
         print(f"stopped: {outcome.reason}; {rest:,} stay")
         return 1
-    print(f"stopped: {outcome.reason}; {rest:,} were not back when it was last heard of")
+    print(f"stopped: {outcome.reason}; {rest:,} were not requeued by the last known state")
     print(_how_to_find(args.topic) if outcome.goes_on is None else _how_to_look(service, outcome.goes_on))
     return 1
 
 
 def extract(spark: SparkSession, dsn: str, service: Service, topic: str, holder: str | None = None) -> DataFrame:
-    """The dead letters of a topic, where they are: in `holder`, or what the topic's configuration names."""
+    """The dead letters of a topic in `holder`; None: the dead-letter topic of its configuration."""
     if holder is None:
         holder = service.get("v0", "topics", topic)["config"].get("dead_letter") or f"{topic}.dlq"
     died_there = [("original_topic", "=", topic)]
@@ -130,7 +134,7 @@ def extract(spark: SparkSession, dsn: str, service: Service, topic: str, holder:
 
 
 def transform(letters: DataFrame) -> DataFrame:
-    """Dead letters as what they were in the topic that they died in; `data`: the payload, if it is text."""
+    """Dead letters with the columns that --where sees: as they were in their topic; `data` is the payload as text."""
     return letters.select(
         f.col("original_seq").alias("seq"),
         "last_error",
@@ -156,7 +160,7 @@ def transform(letters: DataFrame) -> DataFrame:
 
 
 def select(letters: DataFrame, where: str | None = None, before: str | None = None) -> DataFrame:
-    """Those that fit the expression, and died before. Raises Mistake for an expression that Spark can't read."""
+    """The dead letters that fit the expression and died before a time. Raises Mistake for an invalid expression."""
     try:
         fit = letters if where is None else letters.where(where)
     except (AnalysisException, ParseException) as error:
@@ -164,21 +168,21 @@ def select(letters: DataFrame, where: str | None = None, before: str | None = No
     return fit if before is None else fit.where(f.col("dlq_moved_at") < f.lit(instant(before, "--before")))
 
 
-def found(letters: DataFrame) -> list[int]:
-    """Their seqs, those first that died first."""
+def find_seqs(letters: DataFrame) -> list[int]:
+    """Their seqs, the earliest deaths first."""
     return [row["seq"] for row in letters.select("dlq_moved_at", "seq").sort("dlq_moved_at", "seq").toLocalIterator()]
 
 
 def reasons(letters: DataFrame) -> DataFrame:
-    """How many died of what, the most frequent first."""
+    """The most frequent errors, with counts."""
     counted = letters.groupBy("cluster").agg(f.count("*").alias("count"), f.max("last_error").alias("last_error"))
     return counted.select("count", "last_error").sort(f.desc("count"), "last_error").limit(SHOWN)
 
 
 def load(service: Service, topic: str, seqs: Sequence[int], pace: Pace, progress: Progress) -> Outcome:
-    """Puts them back, by one operation after the other. The first one's canary decides for all of them.
+    """Requeue the dead letters, one operation after the other. The first one's canary decides for all.
 
-    Who interrupts it cancels the operation that is under way: what is back stays back.
+    An interrupt cancels the current operation; requeued jobs stay requeued.
     """
     outcome = Outcome()
     for start in range(0, len(seqs), MOST):
@@ -193,7 +197,7 @@ def load(service: Service, topic: str, seqs: Sequence[int], pace: Pace, progress
         except Mistake as mistake:
             if start == 0:
                 raise
-            outcome.reason = str(mistake)  # those before are back, and are to be told of
+            outcome.reason = str(mistake)  # earlier operations have ended and are reported
             break
         before = (outcome.requeued, outcome.skipped)
         try:
@@ -205,7 +209,7 @@ def load(service: Service, topic: str, seqs: Sequence[int], pace: Pace, progress
             outcome.reason, outcome.goes_on = str(mistake), operation
             break
         except KeyboardInterrupt:
-            print(_cancelled(service, operation, before[0]), file=sys.stderr)
+            print(_cancel(service, operation, before[0]), file=sys.stderr)
             raise
         outcome.failed_again += state["failed_again"]
         if state["state"] != "done":
@@ -214,7 +218,7 @@ def load(service: Service, topic: str, seqs: Sequence[int], pace: Pace, progress
     return outcome
 
 
-def _cancelled(service: Service, operation: str, before: int) -> str:
+def _cancel(service: Service, operation: str, before: int) -> str:
     try:
         ended = service.post("v0", "operations", operation, "cancel")
     except Mistake as mistake:
@@ -224,16 +228,16 @@ def _cancelled(service: Service, operation: str, before: int) -> str:
 
 def _how_to_look(service: Service, operation: str) -> str:
     address = f"{service.url}/v0/operations/{operation}"
-    return f"its operation goes on by itself: GET {address} says how far it is, POST {address}/cancel ends it"
+    return f"the operation continues by itself: GET {address} shows its progress, POST {address}/cancel cancels it"
 
 
 def _how_to_find(topic: str) -> str:
     begun = f"SELECT id FROM holdfast.operations WHERE topic = '{topic}' AND ended_at IS NULL"  # noqa: S608
-    return f"an operation may have begun, and goes on by itself then: {begun}"
+    return f"an operation may have started and continues by itself. To find it: {begun}"
 
 
 def _states(service: Service, operation: str, progress: Progress) -> Iterator[dict[str, Any]]:
-    """How far an operation is, up to its end. Raises NoAnswer if nobody has said so for PATIENCE_SECONDS."""
+    """The states of an operation until its end. Raises NoAnswer after PATIENCE_SECONDS without an answer."""
     heard, pause, ended = time.monotonic(), LOOK_SECONDS, False
     while not ended:
         try:
@@ -242,7 +246,7 @@ def _states(service: Service, operation: str, progress: Progress) -> Iterator[di
             if time.monotonic() - heard > PATIENCE_SECONDS:
                 raise
             if pause == LOOK_SECONDS:
-                progress.say(f"{error}; asked again")
+                progress.say(f"{error}; retrying")
             pause = min(2 * pause, LONGEST_PAUSE)
         else:
             heard, pause = time.monotonic(), LOOK_SECONDS

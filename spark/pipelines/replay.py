@@ -1,4 +1,4 @@
-"""Archived jobs of a window become jobs again: of the same topic or of another one, each once."""
+"""Turns archived jobs of a window into jobs again, in the same topic or another, each once."""
 
 from __future__ import annotations
 
@@ -14,31 +14,33 @@ from pyspark.sql.window import Window as Over
 from spark import topics, windows, writes
 from spark.archive import day_partitions, kept_days
 from spark.archive.day_files import Files
-from spark.archive.kept_days import Kept, kept, rows
+from spark.archive.kept_days import Kept, locate_days, rows
 from spark.errors import Mistake, reason
 from spark.progress import Progress
 from spark.source.connection import connect
 from spark.windows import Window
 
 TABLE: Final = "archive"
-FIFO: Final = ".fifo"  # where a job without a dedupe id has its payload's
+FIFO: Final = ".fifo"  # topics where a job without a dedupe id takes its payload's hash
 MOST_NAMED: Final = 10  # days
 NOT_KEPT: Final = "ids and seqs, deliveries, results, delays and times, the time to live (the topic's counts), webhooks"
 
 
 def arguments(parser: ArgumentParser) -> None:
-    windows.arguments(parser, "when they were completed; it has to be over")
-    parser.add_argument("--topic", required=True, help="whose jobs; those of an earlier topic of the name count, too")
-    parser.add_argument("--into", metavar="TOPIC", help="a queue that exists; the same, if left out")
-    parser.add_argument("--where", metavar="EXPR", help="Spark SQL over the archive's columns: deliveries > 1 AND …")
+    windows.arguments(parser, "when they were completed; it must be over")
+    parser.add_argument(
+        "--topic", required=True, help="the topic of the jobs, including an earlier topic of the same name"
+    )
+    parser.add_argument("--into", metavar="TOPIC", help="an existing queue; default: the same topic")
+    parser.add_argument("--where", metavar="EXPR", help="Spark SQL over the archive's columns, such as deliveries > 1")
     kept_days.arguments(parser)
-    parser.add_argument("--run", metavar="NAME", help="the same is done once; once more under a name of its own")
+    parser.add_argument("--run", metavar="NAME", help="replay the same again, once for each name")
     parser.add_argument("--dry-run", action="store_true", help="count, and write nothing")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What is to be replayed, and where to. The same is done once."""
+class Request:
+    """What to replay, and into which topic. Equal requests are replayed once."""
 
     topic: str
     into: str
@@ -52,55 +54,55 @@ class Asked:
 
     @property
     def ids(self) -> str | None:
-        """What dedupe ids are made of; None where jobs need none, and are placed faster without."""
+        """The base of dedupe ids; None if the topic needs none, which is faster."""
         return self.write_id if self.into.endswith(FIFO) else None
 
 
 def main(spark: SparkSession, dsn: str, args: Namespace) -> int:
     if args.day is None and args.end is None:
-        raise Mistake("which end? A window up to now is another one each time: --day, or --from and --to")
-    asked = Asked(args.topic, args.into or args.topic, windows.window(args), args.where, args.run)
+        raise Mistake("give the end with --day or --to: a window up to now would be another one each time")
+    request = Request(args.topic, args.into or args.topic, windows.window(args), args.where, args.run)
     files = None if args.from_files is None else Files(spark, args.from_files)
     try:
-        return run(spark, dsn, asked, files, dry_run=args.dry_run)
+        return run(spark, dsn, request, files, dry_run=args.dry_run)
     except PySparkException as error:
         raise Mistake(reason(error)) from error
 
 
-def run(spark: SparkSession, dsn: str, asked: Asked, files: Files | None = None, *, dry_run: bool = False) -> int:
-    """Extract, transform, load. Killed anywhere, it goes again, and each job comes once."""
-    _must_be_closed(dsn, asked.window)
-    there = kept(dsn, TABLE, asked.window, files)
+def run(spark: SparkSession, dsn: str, request: Request, files: Files | None = None, *, dry_run: bool = False) -> int:
+    """Replay a window. A killed run can be repeated, and each job comes once. Returns the exit code."""
+    _must_be_closed(dsn, request.window)
+    there = locate_days(dsn, TABLE, request.window, files)
     print(
-        f"replay of {asked.topic}, {asked.window}, into {asked.into}; in files: {len(there.files)} days, "
+        f"replay of {request.topic}, {request.window}, into {request.into}; in files: {len(there.files)} days, "
         f"in the database: {len(there.database)}"
     )
     for note in notes(there):
         print(f"note: {note}")
-    before = writes.find(dsn, asked.write_id)
+    before = writes.find(dsn, request.write_id)
     if before is not None:
-        print(f"nothing to do: this was replayed before, {before}; --run NAME does it once more")
+        print(f"nothing to do: this was replayed before, {before}; --run NAME replays it again")
         return 0
     if not (there.files or there.database):
-        raise Mistake(f"nothing is kept of {asked.window}; the oldest day that is kept is {there.oldest}")
-    archived = extract(spark, dsn, asked, files)
+        raise Mistake(f"nothing is kept of {request.window}; the oldest day that is kept is {there.oldest}")
+    archived = extract(spark, dsn, request, files)
     if dry_run:
         every, last = archived.count(), transform(archived).count()
-        print(f"{every:,} jobs; {last:,} would be enqueued, {every - last:,} not: a later one has their key")
+        print(f"{every:,} jobs; {last:,} would be enqueued, {every - last:,} not, because a later one has their key")
         print(f"not kept: {NOT_KEPT}")
-        print("they become claimable all at once; the topic's throughput_limit holds their claims to a rate")
+        print("they become claimable all at once; the topic's throughput_limit limits the rate of claims")
         return 0
     with Progress("jobs") as progress:
-        written = writes.enqueue(transform(archived, asked.ids), dsn, asked.into, asked.write_id)
+        written = writes.enqueue(transform(archived, request.ids), dsn, request.into, request.write_id)
         progress.advance(written.jobs)
-        if not written.jobs and (hint := topics.note(dsn, asked.topic)):
+        if not written.jobs and (hint := topics.note(dsn, request.topic)):
             progress.say(hint)
     print(f"enqueued {written}; not kept: {NOT_KEPT}")
     return 0
 
 
 def notes(there: Kept) -> list[str]:
-    """What a person should know of where the days are. Raises Mistake for a day that is in other files only."""
+    """Notes on where the days are. Raises Mistake if a day is only in other files."""
     found = [
         f"{day} is read from the database; {there.marks[day]} may have more: --from-files"
         for day in there.database
@@ -108,26 +110,26 @@ def notes(there: Kept) -> list[str]:
     ]
     for day in there.nowhere:
         if day in there.marks:
-            raise Mistake(f"{day} is in files only, at {there.marks[day]}: --from-files the folder that has it")
+            raise Mistake(f"{day} is only in files at {there.marks[day]}: give that folder as --from-files")
     if there.nowhere:
         more = f" and {len(there.nowhere) - MOST_NAMED} more" if len(there.nowhere) > MOST_NAMED else ""
-        found.append(f"kept nowhere: {', '.join(map(str, there.nowhere[:MOST_NAMED]))}{more}")
+        found.append(f"not kept anywhere:  {', '.join(map(str, there.nowhere[:MOST_NAMED]))}{more}")
     return found
 
 
-def extract(spark: SparkSession, dsn: str, asked: Asked, files: Files | None) -> DataFrame:
-    """The archived jobs that are asked for, as the table has them. Raises Mistake for an expression that can't be."""
-    frame = rows(spark, dsn, TABLE, asked.window, files, topic=asked.topic)
+def extract(spark: SparkSession, dsn: str, request: Request, files: Files | None) -> DataFrame:
+    """The requested archived jobs, with the table's columns. Raises Mistake for an invalid expression."""
+    frame = rows(spark, dsn, TABLE, request.window, files, topic=request.topic)
     try:
-        return frame if asked.where is None else frame.where(asked.where)
+        return frame if request.where is None else frame.where(request.where)
     except PySparkException as error:
-        raise Mistake(f"--where {asked.where}: {reason(error)}") from None
+        raise Mistake(f"--where {request.where}: {reason(error)}") from None
 
 
 def transform(archived: DataFrame, ids: str | None = None) -> DataFrame:
-    """Jobs as they are enqueued, in the order in which they were completed; `ids`: dedupe ids, one's own each.
+    """The jobs to enqueue, in the order of completion. `ids` is the base of their dedupe ids; None: they get none.
 
-    Of several with one key the last counts, as in an enqueue. A dead letter's key and group are data, and stay behind.
+    Of several jobs with one key the last counts, as in an enqueue. A dead letter's key and group are not applied.
     """
     at_first = f.col("original_topic").isNull()
     jobs = archived.select(
@@ -161,11 +163,11 @@ def transform(archived: DataFrame, ids: str | None = None) -> DataFrame:
 
 
 def _must_be_closed(dsn: str, window: Window) -> None:
-    """Raises Mistake for a window that may have more jobs later: they would never be replayed."""
+    """Raises Mistake if the window may still get jobs, which would never be replayed."""
     with connect(dsn, read_only=True, purpose="replay") as db:
         [(now,)] = db.execute("SELECT clock_timestamp()")
         if window.end > now:
-            raise Mistake(f"the window ends at {window.end.isoformat()}, and in the database it is {now.isoformat()}")
-        for writer in day_partitions.settled(db):
+            raise Mistake(f"the window ends at {window.end.isoformat()}, but the database's time is {now.isoformat()}")
+        for writer in day_partitions.wait_for_writers(db):
             if writer.may_write_before(window.end):
-                raise Mistake(f"{writer.name} may still write into this window: wait for its end")
+                raise Mistake(f"{writer.name} may still write to this window: wait for its end")

@@ -1,4 +1,4 @@
-"""The data source `holdfast`: the queue's tables as frames, and frames as jobs."""
+"""The data source `holdfast`: reads the queue's tables as frames, and writes frames as jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HIDDEN = "spark.sql.redaction.options.regex"
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the format "holdfast" known to a session, and its dsn nothing that plans show."""
+    """Register the format "holdfast" in a session, and hide its option dsn in plans."""
     known = spark.conf.get(HIDDEN) or ""
     if "dsn" not in known:
         spark.conf.set(HIDDEN, f"{known}|(?i)dsn".removeprefix("|"))
@@ -33,12 +33,15 @@ def frame(
     columns: Sequence[str] = (),
     filters: Sequence[tuple[Any, ...]] = (),
 ) -> DataFrame:
-    """One of `tables.TABLES`; of one topic, or of all; within a window of its time, or all that is there.
+    """A frame of one of `tables.TABLES`. The database is read when the frame is used.
 
-    Spark does not tell a source which columns it needs: what is not among `columns`, if any are named, is not read.
-    `filters`, (column, operator, value), are asked of PostgreSQL.
+    table    a name in TABLES
+    topic    one topic; None: all
+    window   on the table's time; None: everything
+    columns  only these are read; empty: all. Spark does not tell a source which columns it needs
+    filters  (column, operator, value), applied by PostgreSQL
 
-    The database is asked when the frame is used. Raises Mistake for what can be seen to be wrong before.
+    Raises Mistake for invalid arguments.
     """
     options = {"dsn": dsn, "table": table}
     if topic is not None:
@@ -55,9 +58,9 @@ def frame(
 
 
 def enqueue(frame: DataFrame, dsn: str, topic: str | None = None, write_id: str | None = None) -> None:
-    """The rows of a frame become jobs, all or none: of `topic`, or of the topics that its column `topic` names.
+    """Turn the rows of a frame into jobs, all or none, of `topic` or of the topics in its column `topic`.
 
-    What was written under a `write_id` is not written again. Columns and bounds: docs/spark-write.md.
+    Rows that were written under a `write_id` are not written again. Columns and limits: docs/spark-write.md.
     """
     register(frame.sparkSession)
     options = {"dsn": dsn, "topic": topic, "write_id": write_id}

@@ -1,6 +1,6 @@
-"""The columns of a frame whose rows become jobs, and how they go to PostgreSQL: as the CSV of a COPY.
+"""The columns of a frame whose rows become jobs, and their CSV for a COPY.
 
-CSV is what pyarrow writes in C++, a batch at a time, and it tells NULL from an empty text as COPY does.
+pyarrow writes CSV in C++, a batch at a time, and distinguishes NULL from an empty text as COPY does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from spark.errors import Mistake
 TEXT: Final = ("string",)
 INT: Final = ("int", "tinyint", "smallint", "bigint")
 LONG: Final = ("bigint", "tinyint", "smallint", "int")
-# What a record of an enqueue can have, and of which of Spark's types: the first has all of its values, and no others.
+# The fields of a record, and their Spark types. The first type has exactly the field's values.
 TYPES: Final[dict[str, tuple[str, ...]]] = {
     "payload": ("string", "binary"),
     "topic": TEXT,
@@ -43,51 +43,51 @@ OPTIONS: Final = csv.WriteOptions(include_header=False, quoting_style="needed")
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of a frame, by their places, and the topic of all rows, if they have none of their own."""
+    """A frame's columns in order, and the topic of all rows, if there is no column `topic`."""
 
     names: tuple[str, ...]
-    is_text: bool  # the payload
+    is_text: bool  # whether the payload is text, not bytes
     topic: str | None
 
     @classmethod
     def of(cls, schema: StructType, topic: str | None) -> Columns:
-        """Checked. Raises Mistake, which names the column that does not fit."""
+        """Check a frame's schema. Raises Mistake, which names the invalid column."""
         for field in schema.fields:
             kinds = TYPES.get(field.name)
             if kinds is None:
-                raise Mistake(f"column {field.name}: there is none of that name; there are {', '.join(TYPES)}")
+                raise Mistake(f"column {field.name} is not known; the columns are {', '.join(TYPES)}")
             if field.dataType.simpleString() not in kinds:
                 raise Mistake(
-                    f"column {field.name}: {field.dataType.simpleString()}, and it takes {' or '.join(kinds)}"
+                    f"column {field.name} is {field.dataType.simpleString()}; it must be {' or '.join(kinds)}"
                 )
         names = tuple(schema.names)
         if "payload" not in names:
-            raise Mistake("column payload is needed")
+            raise Mistake("the column payload is required")
         if ("topic" in names) == (topic is not None):
-            raise Mistake("which topic? the option topic for all rows, or a column topic: one of them")
+            raise Mistake("give the option topic for all rows, or a column topic, but not both")
         return cls(names, schema["payload"].dataType.simpleString() == "string", topic)
 
     @property
-    def copied(self) -> str:
-        """The columns of the table, in the order of a line: those that are the same in all lines come first."""
+    def copy_columns(self) -> str:
+        """The table's columns in the order of a line; those with one value for all lines come first."""
         own = ["attempt", "place", *([] if self.topic is None else ["topic"])]
         given = ["payload_text" if name == "payload" and self.is_text else name for name in self.names]
         return ", ".join(f'"{name}"' for name in (*own, *given))
 
-    def lines(self, batch: pa.RecordBatch, attempt: int, place: int) -> pa.Buffer:
-        """The rows of a batch, as lines of an attempt, whose places begin at `place`."""
+    def to_csv(self, batch: pa.RecordBatch, attempt: int, place: int) -> pa.Buffer:
+        """A batch as CSV lines of an attempt; their places begin at `place`."""
         rows = batch.num_rows
         arrays: list[pa.Array] = [pa.repeat(attempt, rows), pa.array(range(place, place + rows), pa.int64())]
         if self.topic is not None:
             arrays.append(pa.repeat(self.topic, rows))
-        arrays += [_written(column) for column in batch.columns]
+        arrays += [_as_csv(column) for column in batch.columns]
         sink = pa.BufferOutputStream()
         table = pa.RecordBatch.from_arrays(arrays, [str(n) for n in range(len(arrays))])
         csv.write_csv(table, sink, OPTIONS)
         return sink.getvalue()
 
 
-def _written(column: pa.Array) -> pa.Array:
+def _as_csv(column: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(column.type):
         return column.cast(pa.string())
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):

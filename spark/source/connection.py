@@ -1,4 +1,4 @@
-"""Connections of Spark's Python workers: short-lived, synchronous, with limits of their own."""
+"""Database connections of Spark's Python workers: short-lived, synchronous, with their own timeouts."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 CONNECT_SECONDS = 10
 NO_ADDRESS = (
-    "dsn is no address: postgresql://user:password@host:port/database, with / @ : % in a password as %2F %40 %3A %25"
+    "dsn is not a valid address: postgresql://user:password@host:port/database, "
+    "with / @ : % in a password as %2F %40 %3A %25"
 )
 TIMEOUTS = {
     "statement_timeout": "30s",
     "lock_timeout": "5s",
     "idle_in_transaction_session_timeout": "10s",
 }
-# What the service's own sessions have (docs/adr/0002): a queue's statistics are always wrong, and with these there is
-# one plan for a page, the one along its key.
+# As in the service's own sessions (docs/adr/0002): a queue's statistics are always wrong, and these settings leave one
+# plan for a page, along its key.
 PLANNER = {
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
@@ -34,17 +35,17 @@ PLANNER = {
 
 
 def connect(dsn: str, *, read_only: bool, purpose: str) -> Connection:
-    """A connection in autocommit mode; shown in pg_stat_activity as `holdfast spark <purpose>`.
+    """A connection in autocommit mode, named `holdfast spark <purpose>` in pg_stat_activity.
 
-    No statement is prepared, but settings go with the start-up packet: it needs a pooler in session mode, or none.
-    Raises Mistake if `dsn` is no address, or the database refuses or does not answer within CONNECT_SECONDS.
+    No statement is prepared. Settings are in the start-up packet, so a pooler must be in session mode. Raises Mistake
+    if `dsn` is not valid, or if the database refuses or does not answer within CONNECT_SECONDS.
     """
     settings = {"timezone": "UTC", **TIMEOUTS, **PLANNER}
     if read_only:
         settings["default_transaction_read_only"] = "on"
-    given = parsed(dsn)
+    given = parse_dsn(dsn)
     own = " ".join(f"-c {name}={value}" for name, value in settings.items())
-    asked = make_conninfo(
+    conninfo = make_conninfo(
         **{
             "connect_timeout": str(CONNECT_SECONDS),
             **given,
@@ -53,18 +54,18 @@ def connect(dsn: str, *, read_only: bool, purpose: str) -> Connection:
         }
     )
     try:
-        return psycopg.connect(asked, autocommit=True, prepare_threshold=None)
+        return psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
     except psycopg.Error as error:
         raise Mistake(f"no connection to the database: {reason(error)}") from None
 
 
-def parsed(dsn: str) -> dict[str, str]:
-    """An address's parameters. Raises Mistake, which says nothing of `dsn`: what libpq says has the password in it."""
+def parse_dsn(dsn: str) -> dict[str, str]:
+    """An address's parameters. Raises Mistake without details, because libpq's message may contain the password."""
     try:
         given = {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}
     except psycopg.Error:
         raise Mistake(NO_ADDRESS) from None
-    # A password with an unescaped / or @ goes on as the port or the host, which errors of the connection would show.
+    # With an unescaped / or @, part of a password becomes port or host, which connection errors would show.
     ports, hosts = given.get("port", "").split(","), given.get("host", "").split(",")
     if not all(port.isdecimal() or not port for port in ports) or any("@" in host[1:] for host in hosts):
         raise Mistake(NO_ADDRESS)
@@ -72,7 +73,7 @@ def parsed(dsn: str) -> dict[str, str]:
 
 
 def ask(connection: Connection, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    """A statement's rows, all of them. Raises Mistake with what the database says."""
+    """All rows of a statement. Raises Mistake with the database's error message."""
     try:
         return connection.execute(sql, values, binary=True).fetchall()
     except psycopg.Error as error:

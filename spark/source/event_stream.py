@@ -1,11 +1,12 @@
-"""The ledger as a stream: in rounds of transactions, each of which is read along its time.
+"""The ledger as a stream: in rounds of transactions, each read in the order of time.
 
 A row is visible once its transaction has committed, whatever its time or seq. A round has the rows of transactions
-tx <= id < to, all of which had ended when it began (`to` is a snapshot's xmin), so that it is a fixed set; the next one
-begins at `to`. Within a round batches are cut by the rows' times.
+tx <= id < to. All of them had ended when the round began (`to` is a snapshot's xmin), so it is a fixed set. The next
+round begins at `to`. Within a round, batches are cut by the rows' times.
 
-Where a round's times begin is known by who was running: a transaction that was not when a clock was read, and had not
-ended later, has written nothing before. Clocks that are set back by more than SLACK may hide rows from that.
+The running transactions tell where a round's times begin: a transaction that was not running when the clock was read,
+and had not ended by a later snapshot, wrote nothing before that time. A clock that is set back by more than SLACK may
+hide rows from this.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from spark.source.filters import Condition
 from spark.source.ledger import ENDLESS, LEDGER
 from spark.source.plans import EPOCH, Part, instant_of, micros
 from spark.source.reader import conditions
-from spark.source.streams import Asked, Offset, Stream
+from spark.source.streams import Offset, Stream, StreamOptions
 from spark.source.stretches import Times
 from spark.windows import instant
 
@@ -40,7 +41,7 @@ _RUNNING: Final = """
     WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock' AND granted"""
 _HORIZON: Final = """
     SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint FROM pg_current_snapshot() s"""
-# Days that begin with a row of a transaction that is yet to come here.
+# Days whose first row has a transaction number that this cluster has not reached.
 _FOREIGN: Final = f"""
     SELECT count(*) FROM {DAYS} d
     CROSS JOIN LATERAL (
@@ -51,7 +52,7 @@ _FOREIGN: Final = f"""
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """Of transactions above `newest`, none had written anything before `at`, unless it had ended by then."""
+    """No transaction above `newest` wrote anything before `at`, unless it had ended by then."""
 
     at: datetime
     newest: int
@@ -59,28 +60,33 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class Horizon:
-    """All transactions below `tx` have ended; those from it on have written nothing before `since`."""
+    """All transactions below `tx` have ended; later ones wrote nothing before `since`."""
 
     tx: int
     since: datetime
 
 
 class EventStream(Stream):
-    """Offsets, with times in microseconds since 1970: `tx` and `since` of the round; within it also `to` and `then`,
-    where the next one begins, and `at`, before which all was read. The first one may have `xmin`: see `start`."""
+    """A stream of the ledger. Its offsets have, with times in microseconds since 1970:
 
-    def __init__(self, asked: Asked, schema: StructType) -> None:
-        super().__init__(asked, schema)
+    tx, since  the round's start
+    to, then   the next round's start; only within a round
+    at         everything before it was read; only within a round
+    xmin       only in the first offset: see `start`
+    """
+
+    def __init__(self, options: StreamOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
         self.sightings: list[Sighting] = []
 
     def first(self, connection: Connection) -> Offset:
-        starting, day = self.asked.starting, ledger.oldest(connection)
+        starting, day = self.options.starting, ledger.oldest(connection)
         if starting == "latest":
             return self.start(connection, day)
         if ask(connection, _FOREIGN, [LEDGER]) != [(0,)]:
             raise Mistake(
-                "the ledger was restored from another cluster, whose transactions were further than this one's are: "
-                f"option starting={starting} can't be told in order; use latest, and read what is older as a frame"
+                "the ledger was restored from another cluster with higher transaction numbers, so the order of its "
+                f"events is lost for option starting={starting}: use latest, and read older events as a frame"
             )
         [(now,)] = ask(connection, "SELECT now()")
         since = day or now
@@ -89,16 +95,18 @@ class EventStream(Stream):
         return {"tx": 0, "since": micros(since)}
 
     def start(self, connection: Connection, day: datetime | None) -> Offset:
-        """Behind every transaction that has an id: one that is under way is wholly before it, not in part. Its `xmin`
-        is what `tx` is of other offsets: it was seen in this database, and has not fallen."""
+        """An offset after every transaction that has an id: one in progress is entirely before it.
+
+        `xmin` is the horizon that was seen in this database, as `tx` is in other offsets.
+        """
         horizon = self.horizon(connection, EPOCH)
-        [(_, ceiling)] = ask(connection, _HORIZON)  # ids up to it may be under way, and those of locks above it
+        [(_, ceiling)] = ask(connection, _HORIZON)  # ids up to it may be in progress, and ids of locks above it
         seen = self.sightings[-1]
         since = max(day or seen.at, seen.at - SLACK)
         return {"tx": max(ceiling, seen.newest + 1), "since": micros(since), "xmin": horizon.tx}
 
     def newest(self, connection: Connection) -> Horizon:
-        """Past all that is committed now: that waits for whoever was under way then, for PATIENCE at most."""
+        """A horizon after everything committed now: waits up to PATIENCE for transactions in progress."""
         [(_, ceiling)] = ask(connection, _HORIZON)
         end = time.monotonic() + PATIENCE
         while (horizon := self.horizon(connection, EPOCH)).tx < ceiling and time.monotonic() < end:
@@ -111,18 +119,20 @@ class EventStream(Stream):
         else:
             low = instant_of(start["since"])
             horizon = self.target or self.horizon(connection, low)
-            if horizon.tx < (start.get("xmin") or start["tx"]):  # an xmin never falls
-                raise Mistake("the database was set back to an earlier state than the checkpoint: start with a new one")
+            if horizon.tx < (start.get("xmin") or start["tx"]):  # an xmin never decreases
+                raise Mistake(
+                    "the database was set back to an earlier state than the checkpoint: start with a new checkpoint"
+                )
             if horizon.tx <= start["tx"]:
                 return start
             to, then = horizon.tx, max(start["since"], micros(horizon.since))
-        if not self.asked.may_lack:
-            ledger.must_be_kept(connection, low)
-        wanted = (*_transactions(start["tx"], to), *conditions(self.asked.read))
+        if not self.options.may_lack:
+            ledger.check_kept(connection, low)
+        wanted = (*_transactions(start["tx"], to), *conditions(self.options.read))
         end, count, seen = ledger.reach(connection, wanted, low, most)
         if end < ENDLESS:
             return {"tx": start["tx"], "since": start["since"], "to": to, "then": then, "at": micros(end)}
-        # Rounds without a row are not worth a batch each, nor a look at ever more of them.
+        # An empty round is no batch, until it would take long to search or was idle for IDLE.
         is_idle = count == 0 and "to" not in start
         if is_idle and seen < ledger.LOOK and instant_of(then) - low < IDLE:
             return start
@@ -133,15 +143,15 @@ class EventStream(Stream):
         high = instant_of(end["at"]) if "to" in end else ENDLESS
         wanted = _transactions(start["tx"], end["to"] if "to" in end else end["tx"])
         [(now,)] = ask(connection, "SELECT now()")
-        tasks, until = self.asked.read.partitions or 1, max(low, min(high, now))
+        tasks, until = self.options.read.partitions or 1, max(low, min(high, now))
         marks = [*(low + (until - low) * i / tasks for i in range(tasks)), high]
-        return [Part([Times(a, b, self.asked.may_lack)], wanted) for a, b in pairwise(marks) if a < b]
+        return [Part([Times(a, b, self.options.may_lack)], wanted) for a, b in pairwise(marks) if a < b]
 
     def horizon(self, connection: Connection, floor: datetime) -> Horizon:
-        """The present one; no earlier than `floor`, if nothing better is known."""
+        """The current horizon; its time is `floor` if no later one is known."""
         [(at, running)] = ask(connection, _RUNNING)
-        [(tx, ceiling)] = ask(connection, _HORIZON)  # later than who was running: see above
-        newest = max((whole(short, ceiling) for short in running or ()), default=0)
+        [(tx, ceiling)] = ask(connection, _HORIZON)  # after the running transactions were read: see above
+        newest = max((full_id(short, ceiling) for short in running or ()), default=0)
         self.sightings.append(Sighting(at, newest))
         known = [i for i, one in enumerate(self.sightings) if one.newest < tx]
         if known:
@@ -152,8 +162,8 @@ class EventStream(Stream):
         return Horizon(tx, floor)
 
 
-def whole(short: int, ceiling: int) -> int:
-    """A transaction's whole id by the lower 32 bits, which locks have; none is 2^31 away from another."""
+def full_id(short: int, ceiling: int) -> int:
+    """A transaction's full id from the lower 32 bits in locks; no two ids are 2^31 apart."""
     above = (short - ceiling) % (1 << 32)
     return ceiling + (above if above < 1 << 31 else above - (1 << 32))
 

@@ -1,4 +1,4 @@
-"""Filters of a read as conditions of PostgreSQL, where Spark would mean the same by them."""
+"""Turns a read's filters into PostgreSQL conditions with the same meaning as in Spark."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ class Condition:
 
 
 def parse(table: Table, text: str) -> tuple[Filter, ...]:
-    """Of option `filters`: a JSON list of [column, operator, value], all of which hold. Raises Mistake."""
+    """Parse the option `filters`: a JSON list of [column, operator, value], joined by AND. Raises Mistake."""
     try:
-        asked = json.loads(text)
-        filters = tuple(_parse(table, *one) for one in asked)
+        entries = json.loads(text)
+        filters = tuple(_parse(table, *one) for one in entries)
     except (ValueError, TypeError) as error:
-        raise Mistake(f"option filters={text}: a JSON list of [column, operator, value]: {error}") from None
-    for written, one in zip(asked, filters, strict=True):
+        raise Mistake(f"option filters={text}: must be a JSON list of [column, operator, value]: {error}") from None
+    for written, one in zip(entries, filters, strict=True):
         if condition(table, one) is None:
-            raise Mistake(f"option filters: {written} can't be asked of table {table.name}")
+            raise Mistake(f"option filters: {written} is not supported for table {table.name}")
     return filters
 
 
@@ -68,42 +68,42 @@ def _parse(table: Table, column: str, operator: str, value: Any = None) -> Filte
     if operator == "in":
         return In((column,), tuple(value))
     if operator not in _NAMED:
-        raise ValueError(f"operator {operator}: one of {', '.join([*_NAMED, 'in', *_BARE])}")
+        raise ValueError(f"operator {operator} is not one of {', '.join([*_NAMED, 'in', *_BARE])}")
     return _NAMED[operator]((column,), value)
 
 
-def joined(conditions: Iterable[Condition]) -> Condition:
-    """All of them."""
+def all_of(conditions: Iterable[Condition]) -> Condition:
+    """The conditions joined by AND; true if there are none."""
     all_of = list(conditions)
     sql = " AND ".join(one.sql for one in all_of)
     return Condition(sql or "true", tuple(value for one in all_of for value in one.values))
 
 
-def condition(table: Table, asked: Filter) -> Condition | None:
-    """The same in SQL; None if it isn't, and Spark has to look itself.
+def condition(table: Table, given: Filter) -> Condition | None:
+    """A filter as SQL; None if PostgreSQL would not mean the same, so that Spark must filter.
 
-    Text is compared byte by byte, as Spark does; times are instants of whole microseconds in both.
+    Text is compared byte by byte, as in Spark; times are instants in whole microseconds in both.
     """
-    if not isinstance(asked, _Compared | In | IsNull | IsNotNull) or len(asked.attribute) != 1:
+    if not isinstance(given, _Compared | In | IsNull | IsNotNull) or len(given.attribute) != 1:
         return None
-    name = asked.attribute[0]
+    name = given.attribute[0]
     kind = table.columns.get(name)
     if kind is None or not kind.can_be_pushed:
         return None
-    if isinstance(asked, IsNull | IsNotNull):
-        return Condition(f"{name} IS {'NOT ' if isinstance(asked, IsNotNull) else ''}NULL")
-    # In a list NULL is equal to nothing, in both.
-    values = [one for one in asked.value if one is not None] if isinstance(asked, In) else [asked.value]
+    if isinstance(given, IsNull | IsNotNull):
+        return Condition(f"{name} IS {'NOT ' if isinstance(given, IsNotNull) else ''}NULL")
+    # In a list, NULL equals nothing, in both.
+    values = [one for one in given.value if one is not None] if isinstance(given, In) else [given.value]
     if not all(_is_of(kind, value) for value in values):
         return None
-    column = kind.compared.format(name)
-    if isinstance(asked, In):
+    column = kind.compare_sql.format(name)
+    if isinstance(given, In):
         return Condition(f"{column} = ANY (%s::{kind.pg}[])", (values,))
-    return Condition(f"{column} {_OPERATORS[type(asked)]} %s::{kind.pg}", (asked.value,))
+    return Condition(f"{column} {_OPERATORS[type(given)]} %s::{kind.pg}", (given.value,))
 
 
 def bounds(table: Table, filters: Iterable[Filter]) -> tuple[datetime | None, datetime | None]:
-    """What filters say about the table's time: not before, and not after; None: nothing. They need not be exact."""
+    """The filters' bounds of the table's time, inclusive; None: no bound. The filters still apply to each row."""
     start = end = None
     for one in filters:
         if not isinstance(one, _Compared) or one.attribute != (table.time,) or not _is_time(one.value):
@@ -116,7 +116,7 @@ def bounds(table: Table, filters: Iterable[Filter]) -> tuple[datetime | None, da
 
 
 def topics(filters: Iterable[Filter]) -> list[str] | None:
-    """The only topics that filters let through; None: all."""
+    """The topics that filters allow, sorted; None: all."""
     only: set[str] | None = None
     for one in filters:
         if isinstance(one, EqualTo) and one.attribute == ("topic",):

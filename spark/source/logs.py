@@ -1,4 +1,4 @@
-"""Logs: how far they go, and where in them a time is."""
+"""The state of logs, and the seq of a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FROM: Final = "SELECT seq, created_at FROM holdfast.records WHERE topic = %s AN
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All records up to `head` are committed. Up to `lost`, 0 for none, some were lost to age or caps."""
+    """All records up to `head` are committed. Some up to `lost` were removed by age or caps; 0: none."""
 
     topic_id: int
     head: int
@@ -27,7 +27,7 @@ class State:
 
 
 def state(connection: Connection, topic: str) -> State:
-    """Raises Mistake if there is no such log."""
+    """A log's state. Raises Mistake if there is no such log."""
     found = ask(connection, _STATE, [topic])
     if not found:
         raise Mistake(f"option topic={topic}: there is no log of that name")
@@ -35,7 +35,7 @@ def state(connection: Connection, topic: str) -> State:
 
 
 def before(connection: Connection, topic: str, instant: datetime, low: int, high: int) -> int:
-    """The last seq of low..high up to which all records are older than `instant`; the times of a log never fall."""
+    """The last seq in low..high up to which all records are older than `instant`. Times in a log never decrease."""
     while low < high:
         middle = (low + high + 1) // 2
         found = ask(connection, _FROM, [topic, middle])

@@ -1,4 +1,4 @@
-"""The options of the data source, checked once, before anything is asked of the database."""
+"""The options of the data source, checked before the database is used."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ from spark.windows import instant
 PAGE: Final = 5000
 MOST_PAGE: Final = 100_000
 MOST_PARTITIONS: Final = 1000
-# Those of reads; Spark's own and a schema's come beside them.
+# The options of reads.
 NAMES: Final = ("dsn", "table", "topic", "from", "to", "columns", "filters", "page", "partitions")
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a read was asked for. `start` and `end` are half-open bounds of the table's time; None: none.
+    """The options of a read.
 
-    `page`: rows of a statement at most. `partitions`: Spark's tasks; None: as many as the rows ask for.
+    start, end  half-open bounds of the table's time; None: no bound
+    columns     None: all
+    page        most rows of a statement
+    partitions  Spark's tasks; None: by the number of rows
     """
 
     dsn: str
@@ -40,45 +43,45 @@ class Options:
 
     @classmethod
     def read(cls, given: Mapping[str, str], more: tuple[str, ...] = ()) -> Options:
-        """From Spark's, whose names have no case; `more` are allowed besides. Raises Mistake."""
-        asked = {name.lower(): value for name, value in given.items()}
-        for name in asked:
+        """From Spark's options, whose names ignore case. `more` names are allowed, too. Raises Mistake."""
+        values = {name.lower(): value for name, value in given.items()}
+        for name in values:
             if name not in NAMES + more:
-                raise Mistake(f"option {name}: there is none of that name; there are {', '.join(NAMES + more)}")
+                raise Mistake(f"option {name} is not known; the options are {', '.join(NAMES + more)}")
         for name in "dsn", "table":
-            if not asked.get(name):
-                raise Mistake(f"option {name} is needed")
-        start, end = _time(asked, "from"), _time(asked, "to")
+            if not values.get(name):
+                raise Mistake(f"option {name} is required")
+        start, end = _time(values, "from"), _time(values, "to")
         if start is not None and end is not None and start >= end:
-            raise Mistake(f"options from={asked['from']} to={asked['to']}: a window ends after it begins")
-        table = tables.find(asked["table"])
-        columns = tuple(name.strip() for name in asked["columns"].split(",")) if "columns" in asked else None
+            raise Mistake(f"options from={values['from']} to={values['to']}: the window must end after it starts")
+        table = tables.find(values["table"])
+        columns = tuple(name.strip() for name in values["columns"].split(",")) if "columns" in values else None
         table.schema(columns)
         return cls(
-            asked["dsn"],
+            values["dsn"],
             table,
-            asked.get("topic"),
+            values.get("topic"),
             start,
             end,
             columns,
-            filters.parse(table, asked["filters"]) if "filters" in asked else (),
-            number(asked, "page", 1, MOST_PAGE) or PAGE,
-            number(asked, "partitions", 1, MOST_PARTITIONS),
+            filters.parse(table, values["filters"]) if "filters" in values else (),
+            number(values, "page", 1, MOST_PAGE) or PAGE,
+            number(values, "partitions", 1, MOST_PARTITIONS),
         )
 
 
-def number(asked: Mapping[str, str], name: str, least: int, most: int) -> int | None:
-    """A whole number between bounds; None if it was left out. Raises Mistake."""
-    if name not in asked:
+def number(values: Mapping[str, str], name: str, least: int, most: int) -> int | None:
+    """A whole number from `least` to `most`; None if it is not set. Raises Mistake."""
+    if name not in values:
         return None
     try:
-        read = int(asked[name])
+        read = int(values[name])
     except ValueError:
         read = least - 1
     if not least <= read <= most:
-        raise Mistake(f"option {name}={asked[name]}: a whole number from {least} to {most}")
+        raise Mistake(f"option {name}={values[name]}: must be a whole number from {least} to {most}")
     return read
 
 
-def _time(asked: Mapping[str, str], name: str) -> datetime | None:
-    return instant(asked[name], f"option {name}") if name in asked else None
+def _time(values: Mapping[str, str], name: str) -> datetime | None:
+    return instant(values[name], f"option {name}") if name in values else None

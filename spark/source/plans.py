@@ -1,4 +1,4 @@
-"""How a read is cut into partitions: fixed once, by the driver, so that they neither overlap nor leave a gap."""
+"""Cuts a read into partitions, once in the driver, so that they neither overlap nor leave gaps."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from spark.source.tables import Layout, Table
 
 ROWS_A_PARTITION: Final = 50_000
 MOST_BY_DEFAULT: Final = 8
-ROWS_A_BLOCK: Final = 64  # of the ledger; as good a guess as any for the others
-WHOLE: Final = 0.5  # of a day: so much of it is read by its blocks, and less by the ledger's index
+ROWS_A_BLOCK: Final = 64  # of the ledger; a guess for the other tables
+WHOLE: Final = 0.5  # of a day: this much or more is read by blocks, less by the ledger's index
 DAY: Final = timedelta(days=1)
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _TYPE: Final = "SELECT type::text FROM holdfast.topics WHERE name = %s"
-# The first and the last of each topic, from the ends of the index. Dead entries at its front are walked over.
+# The first and last row of each topic, from the ends of the index. Dead entries at its front are skipped.
 _KEYED: Final = """
     SELECT t.name, low.x, high.x FROM holdfast.topics t
     CROSS JOIN LATERAL (
@@ -36,19 +36,19 @@ _KEYED: Final = """
     CROSS JOIN LATERAL (
         SELECT {x} AS x FROM holdfast.{source} WHERE topic = t.name AND {only} ORDER BY {down} LIMIT 1) high
     WHERE %s::text[] IS NULL OR t.name = ANY (%s::text[]) ORDER BY t.name"""
-# The days, how long each is, and what is committed: what that is, is known before the lengths are looked at.
+# The days, their lengths, and a snapshot, which is taken before the lengths.
 _DAYS: Final = f"""
     SELECT d.name, d.midnight, (pg_relation_size(d.oid) / current_setting('block_size')::integer)::bigint,
            pg_relation_filenode(d.oid)::bigint, pg_current_snapshot()::text, now()
     FROM {DAYS} d ORDER BY d.midnight"""
-# Or it is of a cluster that had come further, from which this one was restored by pg_dump.
+# Or the row comes from a cluster with higher numbers, from which pg_dump restored this one.
 _COMMITTED: Final = """
     (pg_visible_in_snapshot(tx, %s::pg_snapshot) OR tx >= pg_snapshot_xmax(pg_current_snapshot()))"""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """low < place <= high, of a topic's key or of a day's blocks."""
+    """low < place <= high, in a topic's key or a day's blocks."""
 
     name: str
     low: int
@@ -57,7 +57,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Rows of these topics (None: all) within a half-open window of the table's time, in so many partitions."""
+    """What to read: topics (None: all), a half-open window of the table's time, and the number of partitions."""
 
     topics: Sequence[str] | None = None
     start: datetime | None = None
@@ -66,7 +66,7 @@ class Scope:
 
 
 class Part(InputPartition):
-    """A partition: stretches of a table, and conditions that all of the read's have in common."""
+    """A partition: stretches of a table, and the conditions that all partitions of the read share."""
 
     def __init__(self, stretches: Sequence[Stretch], conditions: Sequence[Condition] = ()) -> None:
         self.stretches = tuple(stretches)
@@ -74,7 +74,7 @@ class Part(InputPartition):
 
 
 def cut(spans: Sequence[Span], most: int) -> list[list[Span]]:
-    """The spans in their order, as `most` lists or fewer, equally long within one place."""
+    """Divide the spans, in their order, into at most `most` lists of equal length, give or take one place."""
     total = sum(span.high - span.low for span in spans)
     size = max(1, math.ceil(total / most))
     lists: list[list[Span]] = []
@@ -93,13 +93,13 @@ def cut(spans: Sequence[Span], most: int) -> list[list[Span]]:
 
 
 def plan(connection: Connection, table: Table, scope: Scope) -> list[Part]:
-    """The partitions of a read; at least one, maybe empty."""
+    """The partitions of a read: at least one, which may be empty."""
     kind = _keyed if table.layout is Layout.KEYED else _days
     return kind(connection, table, scope) or [Part(())]
 
 
-def must_have(connection: Connection, table: Table, topic: str) -> None:
-    """Raises Mistake if there is no such topic, or it has no rows of this kind."""
+def check_topic(connection: Connection, table: Table, topic: str) -> None:
+    """Raises Mistake if there is no such topic, or if its rows are in another table."""
     found = ask(connection, _TYPE, [topic])
     if not found:
         raise Mistake(f"option topic={topic}: there is no topic of that name")
@@ -122,15 +122,15 @@ def _keyed(connection: Connection, table: Table, scope: Scope) -> list[Part]:
     named = None if scope.topics is None else list(scope.topics)
     spans = [Span(name, low - 1, high) for name, low, high in ask(connection, sql, [named, named])]
     if is_time:
-        spans = [span for span in (_clipped(span, scope) for span in spans) if span.low < span.high]
+        spans = [span for span in (_clip(span, scope) for span in spans) if span.low < span.high]
     elif table.name == "records":
-        spans = [_within(connection, span, scope) for span in spans]
+        spans = [_clip_log(connection, span, scope) for span in spans]
     rows = sum(span.high - span.low for span in spans) if not is_time else len(spans) * ROWS_A_PARTITION
     common = window(table, scope.start, scope.end)
     place, kind = (instant_of if is_time else int), table.columns[second].pg
     parts = []
-    for group in cut(spans, scope.partitions or _fitting(rows)):
-        # Between the first topic and the last there may be others, which are not looked at if some were named.
+    for group in cut(spans, scope.partitions or _default_partitions(rows)):
+        # Between the first and the last topic there may be others, which must be skipped if topics were named.
         walked = [(span, span) for span in group] if named is not None else [(group[0], group[-1])]
         stretches = [
             Keys(
@@ -163,20 +163,20 @@ def _days(connection: Connection, table: Table, scope: Scope) -> list[Part]:
         if blocks == 0 or share <= 0:
             continue
         if "tx" in table.columns and share < WHOLE:
-            tasks = scope.partitions or _fitting(round(blocks * ROWS_A_BLOCK * share))
+            tasks = scope.partitions or _default_partitions(round(blocks * ROWS_A_BLOCK * share))
             marks = [low + (high - low) * i / tasks for i in range(tasks)] + [high]
             parts += [Part([Times(a, b)], common) for a, b in pairwise(marks) if a < b]
         else:
             spans.append(Span(name, 0, blocks))
             filenodes[name] = filenode
     rows = sum(span.high for span in spans) * ROWS_A_BLOCK
-    for group in cut(spans, scope.partitions or _fitting(rows)):
+    for group in cut(spans, scope.partitions or _default_partitions(rows)):
         parts.append(Part([Blocks(span.name, filenodes[span.name], span.low, span.high) for span in group], common))
     return parts
 
 
 def window(table: Table, start: datetime | None, end: datetime | None) -> list[Condition]:
-    """The bounds of a window, as far as it has any."""
+    """A window as conditions, one for each bound."""
     found = []
     if start is not None:
         found.append(Condition(f"{table.time} >= %s", (start,)))
@@ -185,18 +185,18 @@ def window(table: Table, start: datetime | None, end: datetime | None) -> list[C
     return found
 
 
-def _fitting(rows: int) -> int:
+def _default_partitions(rows: int) -> int:
     return max(1, min(MOST_BY_DEFAULT, math.ceil(rows / ROWS_A_PARTITION)))
 
 
-def _clipped(span: Span, scope: Scope) -> Span:
+def _clip(span: Span, scope: Scope) -> Span:
     low = span.low if scope.start is None else max(span.low, micros(scope.start) - 1)
     high = span.high if scope.end is None else min(span.high, micros(scope.end) - 1)
     return Span(span.name, low, high)
 
 
-def _within(connection: Connection, span: Span, scope: Scope) -> Span:
-    """Of a log what can be in the window."""
+def _clip_log(connection: Connection, span: Span, scope: Scope) -> Span:
+    """The part of a log's span that may be in the window."""
     low, high = span.low, span.high
     if scope.start is not None:
         low = logs.before(connection, span.name, scope.start, low, high)
@@ -211,5 +211,5 @@ def micros(instant: datetime) -> int:
 
 
 def instant_of(micros: int) -> datetime:
-    """The instant so many microseconds after 1970 began."""
+    """The instant of microseconds since 1970."""
     return EPOCH + timedelta(microseconds=micros)

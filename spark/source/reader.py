@@ -1,4 +1,4 @@
-"""Batch reads: partitions fixed by the driver, read in pages by the workers."""
+"""Batch reads: the driver fixes partitions, the workers read them in pages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Reader(DataSourceReader):
             if options.topic is not None:
                 topics = [options.topic]
                 if options.table.name in ("jobs", "records"):
-                    plans.must_have(connection, options.table, options.topic)
+                    plans.check_topic(connection, options.table, options.topic)
             return plans.plan(connection, options.table, Scope(topics, start, options.end, options.partitions))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -45,7 +45,7 @@ class Reader(DataSourceReader):
 
 
 def batches(options: Options, schema: StructType, part: Part) -> Iterator[pa.RecordBatch]:
-    """A partition's rows, a batch for each page. Nothing is open in the database while the caller has one."""
+    """A partition's rows, a batch for each page. Nothing is open in the database while the caller uses one."""
     walk = Walk(
         options.table,
         tuple(schema.fieldNames()),
@@ -60,26 +60,26 @@ def batches(options: Options, schema: StructType, part: Part) -> Iterator[pa.Rec
 
 
 def conditions(options: Options) -> list[Condition]:
-    """What is asked of each row: the topic, and the filters."""
+    """The conditions on each row: the topic and the filters."""
     topic = [] if options.topic is None else [Condition("topic = %s", (options.topic,))]
     return topic + [one for one in (condition(options.table, each) for each in options.filters) if one is not None]
 
 
 def batch(rows: Sequence[Row], shape: pa.Schema) -> pa.RecordBatch:
-    """Rows, whose first values are those of `shape`, as one batch of Arrow."""
+    """Rows as one Arrow batch; each row starts with the values of `shape`."""
     columns = list(zip(*rows, strict=True))
     return pa.RecordBatch.from_arrays(
         [pa.array(columns[i], type=field.type) for i, field in enumerate(shape)], schema=shape
     )
 
 
-def checked(options: Options, schema: StructType) -> StructType:
-    """A frame's schema: the table's, or one that was asked for. Raises Mistake if that has what the table has not."""
+def check_schema(options: Options, schema: StructType) -> StructType:
+    """Check that a requested schema has only columns of the table, with their types. Raises Mistake."""
     own = options.table.schema()
     for field in schema.fields:
         if field.name not in own.fieldNames() or own[field.name].dataType != field.dataType:
             raise Mistake(
-                f"a schema for table {options.table.name} names its columns with their types, and "
-                f"{field.name} {field.dataType.simpleString()} is none; leave it out, or use option columns"
+                f"the schema has {field.name} {field.dataType.simpleString()}, which is not a column of table "
+                f"{options.table.name}: leave the schema out, or use option columns"
             )
     return schema

@@ -1,4 +1,4 @@
-"""The data source `holdfast`, as Spark asks for its parts."""
+"""The data source class that Spark calls."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from spark.source import reader, writing
 from spark.source.event_stream import EventStream
 from spark.source.log_stream import LogStream
 from spark.source.options import Options
-from spark.source.streams import Asked, Stream
+from spark.source.streams import Stream, StreamOptions
 
 STREAMS: Final[dict[str, type[Stream]]] = {"lease_events": EventStream, "records": LogStream}
 
 
 class Holdfast(DataSource):
-    """spark.read.format("holdfast"): options in `Options`, tables in `tables`."""
+    """spark.read.format("holdfast"): its options are in `Options`, its tables in `tables`."""
 
     @classmethod
     def name(cls) -> str:
         return "holdfast"
 
     def schema(self) -> StructType:
-        options = Options.read(self.options, Asked.NAMES)
+        options = Options.read(self.options, StreamOptions.NAMES)
         return options.table.schema(options.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = Options.read(self.options)
-        return reader.Reader(options, reader.checked(options, schema))
+        return reader.Reader(options, reader.check_schema(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         return writing.batch(self.options, schema, overwrite=overwrite)
@@ -45,8 +45,10 @@ class Holdfast(DataSource):
         return writing.stream(self.options, schema, overwrite=overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        asked = Asked.of(self.options)
-        kind = STREAMS.get(asked.read.table.name)
+        options = StreamOptions.of(self.options)
+        kind = STREAMS.get(options.read.table.name)
         if kind is None:
-            raise Mistake(f"option table={asked.read.table.name}: {' and '.join(STREAMS)} can be read as streams")
-        return kind(asked, reader.checked(asked.read, schema))
+            raise Mistake(
+                f"option table={options.read.table.name}: only {' and '.join(STREAMS)} can be read as streams"
+            )
+        return kind(options, reader.check_schema(options.read, schema))

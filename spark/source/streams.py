@@ -1,4 +1,4 @@
-"""Streams: what all of them have in common."""
+"""The base class of streams, and their options."""
 
 from __future__ import annotations
 
@@ -26,11 +26,14 @@ Offset = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a stream was asked for beside a read's options.
+class StreamOptions:
+    """The options of a stream.
 
-    `starting`: earliest, latest, or a place that the table's stream understands. `may_lack`: go on where retention took
-    what was not read yet. `epoch`: go on with a checkpoint of another one.
+    read            the options that reads have, too
+    starting        earliest, latest, or a place that the table's stream understands
+    rows_per_batch  most rows of a micro-batch
+    may_lack        continue if retention removed unread rows
+    epoch           the epoch that is accepted instead of the checkpoint's
     """
 
     NAMES: ClassVar = ("starting", "rows_per_batch", "lost", "epoch")
@@ -42,49 +45,49 @@ class Asked:
     epoch: str | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> Asked:
-        """Raises Mistake."""
-        asked = {name.lower(): value for name, value in given.items()}
+    def of(cls, given: Mapping[str, str]) -> StreamOptions:
+        """From Spark's options. Raises Mistake."""
+        values = {name.lower(): value for name, value in given.items()}
         for name in "from", "to":
-            if name in asked:
-                raise Mistake(f"option {name}: a stream has no end; option starting says where it begins")
-        lost = asked.get("lost", "fail")
+            if name in values:
+                raise Mistake(f"option {name} does not apply to streams: option starting says where to begin")
+        lost = values.get("lost", "fail")
         if lost not in ("fail", "skip"):
-            raise Mistake(f"option lost={lost}: fail, or skip what retention took before it was read")
-        most = options.number(asked, "rows_per_batch", 1, MOST_PER_BATCH)
+            raise Mistake(f"option lost={lost}: must be fail or skip")
+        most = options.number(values, "rows_per_batch", 1, MOST_PER_BATCH)
         return cls(
             Options.read(given, cls.NAMES),
-            asked.get("starting", "latest"),
+            values.get("starting", "latest"),
             most or ROWS_PER_BATCH,
             lost == "skip",
-            asked.get("epoch"),
+            values.get("epoch"),
         )
 
 
 class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream's offsets, of which a table's own class knows the meaning. Each has the epoch that it is of."""
+    """A stream of a table. A subclass defines the offsets; each offset also has its epoch."""
 
-    def __init__(self, asked: Asked, schema: StructType) -> None:
-        self.asked = asked
+    def __init__(self, options: StreamOptions, schema: StructType) -> None:
+        self.options = options
         self.schema = schema
         self.target: Any = None
         self._connection: Connection | None = None
 
     @abstractmethod
     def first(self, connection: Connection) -> Offset:
-        """Where the stream starts."""
+        """The first offset."""
 
     @abstractmethod
     def newest(self, connection: Connection) -> Any:
-        """How far it could be read now."""
+        """The current end of the stream, for availableNow."""
 
     @abstractmethod
     def next(self, connection: Connection, start: Offset, most: int | None) -> Offset:
-        """The end of a batch of `most` rows, about (None: all there are); `start` itself if there is none."""
+        """The end of a batch of about `most` rows (None: all); `start` itself if there are no rows."""
 
     @abstractmethod
     def parts(self, connection: Connection, start: Offset, end: Offset) -> list[Part]:
-        """The partitions of a batch: the same rows whenever it is asked."""
+        """The partitions of a batch: the same rows each time."""
 
     def initialOffset(self) -> Offset:
         connection = self._connected()
@@ -94,10 +97,10 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.target = self.newest(self._connected())
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxRows(self.asked.rows_per_batch)
+        return ReadMaxRows(self.options.rows_per_batch)
 
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
-        if start is None:  # as Spark 4.1 asks
+        if start is None:  # Spark 4.1 calls it like this
             raise Mistake("a stream needs Spark 4.2 or newer")
         connection = self._same(start)
         end = self.next(connection, start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
@@ -108,23 +111,23 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Part)
-        return batches(self.asked.read, self.schema, partition)
+        return batches(self.options.read, self.schema, partition)
 
     def stop(self) -> None:
         if self._connection is not None:
             self._connection.close()
 
     def _same(self, offset: Offset) -> Connection:
-        """A connection to the database that an offset is of. Raises Mistake."""
+        """A connection to the database. Raises Mistake if the offset belongs to another one."""
         connection = self._connected()
-        epochs.must_be_of(offset, epochs.current(connection), self.asked.epoch)
+        epochs.check_epoch(offset, epochs.current(connection), self.options.epoch)
         return connection
 
     def _connected(self) -> Connection:
-        """The driver's connection: kept between batches, and made anew after an error."""
+        """The driver's connection, kept between batches and reopened after an error."""
         if self._connection is None or self._connection.closed:
-            self._connection = connect(self.asked.read.dsn, read_only=True, purpose="stream")
+            self._connection = connect(self.options.read.dsn, read_only=True, purpose="stream")
         return self._connection
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_connection": None}  # workers have their own
+        return self.__dict__ | {"_connection": None}  # workers open their own

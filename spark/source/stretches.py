@@ -1,4 +1,4 @@
-"""Stretches of a table: each is read in pages, and says at its end if something may have been missed."""
+"""Stretches of a table, each read in pages. Each checks at its end whether rows may have been missed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from spark.errors import Mistake
 from spark.source import ledger, logs
 from spark.source.connection import Connection, ask
-from spark.source.days import began
+from spark.source.days import start_of
 from spark.source.filters import Condition
 from spark.source.pages import Row, Walk
 
@@ -21,7 +21,7 @@ _FILENODE: Final = "SELECT pg_relation_filenode(to_regclass(%s))::bigint"
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """A stretch of a table's key. Rows come and go in it while it is read."""
+    """A range of a table's key. Rows may come and go while it is read."""
 
     between: tuple[Condition, ...]
 
@@ -31,7 +31,7 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Blocks of a day's partition, low <= block < high. No row moves in there, unless the day is written anew."""
+    """Blocks of a day's partition, low <= block < high. Rows don't move, unless the day is rewritten."""
 
     day: str
     filenode: int
@@ -39,8 +39,8 @@ class Blocks:
     high: int
 
     def pages(self, connection: Connection, walk: Walk) -> Iterator[list[Row]]:
-        """A page looks at a few blocks only. Raises Mistake at the end, if rows may have been missed."""
-        time, midnight = walk.table.time, began(self.day)
+        """A page reads a few blocks only. Raises Mistake at the end if rows may have been missed."""
+        time, midnight = walk.table.time, start_of(self.day)
         within = Condition(f"{time} >= %s AND {time} < %s", (midnight, midnight + timedelta(days=1)))
         for low in range(self.low, self.high, BLOCKS_AT_ONCE):
             high = min(self.high, low + BLOCKS_AT_ONCE)
@@ -52,7 +52,7 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """A stretch of the ledger's time, low <= at < high. `may_lack`: it doesn't matter if its days are gone."""
+    """A range of the ledger's time, low <= at < high. `may_lack`: missing days are accepted."""
 
     low: datetime
     high: datetime
@@ -62,12 +62,12 @@ class Times:
         """Raises Mistake at the end, if rows may have been missed."""
         yield from ledger.rows(connection, walk, self.low, self.high)
         if not self.may_lack:
-            ledger.must_be_kept(connection, self.low)
+            ledger.check_kept(connection, self.low)
 
 
 @dataclass(frozen=True, slots=True)
 class Seqs:
-    """A stretch of a log, low < seq <= high. `may_lack`: it doesn't matter if its records are gone."""
+    """A range of a log, low < seq <= high. `may_lack`: missing records are accepted."""
 
     topic: str
     low: int
@@ -79,7 +79,7 @@ class Seqs:
         within = Condition("topic = %s AND seq > %s AND seq <= %s", (self.topic, self.low, self.high))
         yield from walk.pages(connection, (within,))
         if not self.may_lack and logs.state(connection, self.topic).lost > self.low:
-            raise Mistake(f"log {self.topic}: records behind {self.low} were removed while they were read")
+            raise Mistake(f"log {self.topic}: records after seq {self.low} were removed while they were read")
 
 
 Stretch = Keys | Blocks | Times | Seqs

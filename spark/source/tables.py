@@ -1,4 +1,4 @@
-"""The tables that can be read: one declaration for each, with its columns, its key and its time."""
+"""The tables that can be read, with their columns, keys and times."""
 
 from __future__ import annotations
 
@@ -24,42 +24,49 @@ from spark.errors import Mistake
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A column's type in Spark; as what PostgreSQL shows it, {} being the column, and compares it with a value of `pg`.
+    """A column's type.
 
-    What Spark compares byte by byte, PostgreSQL must not compare by a language's rules.
+    spark          its type in Spark
+    pg             the PostgreSQL type of values that it is compared with
+    select_sql     the SQL that selects it; {} is the column
+    compare_sql    the SQL that compares it: byte by byte like Spark, not by a language's rules
+    can_be_pushed  whether filters on it can run in PostgreSQL
     """
 
     spark: DataType
     pg: str
-    shown: str = "{}"
-    compared: str = "{}"
+    select_sql: str = "{}"
+    compare_sql: str = "{}"
     can_be_pushed: bool = True
 
 
-TEXT: Final = Kind(StringType(), "text", compared='{} COLLATE "C"')
-WORD: Final = Kind(StringType(), "text", shown="{}::text", compared='{}::text COLLATE "C"')  # enum, uuid
-JSON: Final = Kind(StringType(), "text", shown="{}::text", can_be_pushed=False)
+TEXT: Final = Kind(StringType(), "text", compare_sql='{} COLLATE "C"')
+WORD: Final = Kind(StringType(), "text", select_sql="{}::text", compare_sql='{}::text COLLATE "C"')  # enum, uuid
+JSON: Final = Kind(StringType(), "text", select_sql="{}::text", can_be_pushed=False)
 BYTES: Final = Kind(BinaryType(), "bytea", can_be_pushed=False)
 TIME: Final = Kind(TimestampType(), "timestamptz")
 LONG: Final = Kind(LongType(), "bigint")
 INT: Final = Kind(IntegerType(), "bigint")
 SHORT: Final = Kind(ShortType(), "bigint")
-XID: Final = Kind(LongType(), "bigint", shown="{}::text::bigint", compared="{}::text::bigint")
+XID: Final = Kind(LongType(), "bigint", select_sql="{}::text::bigint", compare_sql="{}::text::bigint")
 
 
 class Layout(Enum):
-    """Where a table's rows are, so that they can be read piece by piece."""
+    """How a table's rows are stored, and so how it is read piece by piece."""
 
-    KEYED = "keyed"  # along an index that begins with the topic
+    KEYED = "keyed"  # read along an index that begins with the topic
     DAYS = "days"  # a partition for each day; a row stays where it was written, so its place is its key
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table as it is read.
+    """A table that can be read.
 
-    `key` orders and tells apart all of its rows: columns of an index, or the place in a day's partition. `big` are the
-    columns whose bytes a page must not add up without limit. `only` is the table's own condition.
+    source  the table's name in the database
+    time    the column that windows apply to
+    key     unique and ordered: columns of an index, or the place in a day's partition
+    big     columns whose bytes are limited in a page
+    only    the table's own condition
     """
 
     name: str
@@ -72,7 +79,7 @@ class Table:
     only: str | None = None
 
     def schema(self, columns: Sequence[str] | None = None) -> StructType:
-        """The frame's, of all columns or of those. Raises Mistake for one that is not there."""
+        """The frame's schema, of all columns or of the named ones. Raises Mistake for an unknown column."""
         for name in columns or ():
             if name not in self.columns:
                 raise Mistake(f"table {self.name} has no column {name}; it has {', '.join(self.columns)}")
@@ -243,8 +250,8 @@ TABLES: Final[Mapping[str, Table]] = {
 
 
 def find(name: str) -> Table:
-    """Raises Mistake."""
+    """The table of a name. Raises Mistake."""
     try:
         return TABLES[name]
     except KeyError:
-        raise Mistake(f"option table={name}: one of {', '.join(TABLES)}") from None
+        raise Mistake(f"option table={name}: must be one of {', '.join(TABLES)}") from None

@@ -127,8 +127,8 @@ async def test_what_is_damaged_is_found_and_written_anew(
     next((attempt(folder, "archive", day) / "topic=1e5").glob("*.parquet")).write_bytes(b"no Parquet")
     assert await run(spark, world, folder, "--verify") == 1
     said = capsys.readouterr().out
-    assert f"results {day}: the files are not what the manifest says; not marked any more: run again" in said
-    assert f"archive {day}: the files are not what the manifest says" in said
+    assert f"results {day}: the files don't match the manifest; its mark was removed: run again" in said
+    assert f"archive {day}: the files don't match the manifest" in said
     assert await world.marks() == [], "so retention keeps them"
     # The database may have fewer rows by now, as archive_overdue.sql deletes them: it goes again, and nothing is lost.
     await world.pools.rest.execute(
@@ -151,7 +151,7 @@ async def test_what_is_written_wrong_is_not_marked(
         right(files, folder, frame.withColumn("deliveries", f.col("deliveries") + 1), time)
 
     monkeypatch.setattr(Files, "write", wrong)
-    with pytest.raises(archive.Left, match="what was read back is not what the database has"):
+    with pytest.raises(archive.Skipped, match="the files differed from the database"):
         await aside(archive.archive, spark, world.dsn, Files(spark, str(folder)), Part(day, "results"))
     assert await world.marks() == []
     assert whole(folder) == {}
@@ -177,7 +177,7 @@ async def test_a_run_that_stalls_does_no_harm_to_what_another_has_marked_meanwhi
 
     monkeypatch.setattr(Files, "write", stalled)
     try:
-        with pytest.raises((archive.Left, psycopg.Error)):
+        with pytest.raises((archive.Skipped, psycopg.Error)):
             await aside(archive.archive, spark, world.dsn, files, part)
         assert await world.marks() == [("results", day, 10)]
         assert await run(spark, world, folder, "--verify") == 0
@@ -211,7 +211,7 @@ async def test_what_attempts_have_left_is_removed_if_none_can_have_marked_it(
     [mark] = day_partitions.marks(world.dsn).values()
     marked = Path(mark.location.removeprefix("file:"))
     (marked / MANIFEST).unlink()
-    with day_partitions.marking(world.dsn, part):
+    with day_partitions.lock_day(world.dsn, part):
         assert await run(spark, world, folder, "--table", "results") == 0
         assert left.exists(), "another run has the day"
     assert await run(spark, world, folder, "--table", "results") == 0
@@ -248,15 +248,15 @@ async def test_an_empty_day_is_marked_and_two_runs_share_the_days(
         f"CREATE TABLE holdfast.results_{yesterday:%Y%m%d} PARTITION OF holdfast.results"
         f" FOR VALUES FROM ('{yesterday} 00:00:00+00') TO ('{yesterday + timedelta(days=1)} 00:00:00+00')"
     )
-    with day_partitions.marking(world.dsn, Part(day, "results")):
+    with day_partitions.lock_day(world.dsn, Part(day, "results")):
         assert await run(spark, world, folder, "--table", "results") == 1
-    assert f"results {day}: another run has it" in capsys.readouterr().err
+    assert f"results {day}: another run is archiving it" in capsys.readouterr().err
     assert await world.marks() == [("results", yesterday, 0)]
     files = Files(spark, str(folder))
     days = files.days("results", day_partitions.marks(world.dsn))
     assert list(days) == [yesterday]
     assert files.frame("results", days.values()).count() == 0
-    with pytest.raises(archive.Left, match="another run has it"):
+    with pytest.raises(archive.Skipped, match="another run is archiving it"):
         archive.archive(spark, world.dsn, files, Part(yesterday, "results"))
     await world.pools.rest.execute(f"DROP TABLE holdfast.results_{yesterday:%Y%m%d}")
 
@@ -264,15 +264,15 @@ async def test_an_empty_day_is_marked_and_two_runs_share_the_days(
 async def test_who_may_still_write_is_waited_for(world: World) -> None:
     await world.topic("letters")
     with connected(world.dsn) as looks, connected(world.dsn) as writes:
-        assert day_partitions.settled(looks) == []
+        assert day_partitions.wait_for_writers(looks) == []
         with writes.transaction():
             writes.execute("INSERT INTO holdfast.inbox (topic, payload_text) VALUES ('letters', '1')")
-            [writer] = await asyncio.to_thread(day_partitions.settled, looks, 0.1)
+            [writer] = await asyncio.to_thread(day_partitions.wait_for_writers, looks, 0.1)
             now = datetime.now(UTC)
             assert writer.may_write_before(now + timedelta(seconds=1))
             assert not writer.may_write_before(now - timedelta(hours=1)), "it began later"
             assert f"pid {writes.info.backend_pid}" in writer.name
-        assert await asyncio.to_thread(day_partitions.settled, looks) == []
+        assert await asyncio.to_thread(day_partitions.wait_for_writers, looks) == []
 
 
 async def test_a_day_is_not_closed_while_a_prepared_transaction_may_write_into_it(
@@ -285,7 +285,7 @@ async def test_a_day_is_not_closed_while_a_prepared_transaction_may_write_into_i
         db.execute("INSERT INTO holdfast.inbox (topic, payload_text) VALUES ('orders', '1')")
         db.execute("PREPARE TRANSACTION 'left'")
         try:
-            [writer] = await asyncio.to_thread(day_partitions.settled, db, 0.1)
+            [writer] = await asyncio.to_thread(day_partitions.wait_for_writers, db, 0.1)
             assert writer.name == "prepared transaction left"
             assert writer.may_write_before(datetime.now(UTC) - timedelta(days=9)), "nobody knows when it began"
             monkeypatch.setattr(day_partitions, "PATIENCE_SECONDS", 0.1)
@@ -293,4 +293,4 @@ async def test_a_day_is_not_closed_while_a_prepared_transaction_may_write_into_i
             assert await world.marks() == []
         finally:
             db.execute("ROLLBACK PREPARED 'left'")
-        assert await asyncio.to_thread(day_partitions.settled, db) == []
+        assert await asyncio.to_thread(day_partitions.wait_for_writers, db) == []

@@ -55,7 +55,7 @@ def test_a_mixed_load_is_clean(spark: SparkSession, lived: Lived, tmp_path: Path
             report = audit.run(spark, lived.dsn, files=files)
         finally:
             db.execute("DELETE FROM holdfast.archived_days")
-    assert (report.counts, report.older) == ({}, 0), "\n".join(audit.told(report))
+    assert (report.counts, report.older) == ({}, 0), "\n".join(audit.report_lines(report))
     assert report.events == lived.events
     assert lived.kinds == EVERY_EVENT, "the load lacks something"
 
@@ -65,7 +65,7 @@ async def test_a_queue_in_motion_has_no_fault(
 ) -> None:
     """An ack of before the window's end commits while the audit has begun; others leave after the events were read, and
     two move between two pages of the jobs, to where these have been read already."""
-    loop, settled, read = asyncio.get_running_loop(), day_partitions.settled, source.frame
+    loop, settled, read = asyncio.get_running_loop(), day_partitions.wait_for_writers, source.frame
 
     def here(work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, loop).result(30)
@@ -100,15 +100,15 @@ async def test_a_queue_in_motion_has_no_fault(
 
     def in_two_pages(spark: SparkSession, dsn: str, table: str, **given: Any) -> DataFrame:
         here(leave())
-        first = [audit.kept(read(spark, dsn, table, topic, **given)) for topic in ("a.dead", "b")]
+        first = [audit.checkpoint(read(spark, dsn, table, topic, **given)) for topic in ("a.dead", "b")]
         here(move())
-        second = [audit.kept(read(spark, dsn, table, topic, **given)) for topic in ("m", "z.dead")]
+        second = [audit.checkpoint(read(spark, dsn, table, topic, **given)) for topic in ("m", "z.dead")]
         return reduce(DataFrame.unionByName, first + second)
 
     monkeypatch.setattr(day_partitions, "settled", awaited)
     monkeypatch.setattr(audit, "frame", in_two_pages)
     report = await aside(audit.run, spark, world.dsn)
-    assert report.counts == {}, "\n".join(audit.told(report))
+    assert report.counts == {}, "\n".join(audit.report_lines(report))
     end = report.window.end.isoformat()
     assert await world.rows(f"SELECT count(*) FROM holdfast.lease_events WHERE at < '{end}'") == [(report.events,)]
     assert await world.rows("SELECT topic FROM holdfast.jobs ORDER BY 1") == [("a.dead",), ("a.dead",), ("b",)]
@@ -140,11 +140,13 @@ async def test_a_day_that_is_nowhere_is_not_certified(
             f"CREATE TABLE holdfast.lease_events_{first:%Y%m%d} PARTITION OF holdfast.lease_events "
             f"FOR VALUES FROM ('{first}') TO ('{second}')"
         )
-        with pytest.raises(Mistake, match="nothing to read"):
+        with pytest.raises(Mistake, match="can't be read"):
             audit.run(spark, dsn, Window(first, second))
         db.execute(f"DROP TABLE holdfast.lease_events_{first:%Y%m%d}")
     later = today + timedelta(hours=1)
-    assert audit.readable(dsn, Window(first, later), None) == Window(today, later), "what is told is what was read"
+    assert audit.readable_window(dsn, Window(first, later), None) == Window(today, later), (
+        "the report names what was read"
+    )
 
 
 async def test_what_begins_while_the_clock_is_asked_is_waited_for(new_database: Callable[[], Awaitable[str]]) -> None:
@@ -159,7 +161,7 @@ async def test_what_begins_while_the_clock_is_asked_is_waited_for(new_database: 
 
     def settled() -> None:
         with connect(slow, read_only=True, purpose="audit") as database:
-            audit.settled(database, Window(datetime(2026, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)))
+            audit.settle_window(database, Window(datetime(2026, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)))
 
     settling = asyncio.create_task(asyncio.to_thread(settled))
     await asyncio.sleep(0.3)

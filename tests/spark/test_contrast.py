@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from spark.analysis.contrast import MOST_FEATURES, Feature, features, fisher, lower, marks
+from spark.analysis.contrast import MOST_FEATURES, Feature, features, fisher, marks, range_start
 
 
 def counted(documents: Sequence[object]) -> Counter[Feature]:
@@ -46,7 +46,7 @@ def test_features_of_a_job_by_hand() -> None:
      (-1, "-1"), (-3, "-5"), (-7, "-10"), (1e305, "1e+300")],
 )  # fmt: skip
 def test_ranges_begin_at_round_numbers(number: float, begins: str) -> None:
-    assert lower(number) == begins
+    assert range_start(number) == begins
 
 
 def test_fishers_test_is_that_of_the_tea() -> None:

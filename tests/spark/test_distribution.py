@@ -135,7 +135,7 @@ async def test_every_pipeline_on_a_cluster(tmp_path: Path, world: World, lived: 
     assert said["redrive"][-1] == f"requeued {letters:,}, skipped 0, failed again 0"
     assert said["audit"][0].startswith(f"{lived.events - 1:,} events of ")
     assert said["audit"][1] == "1 counterexample: lost 1"
-    assert said["audit"][3] == f"lost: job {lost} of renders is not there, and no event ended it"
+    assert said["audit"][3] == f"lost: job {lost} of renders is missing, and no event ended it"
     for name in "failures", "forecast":
         assert (tmp_path / name).stat().st_size > 0
         assert json.loads((tmp_path / f"{name}.json").read_text())

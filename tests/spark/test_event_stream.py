@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from spark.errors import Mistake
-from spark.source.event_stream import whole
+from spark.source.event_stream import full_id
 from tests.queue.calls import Session
 from tests.spark.past import connected
 from tests.spark.queries import Query
@@ -221,6 +221,6 @@ async def test_a_ledger_of_another_cluster_is_read_as_a_frame_and_not_out_of_ord
 
 def test_a_lock_tells_the_lower_half_of_an_id() -> None:
     ceiling = (7 << 32) + 5
-    assert whole(3, ceiling) == (7 << 32) + 3
-    assert whole(9, ceiling) == (7 << 32) + 9
-    assert whole((1 << 32) - 2, ceiling) == (7 << 32) - 2
+    assert full_id(3, ceiling) == (7 << 32) + 3
+    assert full_id(9, ceiling) == (7 << 32) + 9
+    assert full_id((1 << 32) - 2, ceiling) == (7 << 32) - 2

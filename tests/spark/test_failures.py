@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from spark import report
 from spark.pipelines import failures
-from spark.texts import line, shown
+from spark.texts import clean, clean_line
 from tests.api.dialect import Body, Topic
 from tests.spark.past import World, aside
 
@@ -66,7 +66,7 @@ async def test_clusters_and_what_sets_their_jobs_apart(spark: SparkSession, worl
     [worker] = tax["workers"]
     assert worker | {"name": "w2", "failed": 12, "share": 0.0, "stands_out": True} == worker
     assert (timeout["count"], timeout["marks"]) == (2, [])
-    assert "would not be chance" in timeout["note"]
+    assert "too few to compare" in timeout["note"]
     assert (odd["topic"], odd["marks"]) == ("mail", [])
     assert odd["note"] == failures.NO_GOOD
 
@@ -80,11 +80,11 @@ async def test_a_time_without_failures_says_so(spark: SparkSession, world: World
     await world.topic("quiet")
     args = asked(tmp_path, topic="quiet")
     assert await aside(failures.main, spark, world.dsn, args) == 0
-    assert "Nothing failed in this time." in (tmp_path / "f.html").read_text()
+    assert "No job failed in this time." in (tmp_path / "f.html").read_text()
 
 
 def test_untrusted_texts_are_cut_and_shown_plainly() -> None:
-    assert shown("a\x1b[31m\u202eb\u2028", 50) == "a·[31m·b\u2028"
-    assert line("a\n\x1b[2J\u2028b", 50) == "a··[2J·b", "a terminal is handed one line"
-    assert shown("x" * 300, 10) == "x" * 10 + "…"
+    assert clean("a\x1b[31m\u202eb\u2028", 50) == "a·[31m·b\u2028"
+    assert clean_line("a\n\x1b[2J\u2028b", 50) == "a··[2J·b", "a terminal is handed one line"
+    assert clean("x" * 300, 10) == "x" * 10 + "…"
     assert report.duration(90_000) == "1.5 min"

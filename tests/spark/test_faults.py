@@ -114,8 +114,8 @@ def test_each_fault_is_found_and_nothing_else(spark: SparkSession) -> None:
     )
     topics = [(number, case.is_whole, START, MOST, START) for number, case in enumerate(CASES)]
     live = [(number, seq) for number, case in enumerate(CASES) for seq in case.live]
-    history = audit.kept(histories(events))
-    found = audit.kept(
+    history = audit.checkpoint(histories(events))
+    found = audit.checkpoint(
         faults(history, spark.createDataFrame(topics, TOPICS)).unionByName(
             loose_ends(history, spark.createDataFrame(live, "topic_id int, seq bigint"))
         )
@@ -130,13 +130,13 @@ def told_of(history: DataFrame, found: DataFrame) -> None:
     """A counterexample is told with the events of its job, the one that shows the fault marked."""
     one = audit.examples(history, found.where("fault = 'together'"), 1)
     window = Window(one[0][0]["at"], one[0][0]["at"] + timedelta(seconds=1))
-    lines = list(audit.told(audit.Found(window, 9, 3, 1, 2, {"together": 4, "lost": 1}, one)))
+    lines = list(audit.report_lines(audit.Findings(window, 9, 3, 1, 2, {"together": 4, "lost": 1}, one)))
     assert lines[1:3] == [
-        "2 of the jobs are older than that: what they were before it is not looked at",
+        "2 of the jobs began earlier: what happened to them before the window is not checked",
         "5 counterexamples: lost 1, together 4",
     ]
     assert lines[4].startswith("together: job 2 of q")
-    assert lines[4].endswith("came out while another one of its group was out (job 1)")
+    assert lines[4].endswith("was released while another job of its group was (job 1)")
     [marked] = [line for line in lines if line.startswith("> ")]
     assert "2 unblocked" in marked
     assert any("1 acked" in line for line in lines)

@@ -124,12 +124,12 @@ async def test_what_can_not_be_told_is_refused(spark: SparkSession, world: World
     await world.topic("idle")
     for words, why in (
         (("--hours", "0"), "--hours"),
-        (("--by", "minute", "--hours", "99"), "steps at most"),
+        (("--by", "minute", "--hours", "99"), "at most 1500 steps"),
         (("--goal", "0"), "--goal"),
-        (("--workers", "3"), "belong together"),
+        (("--workers", "3"), "must be used together"),
         (("--workers", "x", "--replay", "2026-01-31"), "whole numbers"),
         (("--day", "2026-01-31"), "every day of lease_events"),
-        ((), "nobody knows how long"),
+        ((), "its duration is unknown"),
         (("--topic", "ilde"), "there is no queue of that name"),
         (("--html", "/nowhere/x.html"), r"/nowhere/x\.html: there is no such folder"),
     ):

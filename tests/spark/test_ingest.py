@@ -117,13 +117,13 @@ async def test_a_query_of_a_database_is_asked_once_for_each_name(spark: SparkSes
 def test_what_can_not_work_is_said() -> None:
     assert format_of([File("x/A.JSONL.gz", 1, 1), File("b.ndjson", 1, 1)]) == "ndjson"
     for names in (("a.csv", "b.json"), ("a",)):
-        with pytest.raises(Mistake, match="which format"):
+        with pytest.raises(Mistake, match="give --format"):
             format_of([File(name, 1, 1) for name in names])
-    assert ingest.mapped(["priority = if(a=1, 2, 3), key=id", "group=g"]) == {
+    assert ingest.parse_map(["priority = if(a=1, 2, 3), key=id", "group=g"]) == {
         "priority": "if(a=1, 2, 3)",
         "key": "id",
         "group": "g",
     }
     for wrong in ("prio=1", "key", "key=", "key=a,key=b"):
         with pytest.raises(Mistake, match="--map"):
-            ingest.mapped([wrong])
+            ingest.parse_map([wrong])

@@ -123,7 +123,7 @@ async def test_a_replay_that_is_killed_at_its_commit_brings_each_job_once(
 ) -> None:
     assert await world.payloads("target") == []
     part = Part(day, "archive")
-    asked = replay.Asked("source", "target", Window(part.start, part.end))
+    asked = replay.Request("source", "target", Window(part.start, part.end))
     for _ in range(2):
         assert await aside(replay.run, spark, world.dsn, asked) == 0
     assert sorted(map(int, await world.payloads("target"))) == list(range(JOBS))

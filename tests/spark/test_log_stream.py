@@ -111,5 +111,5 @@ async def test_records_that_caps_took_are_an_error_unless_they_may_lack_and_a_lo
     (await http.delete(f"/v0/topics/{log}")).raise_for_status()
     (await http.put(f"/v0/topics/{log}", json={"type": "log"})).raise_for_status()
     await append(http, log, 1, 2)
-    with pytest.raises(Mistake, match="made anew"):
+    with pytest.raises(Mistake, match="created again"):
         query.batch()

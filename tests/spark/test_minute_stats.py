@@ -122,7 +122,7 @@ async def test_what_spark_does_not_see_whole_stays_as_it_is(spark: SparkSession,
     gone = {"start": (now - timedelta(days=21)).isoformat()}
     to_come = {"start": (now + timedelta(hours=1)).isoformat(), "end": (now + timedelta(hours=25)).isoformat()}
     for pipeline in PIPELINES:
-        for window, why in (gone, "every day of lease_events"), (to_come, "tells minutes up to"):
+        for window, why in (gone, "every day of lease_events"), (to_come, "has counted up to"):
             with pytest.raises(Mistake, match=why):
                 await aside(pipeline.main, spark, world.dsn, asked(**window))
     assert await all_stats(world) == told

@@ -207,7 +207,7 @@ async def test_a_day_that_was_dropped_or_rewritten_meanwhile_is_an_error(
 )
 def test_an_address_that_is_none_is_not_shown(dsn: str) -> None:
     for work in (lambda: open_connection(dsn, read_only=True, purpose="test"), lambda: jdbc.options(dsn)):
-        with pytest.raises(Mistake, match="dsn is no address") as caught:
+        with pytest.raises(Mistake, match="dsn is not a valid address") as caught:
             work()
         assert "hunter2" not in str(caught.value)
         assert caught.value.__suppress_context__ or caught.value.__context__ is None
@@ -223,13 +223,13 @@ def test_addresses_for_jdbc(database_url: str, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
     monkeypatch.setenv("PGPASSWORD", parts.password or "")
     assert jdbc.options(f"service=here user={parts.username}") == made
-    with pytest.raises(Mistake, match="nothing for the parameter krbsrvname"):
+    with pytest.raises(Mistake, match="does not support the parameter krbsrvname"):
         jdbc.options(f"{database_url}?krbsrvname=other")
     place = {"host": "::1", "port": "5433", "dbname": "d/b", "user": "u"}
-    assert jdbc.translated(place)["url"] == "jdbc:postgresql://[::1]:5433/d%2Fb"
-    assert jdbc.translated({**place, "sslmode": "require"})["sslmode"] == "require"
+    assert jdbc.to_spark_options(place)["url"] == "jdbc:postgresql://[::1]:5433/d%2Fb"
+    assert jdbc.to_spark_options({**place, "sslmode": "require"})["sslmode"] == "require"
     with pytest.raises(Mistake, match="socket"):
-        jdbc.translated({**place, "host": "/run/postgresql"})
+        jdbc.to_spark_options({**place, "host": "/run/postgresql"})
 
 
 def plan(

@@ -15,7 +15,7 @@ from pyspark.sql.functions import expr
 from pyspark.sql.types import LongType, StructField, StructType
 
 from spark import source
-from spark.errors import told
+from spark.errors import mistake_text
 from spark.session import ALWAYS
 from spark.source.source import Holdfast
 
@@ -49,7 +49,7 @@ async def test_what_can_not_work_is_said_in_one_line(spark: SparkSession, databa
     def told_by(work: Callable[[], object]) -> str:
         with pytest.raises(Exception, match="Mistake") as caught:
             work()
-        return told(caught.value) or ""
+        return mistake_text(caught.value) or ""
 
     def load(**options: str) -> DataFrame:
         return spark.read.format("holdfast").options(**{"dsn": database_url, "table": "jobs", **options}).load()
@@ -63,9 +63,9 @@ async def test_what_can_not_work_is_said_in_one_line(spark: SparkSession, databa
             query.stop()
 
     for wrong, said in (
-        (lambda: load(table="tallies"), "option table=tallies: one of jobs, dead_letters"),
+        (lambda: load(table="tallies"), "option table=tallies: must be one of jobs, dead_letters"),
         (lambda: load(topic="no such").collect(), "option topic=no such: there is no topic of that name"),
-        (stream, "option table=jobs: lease_events and records can be read as streams"),
+        (stream, "option table=jobs: only lease_events and records can be read as streams"),
     ):
         text = await asyncio.to_thread(told_by, wrong)
         assert text.startswith(said), text

@@ -165,7 +165,7 @@ async def test_answers_that_are_lost_on_the_way_are_asked_for_again(
             proxy.lose("GET ")
         outcome = await asyncio.to_thread(put_back, proxy.url, topic, range(1, 4), Pace())
     assert (outcome.requeued, outcome.reason, outcome.goes_on) == (3, None, None)
-    assert capsys.readouterr().err.count("asked again") == 1
+    assert capsys.readouterr().err.count("retrying") == 1
 
 
 async def test_an_operation_that_may_go_on_unheard_is_told_of(
@@ -181,8 +181,8 @@ async def test_an_operation_that_may_go_on_unheard_is_told_of(
         await asyncio.to_thread(until, lambda: depth(url, topic) > 0, 30)
     assert await running == 1
     said = capsys.readouterr().out
-    assert "were not back when it was last heard of" in said
-    [operation] = re.findall(r"GET \S+/v0/operations/(\S+) says how far it is", said)
+    assert "were not requeued by the last known state" in said
+    [operation] = re.findall(r"GET \S+/v0/operations/(\S+) shows its progress", said)
     state = call(f"{url}/v0/operations/{operation}")
     assert (state["state"], state["ended_at"]) == ("running", None)
     call(f"{url}/v0/operations/{operation}/cancel", "POST", {})
@@ -192,7 +192,7 @@ async def test_an_operation_that_may_go_on_unheard_is_told_of(
         proxy.lose("POST ")
         assert await run(redrive, spark, database_url, *words, "--url", proxy.url, "--rate", "100000") == 1
     said = capsys.readouterr().out
-    assert "were not back when it was last heard of" in said
+    assert "were not requeued by the last known state" in said
     assert f"FROM holdfast.operations WHERE topic = '{topic}' AND ended_at IS NULL" in said
     await asyncio.to_thread(until, lambda: depth(url, topic) == 200, 30)
 
@@ -212,7 +212,9 @@ def test_the_key_goes_nowhere_else(topic: str) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
         Thread(target=server.serve_forever).start()
         service = Service(f"http://127.0.0.1:{server.server_address[1]}", "secret")
-        with pytest.raises(Mistake, match=r"302, it redirects to http://localhost:\d+/login\. The key is not sent on"):
+        with pytest.raises(
+            Mistake, match=r"302, it redirects to http://localhost:\d+/login\. The key is not sent there"
+        ):
             service.get("v0", "topics", topic)
         with pytest.raises(Mistake, match="302, it redirects"):
             service.post("v0", "topics", topic, "requeue")

@@ -61,7 +61,7 @@ async def test_a_day_is_replayed_once(
     await world.topic("target")
     words = ("--day", str(day), "--into", "target")
     assert await replayed(spark, world, *words, "--dry-run") == 0
-    assert "7 jobs; 6 would be enqueued, 1 not: a later one has their key" in capsys.readouterr().out
+    assert "7 jobs; 6 would be enqueued, 1 not, because a later one has their key" in capsys.readouterr().out
     assert await taken(world, "target") == []
     assert await replayed(spark, world, *words) == 0
     assert "enqueued 6 jobs at " in capsys.readouterr().out
@@ -112,7 +112,7 @@ async def test_equal_payloads_come_one_by_one_in_a_fifo_topic(
 
 async def test_what_can_not_be_replayed_is_refused(spark: SparkSession, world: World, day: date) -> None:
     for words, why in (
-        (("--from", str(day)), "which end"),
+        (("--from", str(day)), "give the end"),
         (("--from", str(day), "--to", "2999-01-01"), "the window ends at"),
         (("--day", str(day), "--into", "none"), "there is no topic .none"),
         (("--day", "2026-01-01"), "nothing is kept of"),
@@ -133,7 +133,7 @@ async def test_days_come_from_files_and_what_has_none_from_the_database(
     assert f"{day} is read from the database; {mark.location} may have more" in (said := capsys.readouterr().out)
     assert "8 jobs; 7 would be" in said
     assert await world.rows("SELECT (holdfast.drop_day_partitions('archive', 0, true)).gone") == [(1,)]
-    with pytest.raises(Mistake, match=f"{day} is in files only, at file:"):
+    with pytest.raises(Mistake, match=f"{day} is only in files at file:"):
         await replayed(spark, world, *words)
     assert await replayed(spark, world, *words, "--from-files", str(tmp_path / "files")) == 0
     assert "in files: 1 days, in the database: 1" in capsys.readouterr().out

@@ -111,9 +111,9 @@ def test_a_window_is_half_open_and_never_empty() -> None:
     start = instant("2026-11-21", "--from")
     assert start == datetime(2026, 11, 21, tzinfo=UTC)
     assert instant("2026-11-21T01:00:00+01:00", "--from") == start
-    with pytest.raises(Mistake, match="ends after it begins"):
+    with pytest.raises(Mistake, match="must end after it starts"):
         Window(start, start)
     with pytest.raises(Mistake, match="--to yesterday"):
         instant("yesterday", "--to")
-    with pytest.raises(Mistake, match="--day yesterday: a date"):
+    with pytest.raises(Mistake, match="--day yesterday: must be a date"):
         day("yesterday", "--day")

@@ -207,11 +207,11 @@ async def test_a_task_that_fails_takes_the_others_with_it(
 @pytest.mark.parametrize(
     ("columns", "options", "said"),
     [
-        ("payload, 1 AS prio", {}, "column prio: there is none of that name; there are payload, topic"),
-        ("payload, '1' AS priority", {}, "column priority: string, and it takes int or tinyint or smallint or bigint"),
-        ("payload AS key", {}, "column payload is needed"),
-        ("payload", {"topic": ""}, "which topic"),
-        ("payload", {"batchsize": "3"}, "option batchsize: there is none of that name"),
+        ("payload, 1 AS prio", {}, "column prio is not known; the columns are payload, topic"),
+        ("payload, '1' AS priority", {}, "column priority is string; it must be int or tinyint or smallint or bigint"),
+        ("payload AS key", {}, "the column payload is required"),
+        ("payload", {"topic": ""}, "but not both"),
+        ("payload", {"batchsize": "3"}, "option batchsize is not known"),
         ("payload", {"mode": "overwrite"}, "mode append|overwrite"),
     ],
 )

@@ -100,7 +100,7 @@ def archive(spark: SparkSession, ledger: Ledger, folder: Path) -> int:
 def audit_all(spark: SparkSession, ledger: Ledger, _: Path) -> int:
     """The pipeline `audit` over all of it."""
     found = audit.run(spark, ledger.dsn, ledger.window)
-    assert found.counts == {}, "\n".join(audit.told(found))
+    assert found.counts == {}, "\n".join(audit.report_lines(found))
     return found.events
 
 
@@ -109,7 +109,7 @@ def minutes(name: str) -> Take:
 
     def take(spark: SparkSession, ledger: Ledger, _: Path) -> int:
         said = run(spark, ledger, name, *ledger.words)
-        assert said.endswith("; 0 were missing, or others"), said
+        assert said.endswith("; 0 were missing or different"), said
         return ledger.events
 
     return take
