@@ -1,7 +1,5 @@
--- The topic's id in every unique key of a table that is to be distributed by it. Plain PostgreSQL.
---
--- Not for a Holdfast that runs: its statements name the keys as they were (ON CONFLICT), and give no id to lanes.
--- See README.md beside this file.
+-- Puts the topic's id into every unique key of the tables that Citus would distribute by it. Plain PostgreSQL.
+-- Don't run it on a Holdfast in use: its statements name today's keys (ON CONFLICT). See README.md beside this file.
 BEGIN;
 
 ALTER TABLE holdfast.lanes ADD COLUMN topic_id integer;
