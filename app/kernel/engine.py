@@ -26,8 +26,7 @@ KEPT_SECONDS: Final = 30.0
 
 
 class Core:
-    """A feature's part of one engine. `engine.core` creates it when it is first asked for, and it stops with the
-    engine."""
+    """A feature's part of one engine. `engine.core` creates it when it is needed, and it stops with the engine."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

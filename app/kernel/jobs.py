@@ -315,8 +315,7 @@ async def _among(db: Connection, topic: Topic, match: JobMatch, *, one_by_one: b
 
 
 async def newest(db: Connection, limit: int, offset: int) -> list[JobPlace]:
-    """Where the newest jobs of all topics are, without the first `offset`. Costs the square of `offset` + `limit` at
-    worst."""
+    """Where the newest jobs of all topics are, without the first `offset`. Costs (offset + limit)² at worst."""
     rows = await db.fetch(_LIST_NEWEST, limit, offset, limit + offset)
     return [JobPlace(**dict(row)) for row in rows]
 

@@ -28,8 +28,7 @@ THE_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A job's event. Times are in ms since 1970. `until`: the deadline of a lease, or when the job becomes
-    claimable."""
+    """A job's event. Times are in ms since 1970. `until`: the deadline of a lease, or the end of a delay."""
 
     at_ms: int
     event: str

@@ -69,8 +69,7 @@ class EngineState:
         self.counters.add(topic.id, ready=ready, in_flight=in_flight)
 
     def make_room(self, policy: Policy, jobs: int, tenants: Iterable[str] = ()) -> None:
-        """Jobs of a topic are not leased any more, of these tenants if known. Tenants that were at their limits can
-        have others."""
+        """Jobs of a topic are not leased any more, of these tenants if known. Their tenants can have other jobs."""
         if jobs and policy.config.tenant_limits:
             self.waiters.announce(policy.topic.id, jobs, self.fairness.note_freed(policy.topic.id).union(tenants))
 

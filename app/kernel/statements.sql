@@ -41,8 +41,8 @@ SELECT gone, held FROM holdfast.drop_result_partitions($1)
 --   $6  values, as in holdfast.has_data
 --   $7  most bytes of payloads to read; at least one job is read
 --   $8  most jobs
--- Answers one row: their seqs, in that order; last_seq, the last seq that was read, NULL if all were.   Index: primary
--- key.
+-- Answers one row: their seqs, in that order; last_seq, the last seq that was read, NULL if all were.
+-- Index: primary key.
 WITH sized AS MATERIALIZED (
     SELECT l.seq, l.ord, sum(x.bytes) OVER (ORDER BY l.ord) - x.bytes AS before
     FROM unnest($3::bigint[]) WITH ORDINALITY AS l(seq, ord)

@@ -91,9 +91,8 @@ async def claim(
 
     shares: groups of consecutive lanes, with the most jobs of each; None: one group without a limit.
     whole: whether jobs have their `rest`.
-    by_time: sort the jobs of a lane by the time since when they could be claimed; otherwise due jobs come first.
-    `reaches`
-        must limit the due jobs (see ordering.limit_due).
+    by_time: sort the jobs of a lane by the time since when they could be claimed; otherwise due jobs come first. Then
+        `reaches` must limit the due jobs (see ordering.limit_due).
     most_bytes: stop after so many bytes of payload. The first job is always leased, whatever its size.
     tags: only jobs with at least one of these.
     """

@@ -2,8 +2,7 @@
 
 Tenants share by virtual time, as in weighted fair queueing. Each job advances its tenant by the mean time of the
 tenant's jobs, divided by its weight. The next job comes from the tenant that is furthest behind. A tenant that was idle
-starts at
-the time of the others: it earns nothing by being idle, and owes nothing for jobs that the others left unused.
+starts at the time of the others: it earns nothing by being idle, and owes nothing for jobs that the others left unused.
 
 There may be thousands of tenants, so a claim asks only the busy ones, which had jobs when they were last asked, the
 furthest behind first. The others rest. If few tenants rest, claims ask them too. If many rest, one read now and then
@@ -296,8 +295,7 @@ class Tenants:
 
 
 class Fairness:
-    """The tenants by topic id. `followers` are the fairness of claims with tags, by tags: they hear of the same
-    events."""
+    """The tenants by topic id. `followers` are those of claims with tags, by tags: they hear of the same events."""
 
     def __init__(self) -> None:
         self._topics: dict[int, Tenants] = {}

@@ -3,8 +3,7 @@ the jobs that a tenant has in flight (section 5).
 
 A topic with a throughput limit has a bucket. It earns `throughput_limit` tokens a second, holds at most the tokens of
 one second, and starts full. A claim takes tokens for its slots before it reads jobs, and puts back the tokens that it
-had no
-job for. No process keeps tokens in between, so unused tokens are missing for one statement at most.
+had no job for. No process keeps tokens in between, so unused tokens are missing for one statement at most.
 """
 
 from __future__ import annotations
@@ -175,8 +174,7 @@ async def database_name(db: Connection) -> str:
 
 
 async def tenants_left(db: Connection, topic: Topic, limits: Mapping[str, int]) -> dict[str, int]:
-    """How many more jobs each tenant can have in flight. `db` must be in a transaction: other callers wait for its
-    end."""
+    """How many more jobs each tenant can have in flight. `db` must be in a transaction, for whose end others wait."""
     await db.execute(_LOCK_TENANTS, topic.id)
     counts = await in_flight(db, topic, limits)
     return {tenant: limit - counts[tenant] for tenant, limit in limits.items()}

@@ -3,8 +3,7 @@
 The ticker raises low marks (docs/adr/0012). Every TICK_SECONDS, for the topics whose jobs this process moves, it reads
 how far their sequences were drawn and what time it is. A later statement reads which transactions may still commit jobs
 or tallies. Once all of these have ended, every job at a position or time read then is visible, so the first remaining
-job is
-the new mark. Tallies with ids drawn by then are visible too, and are folded into one.
+job is the new mark. Tallies with ids drawn by then are visible too, and are folded into one.
 
 A look reads all lanes of a topic with one query (docs/adr/0032). It raises the topic's floor and says which lanes have
 jobs. Claims ask busy tenants anyway, and this process knows the tenants of its own jobs. A look finds the rest: jobs of

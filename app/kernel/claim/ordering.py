@@ -179,8 +179,7 @@ async def look_at_ages(
 
 
 def overtaking_lanes(config: Config, lanes: Sequence[tuple[Reach, LaneHead]]) -> list[Reach]:
-    """The lanes of one tenant whose first jobs count at least as much as the best ones by now, with where each
-    begins."""
+    """The lanes of one tenant whose first jobs count at least as much as the best ones, with where each begins."""
     sign = 1 if config.priority_order == "highest_first" else -1
     begun = [
         (sign * reach.lane.priority, head.waited_ms // config.aging_ms, _just_before(head, reach))

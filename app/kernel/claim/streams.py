@@ -1,5 +1,4 @@
-"""Work streams: jobs are pushed to a connection, up to the number it can work on at once. docs/semantics.md, section
-16."""
+"""Work streams: jobs are pushed to a connection, up to its limit of jobs in flight. docs/semantics.md, section 16."""
 
 from __future__ import annotations
 

@@ -98,8 +98,7 @@ class Waiters:
         self._quiet[topic_id] = (mark, time.monotonic())
 
     def is_quiet(self, topic_id: int) -> bool:
-        """Whether the topic was found empty a moment ago and nothing has come since. A caller that waits need not
-        claim."""
+        """Whether the topic was just found empty and nothing has come since. A caller that waits need not claim."""
         mark, when = self._quiet.get(topic_id, (-1, 0.0))
         return mark == self.mark(topic_id) and time.monotonic() < when + QUIET_SECONDS
 

@@ -270,8 +270,7 @@ class Walk:
         return plan, claimed
 
     async def _take(self, slots: Slots, plan: Plan, claimed: ClaimResult) -> WalkOutcome:
-        """Hand out the claimed jobs, and remove the spent jobs that were met. The outcome says whether a further pass
-        may find jobs."""
+        """Hand out the claimed jobs, and remove spent jobs. The outcome says whether a further pass may find jobs."""
         for share, jobs in zip(self._shares, claimed.jobs, strict=True):
             share.extend(jobs)
         policy, topic, wanted = self._policy, self._topic, len(slots.callers)

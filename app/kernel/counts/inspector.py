@@ -264,8 +264,7 @@ class Sight(msgspec.Struct, frozen=True):
 
 
 async def survey(db: Connection, queues: Sequence[tuple[Topic, str | None]]) -> dict[str, Sight]:
-    """Sights of queues by name. Each queue is given with the name of its dead-letter topic. Deleted topics are left
-    out."""
+    """Sights of queues by name. Each queue is given with its dead-letter topic. Deleted topics are left out."""
     topics = [topic for topic, _ in queues]
     rows = await rows_of(
         db,

@@ -168,8 +168,7 @@ SELECT array(
 -- How far were the sequences of topics drawn?   $1 topic ids  $2 oids of their sequences, one per topic
 -- One row per topic: topic_id; drawn, 0 for never; tally, the last id of all topics' tallies; `at`, the clock in µs
 -- since 1970, read before the snapshot of any later statement. Leaves out topics whose sequence was dropped, or that
--- are being
--- deleted: a deletion can take minutes, and this does not wait for its lock.
+-- are being deleted: a deletion can take minutes, and this does not wait for its lock.
 SELECT t.topic_id, coalesce(pg_sequence_last_value(t.sequence::regclass), 0) AS drawn,
        coalesce(pg_sequence_last_value('holdfast.tallies_id_seq'::regclass), 0) AS tally,
        (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS at
@@ -343,8 +342,8 @@ CROSS JOIN LATERAL (
 --   $2  from how many ms from now on a lease is too long, per topic
 --   $3  most lanes of a topic to read
 --   $4  most leases and delays of a topic to read
--- One row per topic that has some: topic; leases, how many; ends_ms, in how many ms the last one ends.   Index:
--- jobs_due.
+-- One row per topic that has some: topic; leases, how many; ends_ms, in how many ms the last one ends.
+-- Index: jobs_due.
 SELECT t.topic, count(*) AS leases, (date_part('epoch', max(x.visible_at) - now()) * 1000)::bigint AS ends_ms
 FROM unnest($1::text[], $2::bigint[]) AS t(topic, long_ms)
 CROSS JOIN LATERAL (
@@ -464,11 +463,10 @@ WHERE EXISTS (SELECT 1 FROM pg_catalog.pg_class c WHERE c.oid = t.sequence)
 --   stuck         how many groups are stuck
 --   behind        how many jobs wait in them
 --   stuck_ms      how long ago their first job was claimed, at most
---   tenants, grps, seqs, since, till   heads for failing_heads: they failed twice or more, and the first job behind
---   them has
---                 waited for that long. The longest waiting ones come first. since: when that job began to wait. till:
---                 until
---                 when the head was leased or delayed, which is now or its last claim
+--   tenants, grps, seqs   heads for failing_heads: they failed twice or more, and the first job behind them has waited
+--                 for that long. The heads behind which jobs have waited longest come first
+--   since         when the first job behind each head began to wait
+--   till          until when each head was leased or delayed: now, or its last claim
 -- A job's row does not say for how long it has failed, so failing_heads asks the ledger. Heads without a recent claim
 -- are left out.
 -- The first job of each group is found with one index read, wherever the previous group ends.

@@ -122,8 +122,7 @@ async def sweep_dedupe(db: Connection, limit: int) -> int:
 
 
 async def hook(db: Connection, topic: Topic, batch: Batch, placed: Placement) -> None:
-    """Store the records' webhooks with their jobs, in the transaction that added these. A duplicate leaves the job of
-    the first record as it is."""
+    """Store the records' webhooks with their jobs, in the same transaction. Duplicates change no jobs."""
     dropped = set(placed.duplicates)
     given = [(placed.seqs[i], url) for i, url in enumerate(batch.webhooks) if url is not None and i not in dropped]
     if given and not placed.repeated:

@@ -49,8 +49,7 @@ class Write(msgspec.Struct, frozen=True):
 
 
 class Placements(msgspec.Struct, frozen=True):
-    """The results for several callers: a placement or an error each. `written` has what to announce after the
-    commit."""
+    """Results of several callers: a placement or an error each. `written`: the batches to announce after the commit."""
 
     shares: list[Placement | BaseException]
     written: list[tuple[Batch, Placement]]

@@ -77,8 +77,7 @@ def compile_schema(text: SchemaText) -> Schema:
 def first_fault(
     schema: Schema, payloads: Sequence[bytes], content_types: Sequence[str | None]
 ) -> tuple[int, Fault] | None:
-    """The place and the fault of the first payload that does not fit. `content_types` may be shorter: the rest is
-    JSON."""
+    """The place and fault of the first payload that does not fit. `content_types` may be shorter: the rest is JSON."""
     for place, payload in enumerate(payloads):
         fault = schema.fault(payload, content_types[place] if place < len(content_types) else None)
         if fault is not None:
@@ -145,8 +144,7 @@ class _OfJson:
             raise InvalidSchema("A JSON Schema must be an object, true or false.")
         try:
             # Patterns must run in time linear in the text, so lookaround and back references are not supported. Nothing
-            # is
-            # fetched: a reference must lead to a place in the schema itself.
+            # is fetched: a reference must lead to a place in the schema itself.
             validator = jsonschema_rs.validator_for(
                 schema,
                 offline=True,

@@ -137,14 +137,12 @@ async def fail(
     seen: ExitCounts | None = None,
     has_webhook: bool = False,
 ) -> set[int]:
-    """End jobs as failed, in their topic. Returns the places in `spent` that ended, and adds to `seen`. `spent` must
-    ascend by seq."""
+    """End jobs as failed. Returns the places in `spent` that ended; adds to `seen`. `spent` must ascend by seq."""
     return _removed_places(await db.fetchrow(_FAIL, *_arguments(topic, budget, spent), has_webhook), seen)
 
 
 async def cancel_held(db: Connection, topic: Topic, spent: Sequence[Spent]) -> set[int]:
-    """End cancelled jobs whose holders return or fail them. Returns the places in `spent` that ended. `spent` must
-    ascend by seq."""
+    """End cancelled jobs that their holders give up. Returns their places in `spent`, which must ascend by seq."""
     *arguments, _ = _arguments(topic, Budget(ends=False, max_deliveries=0), spent)
     return {place - 1 for place in await db.fetchval(_CANCEL_HELD, *arguments)}
 
@@ -159,8 +157,7 @@ async def find_exhausted(
 
 
 async def expire(db: Connection, topic: str, limit: int, *, seen: ExitCounts | None = None) -> int:
-    """Mark expired jobs, and end cancelled jobs whose leases ran out, at most `limit` together. Returns how many, and
-    adds to `seen`."""
+    """Mark expired jobs, and end cancelled jobs whose leases ran out. Returns how many; adds to `seen`."""
     row = await db.fetchrow(_EXPIRE, topic, limit)
     assert row is not None, "the statement always answers one row"
     if seen is not None:

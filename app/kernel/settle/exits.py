@@ -127,8 +127,7 @@ class Exits:
         return await self.remove_exhausted(policy, await ordering.read_lanes(self._state.pools.rest, policy.topic))
 
     async def expire(self, policy: Policy, db: Pool | None = None, limit: int = BATCH) -> int:
-        """Mark up to `limit` expired jobs, and end cancelled jobs whose leases ran out. Returns how many. `db`: another
-        pool than the topic's."""
+        """As exit_rows.expire, for up to `limit` jobs. Returns how many. `db`: another pool than the topic's."""
         seen = exits.ExitCounts()
         count = await exits.expire(db or self._state.verbs(policy), policy.topic.name, limit, seen=seen)
         if count:

@@ -81,9 +81,7 @@ SELECT (SELECT count(*) FROM done) AS deleted, (SELECT max(updated_at) FROM pick
 --   $6  most jobs to read
 -- Answers one row: deleted; ready, how many of these were ready; marked; picked, how many were locked; last_seq, the
 -- last seq that was read, NULL at the end. If picked is more than deleted and marked together, another statement
--- changed a job
--- meanwhile, and the caller runs the statement again from the same place.   Index: primary key.
--- A job whose lease has ended waits. Index: primary key.
+-- changed a job meanwhile, and the caller runs the statement again from the same place.   Index: primary key.
 WITH looked AS MATERIALIZED (
     SELECT j.seq FROM holdfast.jobs j WHERE j.topic = $1 AND j.seq > $2::bigint AND j.seq <= $3::bigint
     ORDER BY j.seq LIMIT $6::integer

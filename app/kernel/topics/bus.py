@@ -103,8 +103,7 @@ class Bus:
 
 
 async def announce_keys(url: str) -> bool:
-    """Tell all processes that API keys have changed, from a command that ends at once. Returns whether Redis took
-    it."""
+    """Tell all processes that API keys have changed, from a short command. Returns whether Redis took the hint."""
     redis = Redis.from_url(url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS)
     try:
         await redis.publish(CHANNEL, f"k {secrets.token_hex(8)}")

@@ -90,8 +90,7 @@ def priority_of(read_ms: int | None) -> int:
 
 
 async def write_uses(db: Connection, read_ms: Mapping[int, int], written_ms: Mapping[int, int], now_ms: int) -> None:
-    """Store when topics, by id, were read and written to, in ms since 1970 by the caller's clock, which says
-    `now_ms`."""
+    """Store when topics, by id, were last read and written to, in ms since 1970 by a clock that says `now_ms`."""
     ids = [*{**read_ms, **written_ms}]
     await db.execute(_SQL["keep_uses"], ids, [read_ms.get(i) for i in ids], [written_ms.get(i) for i in ids], now_ms)
 

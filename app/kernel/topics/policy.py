@@ -169,8 +169,7 @@ def check_name(name: str) -> str:
 
 
 def check_dead_letter(topic: str, dead_letter: str, remedy: str = "Name another dead_letter") -> None:
-    """Check that a topic's dead-letter topic can have this name. Raises InvalidRequest, whose message ends with
-    `remedy`."""
+    """Check that a dead-letter topic can have this name. Raises InvalidRequest, whose message ends with `remedy`."""
     if NAME.match(dead_letter) is not None:
         return
     what = f"The name of the dead-letter topic, {dead_letter[:300]}, "

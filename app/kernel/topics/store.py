@@ -104,8 +104,7 @@ async def some_of(db: Connection, first: Sequence[str], limit: int, defaults: De
 
 
 async def keep_defaults(db: Connection, defaults: Defaults) -> None:
-    """Store the service's defaults for SQL users who enqueue. If processes have different ones, the last to start
-    wins."""
+    """Store the service's defaults for SQL users who enqueue. If processes differ, the last one to start wins."""
     await db.execute(_KEEP_DEFAULTS, defaults.ttl_ms, defaults.max_retries, defaults.dlq_threshold)
 
 
@@ -252,8 +251,7 @@ async def _create(db: Connection, name: str, config: Chosen, by: Actor, secret: 
 
 
 async def control(pool: Pool, name: str, change: Callable[[Control], Control], action: Action, by: Actor) -> Control:
-    """Pause, resume or drain a queue, and return its new state. Raises TopicNotFound, NotAQueue, and `change`'s
-    errors."""
+    """Pause, resume or drain a queue. Returns its new state. Raises TopicNotFound, NotAQueue, `change`'s errors."""
     async with pool.acquire() as db, db.transaction():
         row = await db.fetchrow(_CONTROLLED, name)
         if row is None:

@@ -79,8 +79,7 @@ async def read_events(db: Connection, user_id: str, after: int, limit: int) -> l
 
 
 async def newest_event(db: Connection, user_id: str, after: int) -> tuple[int, bool]:
-    """The id of a user's newest event, 0 if there is none, and whether all events after the given id are still
-    stored."""
+    """The id of a user's newest event, 0 if there is none; whether all events after the given id are still stored."""
     row = await db.fetchrow(_FROM, user_id, after)
     assert row is not None, "the statement always answers one row"
     return row["newest"], after == 0 or row["known"]
@@ -156,8 +155,7 @@ class Users:
         return (await self._group.submit(None, [event]))[0]
 
     async def find_owners(self, policy: Policy, seqs: Iterable[int]) -> Mapping[int, JobOwner]:
-        """The owners of a topic's jobs, by seq, if the topic has user_events. An error is logged, and its users then
-        get no events."""
+        """The owners of a topic's jobs, by seq, if it has user_events. Empty after an error, which is logged."""
         if not policy.config.user_events:
             return {}
         try:

@@ -29,13 +29,11 @@
 --   heavy      not leased: the jobs before it already had $15 bytes. It is still in the table
 --   clock      always one row, the last: `place` is now()
 -- `lane` is the lane's place in $2 (from 1). `due` says whether the job was in the lane's due part. `place` is its
--- position
--- there: a position, or a time in µs since 1970. `created` is in seconds since 1970, exact to the µs. `rare` holds
--- fields that few jobs have; it is NULL if the job has none of them.
+-- position there: a position, or a time in µs since 1970. `created` is in seconds since 1970, exact to the µs. `rare`
+-- holds fields that few jobs have; it is NULL if the job has none of them.
 -- Lanes are read in order, the due part of each before its ready part, until a share or all slots are full. All lanes
 -- of a share before the last one that had jobs were read to their ends.
--- Compares with now(), because an index can serve that. Writes clock_timestamp(), so that no lease starts with less
--- time.
+-- Compares with now(), because an index can serve that. Writes clock_timestamp(), so that no lease is too short.
 -- Updates by ctid: a join by key becomes a scan of the whole index when statistics are stale.
 -- Indexes: jobs_due, jobs_ready. Needs the planner settings of the hot pool.
 WITH candidates AS MATERIALIZED (

@@ -15,8 +15,7 @@
 --   spent      places of jobs with no deliveries left. The caller removes them with bury, fail or cancel_held
 --   leases     their lease ids: they are still leased
 --   cancelled  whether they were cancelled
---   keyed      places of jobs with a key. The caller returns them with nack_keyed, as another job may have the key by
---   now
+--   keyed      places of jobs with a key, which another job may have by now. The caller returns them with nack_keyed
 -- The last error of a dead letter decides its cluster.
 -- A returned job goes to the due part of its lane, never to the ready part: claims have already passed its position.
 -- Index: primary key (see ack).

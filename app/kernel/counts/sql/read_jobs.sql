@@ -10,8 +10,7 @@
 --   $9   whether to return metadata
 --   $10  whether to return payloads
 -- Answers one row: expired_to, the last seq up to next_seq of an expired job that is not marked yet, 0 if there is
--- none;
--- next_seq, the last seq that was read; the jobs' columns, NULL if there are no jobs.   Index: primary key.
+-- none; next_seq, the last seq that was read; the jobs' columns, NULL if there are no jobs.   Index: primary key.
 WITH looked AS MATERIALIZED (
     SELECT j.seq, j.created_at, j.tag, j.producer AS node, j.payload, j.content_type,
            CASE WHEN j.original_topic IS NULL THEN j.metadata ELSE (

@@ -17,9 +17,8 @@
 --   seqs, updated, duplicate  in the order of its records
 --   head_seq                  the last seq drawn
 --   ready, due, touched       of all callers in the first row, 0 in the others
---   repeated                  whether the batch was enqueued before: all its records are duplicates, and seqs (which
---   may
---                             be more or fewer) and head_seq are those of the first time
+--   repeated                  whether the batch was enqueued before: all its records are duplicates, and head_seq and
+--                             seqs, which may be more or fewer, are those of the first time
 -- Waits for transactions that write the same ids or keys. Raises undefined_object if the topic was deleted meanwhile,
 -- and serialization_failure.
 -- The function: functions/enqueue_deduped.sql. Indexes: primary keys of dedupe and idempotency; as enqueue_keyed.

@@ -13,8 +13,7 @@
 -- A dead letter starts with no deliveries, does not expire, and keeps its priority. Its key and group are kept as data.
 -- original_* say where it came from. first_* name the job it was at first, whose id the messages dialect shows. Its
 -- tenant, max_deliveries and time to live stay in original_* and ttl_ms until it is requeued. failed_in, failed_at and
--- cluster say
--- where, when and with what kind of error it failed.
+-- cluster say where, when and with what kind of error it failed.
 -- Leaves cancelled jobs (see cancel_held).   Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
     SELECT r.ord, r.error, x.* FROM unnest($2::bigint[], $3::uuid[], $4::text[])
