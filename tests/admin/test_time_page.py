@@ -74,4 +74,4 @@ async def test_what_takes_too_long_to_read_is_said_beside_the_field(
     async with service.context.pools.rest.acquire() as db, db.transaction():
         await db.execute("LOCK TABLE holdfast.lease_events")  # nobody else can read it meanwhile
         page = await boss.open(f"{PAGE}?at={int(then.timestamp() * 1000)}", 422)
-    assert page.all(".//*[@id='at-fault']")[0].startswith("So much has happened in that time")
+    assert page.all(".//*[@id='at-fault']")[0].startswith("The history of this period is too long")

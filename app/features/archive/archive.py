@@ -39,8 +39,6 @@ log = logging.getLogger(__name__)
 
 
 class ArchivePlace(msgspec.Struct, frozen=True):
-    """A place in the order of a topic's archive."""
-
     time: datetime
     seq: int
 

@@ -62,7 +62,7 @@ class AuditRow(msgspec.Struct, frozen=True):
 
 
 async def show(request: Request) -> Response:
-    """Renders the page. Raises InvalidRequest, Forbidden."""
+    """Render the page. Raises InvalidRequest, Forbidden."""
     given = {name: value for name in _FILTERS if (value := request.query_params.get(name, "").strip())}
     before = request.query_params.get("before", "")
     if before and _ID.match(before) is None:

@@ -46,8 +46,6 @@ class HolderRow(msgspec.Struct, frozen=True):
 
 
 class TableRow(msgspec.Struct, frozen=True):
-    """A table as the page shows it."""
-
     name: str
     partitions: int
     live: int
@@ -62,7 +60,7 @@ async def get_horizon(call: Call) -> Horizon:
 
 
 async def show(request: Request) -> Response:
-    """Renders the page. Raises the errors of app.base.db.health.read_horizon."""
+    """Render the page. Raises the errors of app.base.db.health.read_horizon."""
     current = await health.read_horizon(context_of(request).pools.rest)
     return page(
         request,

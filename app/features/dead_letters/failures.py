@@ -117,7 +117,6 @@ class FailureReader(Core):
         return count
 
     async def _purge_place(self, holder: Policy, failed_in: str, cluster: str, until: datetime) -> int:
-        """Delete the jobs of a cluster that are in one topic, failed in one topic, and failed for good by `until`."""
         db, topic, count = self._engine.verbs(holder), holder.topic, 0
         after: tuple[datetime, int] | None = (THE_BEGINNING, 0)
         while after is not None:
@@ -132,7 +131,6 @@ class FailureReader(Core):
         return count
 
     async def _dead_letter(self, policy: Policy) -> Policy | None:
-        """The topic's dead-letter queue, if there is one."""
         if policy.config.dead_letter is None:
             return None
         try:

@@ -45,7 +45,7 @@ class RequeuePace(msgspec.Struct, frozen=True):
 
 
 async def ask_requeue(request: Request) -> Response:
-    """Renders the form with a count of the jobs. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
+    """Render the form with a count of the jobs. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
     given = request.query_params
     selection = selection_in(given, given.getlist("seq"))
     # A few jobs picked one by one need no canary.
@@ -55,7 +55,7 @@ async def ask_requeue(request: Request) -> Response:
 
 
 async def requeue(request: Request) -> Response:
-    """Starts the requeue and goes to its progress. Asks again on errors, and if twice as many jobs match by now."""
+    """Start the requeue and go to its progress. Ask again on errors, and if twice as many jobs match by now."""
     fields = await fields_of(request)
     selection = selection_in(fields, [])
     pace = RequeuePace(**{name: fields.get(name, "").strip()[:20] for name in RequeuePace.__struct_fields__})
@@ -107,12 +107,12 @@ async def _requeue_form(
 
 
 async def ask_purge(request: Request) -> Response:
-    """Renders the form. Raises InvalidRequest, Forbidden, TopicNotFound, NotAQueue, Unavailable."""
+    """Render the form. Raises InvalidRequest, Forbidden, TopicNotFound, NotAQueue, Unavailable."""
     return await _purge_form(request, selection_in(request.query_params).cluster, None, "", {})
 
 
 async def purge(request: Request) -> Response:
-    """Deletes the jobs if the topic's name was typed. Asks again if not, and if there are twice as many by now.
+    """Delete the jobs if the topic's name was typed. Ask again if not, and if there are twice as many by now.
 
     Raises the errors of `ask_purge`.
     """
@@ -144,7 +144,7 @@ async def purge(request: Request) -> Response:
 async def _purge_form(
     request: Request, cluster: str, chosen: Sequence[Status] | None, typed: str, wrong: dict[str, str]
 ) -> Response:
-    """Renders the form. `chosen` None: all statuses that may be purged."""
+    """Render the form. `chosen` None: all statuses that may be purged."""
     context, name = context_of(request), check_name(request.path_params["topic"])
     key = check_permission(request, PURGE, name)
     policy = await context.policies.queue(name)

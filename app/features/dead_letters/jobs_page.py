@@ -113,7 +113,7 @@ class Example(msgspec.Struct, frozen=True):
 
 
 async def show(request: Request) -> Response:
-    """Renders the page. Raises InvalidRequest, Forbidden, TopicNotFound, NotAQueue, Unavailable."""
+    """Render the page. Raises InvalidRequest, Forbidden, TopicNotFound, NotAQueue, Unavailable."""
     context, name = context_of(request), check_name(request.path_params["topic"])
     given = request.query_params
     selection, behind = selection_in(given), _behind(given.get("after", ""))
@@ -187,7 +187,6 @@ def summary(error: str | None) -> str:
 
 
 async def _example(request: Request, policy: Policy, at: str) -> Example | None:
-    """The job named by the parameter `at`. Raises InvalidRequest."""
     topic, _, seq = at.rpartition(":")
     if topic not in {policy.topic.name, policy.config.dead_letter} or re.fullmatch("[0-9]{1,18}", seq) is None:
         raise InvalidRequest("at must be a job's topic and seq with a colon between them.")
@@ -223,7 +222,6 @@ def seq_in(policy: Policy, job: JobView) -> int | None:
 
 
 def deliveries_of(job: JobView) -> int:
-    """How many deliveries a failed job had."""
     return job.deliveries if job.dlq_moved_ms is None else job.original_deliveries or 0
 
 

@@ -36,7 +36,7 @@ class Cluster(msgspec.Struct, frozen=True):
 
 
 async def show(request: Request) -> Response:
-    """Renders the page. Raises TopicNotFound, NotAQueue, Unavailable."""
+    """Render the page. Raises TopicNotFound, NotAQueue, Unavailable."""
     context, name = context_of(request), check_name(request.path_params["topic"])
     policy = await context.policies.queue(name)
     seen = may_see_letters(request, policy)
@@ -97,12 +97,10 @@ def _cluster(one: Failure, lately: Failure | None, cut: bool) -> Cluster:
 
 
 def may_see_letters(request: Request, policy: Policy) -> bool:
-    """Whether the visitor may see the topic's dead letters."""
     return policy.config.dead_letter is None or allows(request, SEE, policy.config.dead_letter)
 
 
 async def _is_log(context: Context, policy: Policy) -> bool:
-    """Whether the dead letters become records of a log."""
     found = (
         None if policy.config.dead_letter is None else await context.policies.get_before_auth(policy.config.dead_letter)
     )

@@ -101,7 +101,6 @@ class Selection(msgspec.Struct, frozen=True):
 
     @property
     def match(self) -> Filter:
-        """The filter for a requeue."""
         error, tag, key, tenant, cluster = (
             one or None for one in (self.error, self.tag, self.key, self.tenant, self.cluster)
         )

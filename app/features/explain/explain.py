@@ -67,7 +67,6 @@ class Explain(Core):
         return Explanation(row, reasons.explain_job(row, facts))
 
     async def topic(self, policy: Policy) -> tuple[Waiting, Verdict]:
-        """Why a queue's jobs are not running."""
         db, topic = self._engine.pools.rest, policy.topic
         lows = self._engine.marks.lows(topic.id)
         counts = await inspector.count(db, topic, policy.budget, COUNTED, lows)

@@ -83,7 +83,7 @@ class Then(msgspec.Struct, frozen=True):
 
 
 async def show(request: Request) -> Response:
-    """Renders the page. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
+    """Render the page. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
     context, name = context_of(request), check_name(request.path_params["topic"])
     policy = await context.policies.queue(name)
     begins_ms = await ledger.begins(context.pools.rest, policy.topic)

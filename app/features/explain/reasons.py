@@ -107,15 +107,12 @@ class Ahead(msgspec.Struct, frozen=True):
 
 
 class TenantRoom(msgspec.Struct, frozen=True):
-    """A tenant's limit of jobs in flight, and the number in flight."""
-
     tenant: str
     limit: int
     in_flight: int
 
     @property
     def is_full(self) -> bool:
-        """Whether the tenant is at its limit."""
         return self.in_flight >= self.limit
 
 
@@ -147,7 +144,6 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 def explain_job(row: JobNow, facts: Facts) -> Verdict:
-    """Why a job is not running."""
     over = [*_cancel_reasons(row)] or [*_end_reasons(row)]
     if over:
         return Verdict(over, None)

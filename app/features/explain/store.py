@@ -78,7 +78,6 @@ class JobNow(msgspec.Struct, frozen=True):
 
     @property
     def lane(self) -> Lane:
-        """The lane of its tenant and priority."""
         return Lane(self.tenant, self.priority)
 
 
@@ -132,7 +131,6 @@ async def claimable(
 
 
 def _place(row: JobNow | None, *, by_time: bool) -> tuple[str | None, int | None, int | None, int | None]:
-    """The statement's parameters for a job's place in its lane."""
     if row is None:
         return None, None, None, None
     if row.due:

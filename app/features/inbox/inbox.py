@@ -40,8 +40,6 @@ JITTER: Final = 0.2
 
 
 class InboxRow(msgspec.Struct, frozen=True, gc=False):
-    """A row of the inbox."""
-
     id: int
     inserted_at: datetime
     payload: bytes
@@ -126,8 +124,6 @@ def _columns(rows: Sequence[InboxRow]) -> list[list[object]]:
 
 
 def loop(engine: Engine) -> Loop:
-    """The loop that checks the inbox."""
-
     async def once() -> float:
         if not await is_used(engine.pools.rest):
             return IDLE

@@ -76,7 +76,6 @@ class Fields:
         self._count = 0
 
     def add(self, name: str, value: object) -> None:
-        """Add a field. Raises InvalidRequest."""
         self._count += 1
         if self._count > MAX_FIELDS:
             raise InvalidRequest(f"A form must have at most {MAX_FIELDS} fields.")
@@ -87,7 +86,6 @@ class Fields:
         self._values.setdefault(name, []).append(value)
 
     def as_object(self) -> dict[str, Any]:
-        """The values by name."""
         return {name: values[0] if len(values) == 1 else values for name, values in self._values.items()}
 
 

@@ -33,12 +33,7 @@ from app.kernel.model import Batch, Connection, HeldJob, Seq, Topic
 from app.kernel.topics.policy import Policy
 
 if TYPE_CHECKING:
-    from app.kernel.engine import Core
-    from app.kernel.jobs import JobMatch
-    from app.kernel.model import Connection
     from app.kernel.state import EngineState
-    from app.kernel.topics.policy import Policy
-
 
 _SQL: Final = sql.load_all(__package__)
 _CANCEL = _SQL["cancel_jobs"]
@@ -270,7 +265,6 @@ def live(match: JobMatch) -> JobMatch:
 
 
 async def _count_cancels(state: EngineState, policy: Policy, done: CancelResult) -> None:
-    """Count cancelled jobs and unblock the next jobs of their groups."""
     state.note_move(policy.topic, ready=-done.ready)
     state.metrics.topic(policy.topic.name).cancelled.add(len(done.gone))
     if done.gone or done.marked:
@@ -278,7 +272,6 @@ async def _count_cancels(state: EngineState, policy: Policy, done: CancelResult)
 
 
 def no_job(policy: Policy, seq: int) -> NotFound:
-    """The error for a job that does not exist."""
     name = policy.topic.name
     return NotFound(f"There is no job {seq} in topic {name!r}.", {"topic": name, "seq": seq})
 

@@ -160,7 +160,6 @@ def parameters(values: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
 
 
 def words_of(match: JobMatch) -> str:
-    """The text of the filter for a match."""
     names = ("priority", "tenant", "tag", "key", "group", "node", "error")
     values = {name: str(value) for name in names if (value := getattr(match, name)) is not None}
     if match.states is not None:

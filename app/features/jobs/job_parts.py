@@ -135,7 +135,7 @@ def _parts(steps: Sequence[TimelineStep], now_ms: int) -> Iterator[tuple[str, in
 
 
 def _is_late(delivery: TimelineStep, event: Event) -> bool:
-    """Whether the lease ran out before this event. A job is superseded only after its lease has run out."""
+    """Whether the lease ran out before this event. That of a superseded job counts as run out."""
     return event.event == "superseded" or (delivery.until_ms is not None and event.at_ms > delivery.until_ms)
 
 
@@ -169,8 +169,6 @@ def _other(event: Event, covered: Callable[[str], bool]) -> TimelineStep:
 
 
 class LineKind(Enum):
-    """The kind of a line of JSON."""
-
     VALUE = "value"
     OPENS = "opens"
     CLOSES = "closes"
@@ -232,7 +230,6 @@ def text_to_edit(payload: bytes, content_type: str | None) -> str | None:
 
 
 def is_json(payload: bytes) -> bool:
-    """Whether the payload is valid JSON."""
     try:
         _JSON.decode(payload)
     except (msgspec.DecodeError, RecursionError):
@@ -260,7 +257,6 @@ def lines_of(text: str) -> Iterator[Line]:
 
 
 def _visible_lines(text: str) -> tuple[list[Line], bool]:
-    """The lines to show, with all objects and arrays closed, and whether there are more."""
     found: list[Line] = []
     left, depth, cut = MOST_CHARACTERS, 0, False
     for line in lines_of(text):
@@ -311,7 +307,6 @@ def batch_of(job: JobView) -> Batch:
 
 
 def record_of(job: JobView) -> bytes:
-    """The job as a JSON record of the API."""
     options = {
         "tag": job.tag,
         "tenant": job.tenant or None,

@@ -98,7 +98,6 @@ class ListQuery(msgspec.Struct, frozen=True):
 
     @property
     def may_end(self) -> bool:
-        """Whether the filter allows a cancel of all its jobs."""
         return bool(self.values) and self.values.get("state", LIVE[0]) in LIVE
 
     @property
@@ -117,7 +116,7 @@ def address(topic: str, q: str = "", order: str = "", after: str = "") -> str:
 
 
 async def show(request: Request) -> Response:
-    """Renders the list. A filter that is a number is a seq and leads to that job.
+    """Render the list. A filter that is a number is a seq and leads to that job.
 
     Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable.
     """
@@ -187,7 +186,6 @@ def _query_in(given: Mapping[str, str], name: str) -> ListQuery:
 
 
 async def _read_page(context: Context, policy: Policy, asked: ListQuery) -> JobPage | None:
-    """A page of jobs; None if it takes too long."""
     try:
         async with context.pools.rest.acquire() as db, db.transaction(readonly=True):
             await db.execute(f"SET LOCAL statement_timeout = '{SECONDS}s'")
@@ -199,7 +197,6 @@ async def _read_page(context: Context, policy: Policy, asked: ListQuery) -> JobP
 
 
 def _words_of(jobs: Sequence[JobView]) -> list[str]:
-    """Words to suggest for a filter, taken from these jobs."""
     nodes = {f"node:{filters.quote_value(job.node)}": 0 for job in jobs if job.state == "leased" and job.node}
     paths: dict[str, int] = {}
     for job in jobs:
@@ -246,7 +243,7 @@ def _choices(asked: ListQuery, holding: TopicLevels | None) -> list[StateChoice]
 
 
 async def ask_cancel(request: Request) -> Response:
-    """Renders the form of a cancel with a count of its jobs.
+    """Render the form of a cancel with a count of its jobs.
 
     Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable.
     """
@@ -256,7 +253,7 @@ async def ask_cancel(request: Request) -> Response:
 
 
 async def begin_cancel(request: Request) -> Response:
-    """Starts the cancel and goes to its progress. Asks again on errors, and if twice as many jobs match by now."""
+    """Start the cancel and go to its progress. Ask again on errors, and if twice as many jobs match by now."""
     fields = await fields_of(request)
     context, name = context_of(request), check_name(request.path_params["topic"])
     text, typed = fields.get("q", ""), fields.get("rate", "").strip()[:20]

@@ -30,7 +30,7 @@ STATUS: Final = {  # a state's badge: its text and tone
 
 
 async def show(request: Request) -> Response:
-    """Renders the page. Raises NotFound, Unavailable."""
+    """Render the page. Raises NotFound, Unavailable."""
     found, name = await _operation_in(request, SEE), request.path_params["topic"]
     rest = max(found.matched.count - found.jobs_done - found.skipped, 0)
     rate = found.wanted.rate
@@ -56,7 +56,7 @@ async def show(request: Request) -> Response:
 
 
 async def cancel(request: Request) -> Response:
-    """Asks the operation to end after its current batch. Raises NotFound, Forbidden, Unavailable."""
+    """Ask the operation to end after its current batch. Raises NotFound, Forbidden, Unavailable."""
     found = await _operation_in(request, SEE)
     check_permission(request, _permission_for(found), found.wanted.topic[0])
     context = context_of(request)

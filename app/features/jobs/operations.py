@@ -109,7 +109,6 @@ class OperationRequest(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> Literal["requeue", "cancel"]:
-        """The kind of operation."""
         return "requeue" if self.cancels is None else "cancel"
 
 
@@ -150,7 +149,6 @@ class Operation(msgspec.Struct, frozen=True):
 
     @property
     def jobs_done(self) -> int:
-        """How many jobs it has requeued or cancelled."""
         return self.requeued + self.gone + self.marked
 
 
@@ -212,7 +210,6 @@ class OperationStep(msgspec.Struct, frozen=True):
 
     @property
     def jobs_done(self) -> int:
-        """How many jobs the batch has requeued or cancelled."""
         return self.requeued + self.gone + self.marked
 
 
@@ -237,7 +234,6 @@ async def cancel(db: Connection, which: UUID) -> bool:
 
 
 async def leave(db: Connection, which: UUID, owner: UUID) -> None:
-    """Leave the operation to another process."""
     await db.fetchval(_LEAVE, which, owner)
 
 

@@ -62,7 +62,6 @@ class FormReply(msgspec.Struct, frozen=True):
 
 
 def page_of(topic: str, seq: int) -> str:
-    """The address of a job's page."""
     return f"/admin/topics/{topic}/jobs/{seq}"
 
 
@@ -72,12 +71,12 @@ def print_of(text: str) -> str:
 
 
 async def show(request: Request) -> Response:
-    """Renders the page. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
+    """Render the page. Raises InvalidRequest, TopicNotFound, NotAQueue, Unavailable."""
     return await show_with(request, FormReply())
 
 
 async def show_with(request: Request, reply: FormReply) -> Response:
-    """Renders the page with the reply to a form that was sent from it."""
+    """Render the page with the reply to a form that was sent from it."""
     context, name, seq = context_of(request), check_name(request.path_params["topic"]), seq_in(request)
     key = check_permission(request, SEE, name)
     may_name = covers(key)
@@ -201,20 +200,17 @@ def _json(text: str) -> job_parts.PayloadView:
 
 
 class Target(msgspec.Struct, frozen=True):
-    """The job in the path, in an existing topic."""
-
     context: Context
     policy: Policy
     seq: Seq
 
     @property
     def page(self) -> str:
-        """The address of the job's page."""
         return page_of(self.policy.topic.name, self.seq)
 
 
 async def cancel(request: Request) -> Response:
-    """Cancels the job: deletes it if it waits, tells its worker if it is leased."""
+    """Cancel the job: delete it if it waits, tell its worker if it is leased."""
 
     async def run(job: Target) -> str:
         done = await job.context.core(Changes).cancel(job.policy, [job.seq])
@@ -226,7 +222,7 @@ async def cancel(request: Request) -> Response:
 
 
 async def take_back(request: Request) -> Response:
-    """Takes the lease back from the worker that the page named."""
+    """Take the lease back from the worker that the page named."""
     node = (await fields_of(request)).get("node") or None
 
     async def run(job: Target) -> str:
@@ -239,7 +235,7 @@ async def take_back(request: Request) -> Response:
 
 
 async def clone(request: Request) -> Response:
-    """Enqueues a copy of the job and goes to the copy's page."""
+    """Enqueue a copy of the job and go to the copy's page."""
 
     async def run(job: Target) -> str:
         given = await job.context.core(Changes).show(job.policy, job.seq)
@@ -251,7 +247,7 @@ async def clone(request: Request) -> Response:
 
 
 async def requeue(request: Request) -> Response:
-    """Requeues a failed job and goes to its new page."""
+    """Requeue a failed job and go to its new page."""
     key = check_permission(request, CHANGE_JOBS, request.path_params["topic"])
 
     async def run(job: Target) -> str:
@@ -264,7 +260,7 @@ async def requeue(request: Request) -> Response:
 
 
 async def change(request: Request) -> Response:
-    """Changes the fields that were edited in the form."""
+    """Change the fields that were edited in the form."""
     fields = await fields_of(request)
     to, wrong = change_of(fields)
     if wrong:
@@ -323,7 +319,7 @@ async def _payload_of(job: Target, fields: Mapping[str, str]) -> Payload | None:
 async def _run(
     request: Request, run: Callable[[Target], Awaitable[str]], typed: Mapping[str, str] | None = None
 ) -> Response:
-    """Runs an action and goes to the page that it returns. The job's page shows a refusal.
+    """Run an action and go to the page that it returns. The job's page shows a refusal.
 
     Raises TopicNotFound, NotAQueue.
     """

@@ -117,7 +117,6 @@ def must_cover_letters(key: Key | None, policy: Policy) -> None:
 
 
 async def queue_of_letters(context: Context, policy: Policy) -> tuple[str, int] | None:
-    """The queue that the topic's dead letters go to, if there is one."""
     config = policy.config
     if config.on_exhausted is not Exhaustion.DEAD_LETTER or config.dead_letter is None:
         return None
