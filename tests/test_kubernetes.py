@@ -11,7 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from app.base.metrics import catalogue
-from app.features.health.probes import READY_SECONDS
+from app.features.health.routes import READY_SECONDS
 from app.settings import Settings
 from tests.deployment import ROOT, Manifest, documents, entry_point, environ
 from tests.routes import document

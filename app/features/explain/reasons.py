@@ -256,7 +256,7 @@ def _own_reasons(row: JobNow) -> Iterator[Reason]:
     if row.spent and row.state != "leased":
         yield Reason(
             ReasonCode.EXHAUSTED,
-            f"It has no deliveries left of {row.max_deliveries}. {_last_error(row.last_error)} "
+            f"It has no deliveries left (max_deliveries is {row.max_deliveries}). {_last_error(row.last_error)} "
             "The next claim or sweep settles it as the topic's on_exhausted says.",
             {"deliveries": row.deliveries, "max_deliveries": row.max_deliveries},
         )
@@ -300,7 +300,7 @@ def _group_reasons(head: GroupHead | None) -> Iterator[Reason]:
     elif head.state == "scheduled":
         text = f"{first} is scheduled for {rfc3339(head.until_ms or 0)}."
     elif head.state == "ready":
-        text = f"{first} is ready, but no worker has claimed it. Explain job {head.seq} to see why."
+        text = f"{first} is ready, but no worker has claimed it. See job {head.seq} for the reason."
     else:
         text = f"{first} is {head.state}. The next claim or sweep removes it and unblocks the next one."
     if head.before:

@@ -7,16 +7,16 @@ from typing import Final
 
 from app.base.keys import Scope
 from app.features.feature import Feature
-from app.features.health import metrics, probes
+from app.features.health import routes
 from app.http.dialect import PLAIN
 from app.http.messages.dialect import MESSAGES
 from app.http.route import Route
 
 _health = partial(
-    Route, "GET", do=probes.health, gives={200: probes.Health}, dialect=PLAIN, scope=None, refuses=frozenset({401})
+    Route, "GET", do=routes.health, gives={200: routes.Health}, dialect=PLAIN, scope=None, refuses=frozenset({401})
 )
 _ready = partial(
-    Route, "GET", do=probes.ready, gives={200: probes.Ready}, dialect=PLAIN, scope=None, refuses=frozenset({401, 503})
+    Route, "GET", do=routes.ready, gives={200: routes.Ready}, dialect=PLAIN, scope=None, refuses=frozenset({401, 503})
 )
 _metrics = partial(Route, dialect=PLAIN, scope=Scope.READ, own_check=True)
 _about = partial(Route, dialect=MESSAGES, scope=None)
@@ -28,16 +28,16 @@ FEATURE: Final = Feature(
         _health("/v0/health", verb="health"),
         _ready("/readyz"),
         _ready("/v0/ready"),
-        _metrics("GET", "/metrics", metrics.metrics, {200: None}, described=metrics.PLAIN_TEXT, verb="metrics"),
+        _metrics("GET", "/metrics", routes.metrics, {200: None}, described=routes.PLAIN_TEXT, verb="metrics"),
         _metrics(
             "GET",
             "/v0/metrics",
-            metrics.metrics_v0,
-            {200: metrics.MetricsAnswer},
-            described=metrics.TEXT_TOO,
+            routes.metrics_v0,
+            {200: routes.MetricsAnswer},
+            described=routes.TEXT_TOO,
             verb="metrics_metrics_v0",
         ),
-        _about("GET", "/api/version", probes.version, {200: probes.Version}, verb="about_version"),
-        _about("GET", "/api/auth/status", probes.auth_status, {200: probes.AuthStatus}, verb="about_auth_status"),
+        _about("GET", "/api/version", routes.version, {200: routes.Version}, verb="about_version"),
+        _about("GET", "/api/auth/status", routes.auth_status, {200: routes.AuthStatus}, verb="about_auth_status"),
     ],
 )
