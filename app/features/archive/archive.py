@@ -110,14 +110,14 @@ async def sweep(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
     for that; readers don't see them. A day that is being read is dropped by a later sweep.
     """
     pace = pace or Pace()
-    kept: int | None = await pools.rest.fetchval(_KEPT)
-    if kept is not None:
+    days: int | None = await pools.rest.fetchval(_KEPT)
+    if days is not None:
         try:
-            await pace.batch(partial(_drop, pools, kept, engine.to_files))
+            await pace.batch(partial(_drop, pools, days, engine.to_files))
         except asyncpg.LockNotAvailableError:
             log.info("days of the archive are being read: the next sweep drops them")
     topic, topic_id = "", 0
-    while found := await pools.rest.fetch(_OVERDUE, topic, topic_id, TOPICS, kept, engine.to_files):
+    while found := await pools.rest.fetch(_OVERDUE, topic, topic_id, TOPICS, days, engine.to_files):
         for topic, topic_id, since, before in found:
             if since < before:
                 await pace.drain(partial(delete, pools.rest, (topic, topic_id), since, before, BATCH), BATCH)
@@ -125,7 +125,7 @@ async def sweep(pools: Pools, engine: Engine, pace: Pace | None = None) -> int:
     return pace.moved
 
 
-async def _drop(pools: Pools, kept: int, to_files: bool) -> int:
-    rows: int = await pools.rest.fetchval(_LEAVING, kept, COUNTED, to_files)
-    await purges.drop_days(pools.rest, "archive", kept, only_archived=to_files)
+async def _drop(pools: Pools, days: int, to_files: bool) -> int:
+    rows: int = await pools.rest.fetchval(_LEAVING, days, COUNTED, to_files)
+    await purges.drop_days(pools.rest, "archive", days, only_archived=to_files)
     return rows

@@ -98,9 +98,9 @@ async def reject(db: Connection, topic: str, reasons: Sequence[str], rows: Seque
     await db.execute(_REJECT, topic, list(reasons), *_columns(rows))
 
 
-async def forget(db: Connection, kept: timedelta, limit: int) -> int:
-    """Delete up to `limit` rejected rows that are older than `kept`. Returns how many."""
-    count: int = await db.fetchval(_FORGET, kept, limit)
+async def forget(db: Connection, keep: timedelta, limit: int) -> int:
+    """Delete up to `limit` rejected rows that are older than `keep`. Returns how many."""
+    count: int = await db.fetchval(_FORGET, keep, limit)
     return count
 
 
@@ -110,12 +110,12 @@ async def drop_staged(db: Connection, limit: int) -> int:
     return count
 
 
-async def forget_writes(db: Connection, kept: timedelta, limit: int) -> int:
-    """Delete up to `limit` notes of writes that were committed longer ago than `kept`. Returns how many.
+async def forget_writes(db: Connection, keep: timedelta, limit: int) -> int:
+    """Delete up to `limit` notes of writes that were committed longer ago than `keep`. Returns how many.
 
     Without its note, a write can be committed again.
     """
-    count: int = await db.fetchval(_FORGET_WRITES, kept, limit)
+    count: int = await db.fetchval(_FORGET_WRITES, keep, limit)
     return count
 
 

@@ -76,7 +76,7 @@ async def ingest(call: Call) -> Response:
     """Enqueue the body into an existing queue: JSON, a form, text, or another type that the topic accepts."""
     request, context = call.request, call.context
     name = request.path_params["topic"]
-    policy, key, user_id = await _let_in(request, context, name)
+    policy, key, user_id = await _check_access(request, context, name)
     media = media_type(request.headers.get("content-type", ""), policy.config.accepts)
     batch = Batch.of(
         [b""],  # filled in later: errors in the other fields are reported before the body is read
@@ -97,10 +97,10 @@ async def ingest(call: Call) -> Response:
     batch.content_types = [content_type]
     size += spans_of(request).begin_send(name, batch)
 
-    async def let_in_again(name: str) -> Policy:
-        return (await _let_in(request, context, name))[0]  # the topic may have been recreated and not be public
+    async def check_again(name: str) -> Policy:
+        return (await _check_access(request, context, name))[0]  # the topic may have been recreated and not be public
 
-    policy, found = await context.engine.enqueues.place_as_found(policy, batch, size, None, let_in_again)
+    policy, found = await context.engine.enqueues.place_as_found(policy, batch, size, None, check_again)
     context.engine.metrics.counter(catalogue.INGESTED, media.kind).add()
     seqs, duplicate = (found.seqs, found.duplicate) if isinstance(found, Placement) else (found, [])
     spans_of(request).set_seqs(seqs)
@@ -111,7 +111,7 @@ async def ingest(call: Call) -> Response:
     return Response(encode(answer), 202, headers, "application/json")
 
 
-async def _let_in(request: Request, context: Context, name: str) -> tuple[Policy, Key | None, str | None]:
+async def _check_access(request: Request, context: Context, name: str) -> tuple[Policy, Key | None, str | None]:
     """The topic's policy, the sender's key, and the id of the user that the job is for.
 
     Raises Unauthorized and Forbidden, and only after these checks TopicNotFound and NotAQueue, so that callers without
@@ -128,7 +128,7 @@ async def _let_in(request: Request, context: Context, name: str) -> tuple[Policy
                 "A token of POST /v0/users/<id>/token may send only to topics with ingest: public.", {"topic": name}
             )
         key = access.check(request, Scope.WRITE, name, confines=True)
-    elif user_id is None and _says_who(request):
+    elif user_id is None and _has_credentials(request):
         key = access.check(request, Scope(0), confines=True)
     if policy is None:
         raise TopicNotFound(name)
@@ -137,7 +137,7 @@ async def _let_in(request: Request, context: Context, name: str) -> tuple[Policy
     return policy, key, key.id if isinstance(key, UserKey) else user_id
 
 
-def _says_who(request: Request) -> bool:
+def _has_credentials(request: Request) -> bool:
     """Whether the request has credentials. A browser's stored password from another site's page doesn't count."""
     header = authorization(request)
     return bool(header) and not (basic(header) and from_another_site(request))

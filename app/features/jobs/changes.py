@@ -160,14 +160,14 @@ class Changes(Core):
     async def cancel_matching(self, policy: Policy, match: JobMatch) -> CancelCounts:
         """Cancel the jobs that match now, oldest first, in batches. After an error, the batches so far stay done."""
         db = self._engine.pools.rest
-        drawn = (await inspector.draws(db, [policy.topic])).get(policy.topic.id)
+        draws = (await inspector.draws(db, [policy.topic])).get(policy.topic.id)
         gone = marked = 0
         behind: int | None = 0
-        while drawn is not None and behind is not None and behind < drawn.drawn:
+        while draws is not None and behind is not None and behind < draws.drawn:
             found = await jobs.find(
                 db, policy.topic, live(match), oldest_first=True, behind=behind, limit=BATCH, one_by_one=True
             )
-            seqs = [seq for seq in found.seqs if seq <= drawn.drawn]
+            seqs = [seq for seq in found.seqs if seq <= draws.drawn]
             if seqs:
                 done = await self.cancel(policy, seqs)
                 gone, marked = gone + len(done.gone), marked + len(done.marked)
@@ -215,24 +215,24 @@ class Changes(Core):
         raise no_job(policy, seq)
 
     async def release(
-        self, policy: Policy, held: Sequence[HeldJob], *, refund: bool, until_ms: Sequence[int] = ()
+        self, policy: Policy, leased: Sequence[HeldJob], *, refund: bool, until_ms: Sequence[int] = ()
     ) -> tuple[set[int], int]:
         """Take leases back, so that the jobs are ready at once.
 
-        Returns the indexes in `held` whose lease was valid, and how many of those jobs ended instead. A job ends if it
-        has no delivery left (unless `refund` gives it back) or was cancelled.
+        Returns the indexes in `leased` whose lease was valid, and how many of those jobs ended instead. A job ends if
+        it has no delivery left (unless `refund` gives it back) or was cancelled.
 
         `until_ms`: one deadline for each job. A lease with another deadline is skipped.
         """
         if until_ms:
-            found = await consumer.leases(self._engine.pools.rest, policy.topic, held)
+            found = await consumer.leases(self._engine.pools.rest, policy.topic, leased)
             same = [i for i, lease in found.items() if lease.until_ms == until_ms[i]]
-            named = [HeldJob(held[i].seq, found[i].lease, held[i].node) for i in same]
+            named = [HeldJob(leased[i].seq, found[i].lease, leased[i].node) for i in same]
             done, ended = await self.release(policy, named, refund=refund)
             return {same[i] for i in done}, ended
         how = Return(delay_ms=0, error=TAKEN_BACK, refunds=None if refund else 0)
         out: set[int] = set()
-        done = await self._engine.settlements.nack(policy, held, [how] * len(held), ended=out)
+        done = await self._engine.settlements.nack(policy, leased, [how] * len(leased), ended=out)
         return done, len(out)
 
     async def release_group(
@@ -242,10 +242,10 @@ class Changes(Core):
 
         Returns the number of leases, 0 or 1, and of jobs that ended.
         """
-        held = await holders.lease_of_group(self._engine.pools.rest, policy.topic, tenant, group)
-        if held is None or node not in {None, held.node}:
+        lease = await holders.lease_of_group(self._engine.pools.rest, policy.topic, tenant, group)
+        if lease is None or node not in {None, lease.node}:
             return 0, 0
-        done, ended = await self.release(policy, [held], refund=refund)
+        done, ended = await self.release(policy, [lease], refund=refund)
         return len(done), ended
 
     async def release_node(self, policy: Policy, node: str, *, refund: bool) -> tuple[int, int]:

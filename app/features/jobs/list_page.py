@@ -89,12 +89,12 @@ class ListQuery(msgspec.Struct, frozen=True):
 
     def address(self, values: dict[str, str] | None = None, *, oldest: bool | None = None, after: int = 0) -> str:
         """The address of the same list with another filter, order or start."""
-        query = {
+        fields = {
             "q": self.text if values is None else filters.text_of(values),
             "order": "oldest" if (self.oldest_first if oldest is None else oldest) else "",
             "after": str(after) if after else "",
         }
-        return address(self.topic, **query)
+        return address(self.topic, **fields)
 
     @property
     def may_end(self) -> bool:
@@ -122,38 +122,38 @@ async def show(request: Request) -> Response:
     """
     context, name = context_of(request), check_name(request.path_params["topic"])
     key = check_permission(request, SEE, name)
-    asked = _query_in(request.query_params, name)
-    must_see_what_it_asks(key, name, asked.match)
-    if asked.text.isascii() and asked.text.isdigit():
-        return RedirectResponse(f"{address(name)}/{asked.text}", 303)
+    query = _query_in(request.query_params, name)
+    must_see_what_it_asks(key, name, query.match)
+    if query.text.isascii() and query.text.isdigit():
+        return RedirectResponse(f"{address(name)}/{query.text}", 303)
     policy = await context.policies.queue(name)
-    found = JobPage([], None) if asked.wrong else await _read_page(context, policy, asked)
+    found = JobPage([], None) if query.wrong else await _read_page(context, policy, query)
     jobs = [] if found is None else found.jobs
     holding = None if found is None else await context.core(Levels).look_at(policy)
     dead = policy.config.dead_letter
     return page(
         request,
         "jobs.html",
-        400 if asked.wrong else 200,
+        400 if query.wrong else 200,
         title=f"Jobs of {name}",
         topic=name,
         tabs=tabs(request, name, failed=holding),
-        asked=asked,
+        query=query,
         base=address(name),
-        ending=f"{address(name)}/cancel?{urlencode({'q': asked.text})}" if asked.may_end else "",
+        ending=f"{address(name)}/cancel?{urlencode({'q': query.text})}" if query.may_end else "",
         may_cancel=allows(request, CHANGE_JOBS, name),
         may_requeue=allows(request, REQUEUE, name),
         operations=await _cancels(context, name),
-        kept=await saved.of(request, asked.address(), worth=not asked.match.is_all and not asked.wrong),
-        any=not asked.match.is_all,
-        completions=filters.completions(asked.text, _words_of([as_seen(key, name, job) for job in jobs[:SAMPLE]])),
-        choices=_choices(asked, holding),
-        rows=None if found is None else [_row(asked, one) for one in found.jobs],
+        kept=await saved.of(request, query.address(), worth=not query.match.is_all and not query.wrong),
+        any=not query.match.is_all,
+        completions=filters.completions(query.text, _words_of([as_seen(key, name, job) for job in jobs[:SAMPLE]])),
+        choices=_choices(query, holding),
+        rows=None if found is None else [_row(query, one) for one in found.jobs],
         columns=[name for name in _NARROWING if any(getattr(job, name) for job in jobs)],
-        here=asked.address(after=asked.after or 0),
-        first=asked.address() if asked.after is not None else "",
-        following="" if found is None or found.next_behind is None else asked.address(after=found.next_behind),
-        turned=asked.address(oldest=not asked.oldest_first),
+        here=query.address(after=query.after or 0),
+        first=query.address() if query.after is not None else "",
+        following="" if found is None or found.next_behind is None else query.address(after=found.next_behind),
+        turned=query.address(oldest=not query.oldest_first),
         looked_at=LOOKED_AT,
         dead_letter=dead if dead is not None and allows(request, SEE, dead) else None,
     )
@@ -185,12 +185,12 @@ def _query_in(given: Mapping[str, str], name: str) -> ListQuery:
     return ListQuery(name, text, values, match, order == "oldest", after)
 
 
-async def _read_page(context: Context, policy: Policy, asked: ListQuery) -> JobPage | None:
+async def _read_page(context: Context, policy: Policy, query: ListQuery) -> JobPage | None:
     try:
         async with context.pools.rest.acquire() as db, db.transaction(readonly=True):
             await db.execute(f"SET LOCAL statement_timeout = '{SECONDS}s'")
             return await list_page(
-                db, policy.topic, asked.match, oldest_first=asked.oldest_first, behind=asked.after, limit=MOST
+                db, policy.topic, query.match, oldest_first=query.oldest_first, behind=query.after, limit=MOST
             )
     except TOO_SLOW:
         return None
@@ -209,12 +209,12 @@ def _words_of(jobs: Sequence[JobView]) -> list[str]:
     return [*nodes, *list(paths)[:_PATHS]]
 
 
-def _row(asked: ListQuery, job: JobView) -> ListedJob:
+def _row(query: ListQuery, job: JobView) -> ListedJob:
     has = {name: getattr(job, name) for name in _NARROWING}
     narrower = {
-        name: asked.address(asked.values | {name: value})
+        name: query.address(query.values | {name: value})
         for name, value in has.items()
-        if value is not None and asked.values.get(name) != value
+        if value is not None and query.values.get(name) != value
     }
     now_ms = round(time.time() * 1000)
     left_ms = job.visible_ms - now_ms if job.state in {"leased", "scheduled"} else None
@@ -222,7 +222,7 @@ def _row(asked: ListQuery, job: JobView) -> ListedJob:
     return ListedJob(job, now_ms - job.created_ms, left_ms, note, narrower)
 
 
-def _choices(asked: ListQuery, holding: TopicLevels | None) -> list[StateChoice]:
+def _choices(query: ListQuery, holding: TopicLevels | None) -> list[StateChoice]:
     counts = (
         {}
         if holding is None
@@ -233,11 +233,11 @@ def _choices(asked: ListQuery, holding: TopicLevels | None) -> list[StateChoice]
             "blocked": (holding.blocked, True),
         }
     )
-    others = {name: value for name, value in asked.values.items() if name != "state"}
-    now = asked.values.get("state")
-    every = StateChoice("all", asked.address(others), now is None)
+    others = {name: value for name, value in query.values.items() if name != "state"}
+    now = query.values.get("state")
+    every = StateChoice("all", query.address(others), now is None)
     return [every] + [
-        StateChoice(state, asked.address(others | {"state": state}), now == state, *counts.get(state, (None, True)))
+        StateChoice(state, query.address(others | {"state": state}), now == state, *counts.get(state, (None, True)))
         for state in STATES
     ]
 

@@ -226,8 +226,8 @@ async def take_back(request: Request) -> Response:
     node = (await fields_of(request)).get("node") or None
 
     async def run(job: Target) -> str:
-        taken = await release(request, job.policy, Leases(seqs=[job.seq], node=node))
-        if not taken.released:
+        result = await release(request, job.policy, Leases(seqs=[job.seq], node=node))
+        if not result.released:
             raise NotFound("The job can't be released: its lease has ended, or another worker holds it now.")
         return job.page
 

@@ -168,9 +168,9 @@ class Redrives(Core):
     async def cancel(self, which: UUID, by: Actor) -> Operation | None:
         """Ask an operation to end after its current batch. Returns it, None if it doesn't exist."""
         async with self._engine.pools.rest.acquire() as db, db.transaction():
-            asked = await operations.cancel(db, which)
+            is_new = await operations.cancel(db, which)
             found = await operations.read(db, which)
-            if asked and found is not None:
+            if is_new and found is not None:
                 action = Action.REQUEUE_CANCELLED if found.wanted.cancels is None else Action.CANCEL_CANCELLED
                 await trail.record(db, by, action, found.wanted.topic[0], {"id": str(which)})
         return found
@@ -320,12 +320,12 @@ async def _end(
 
 
 def _audit_detail(new: UUID, wanted: OperationRequest, matched: MatchCount) -> dict[str, object]:
-    asked: dict[str, object] = {"id": str(new), "matched": matched.count, "rate": wanted.rate}
+    detail: dict[str, object] = {"id": str(new), "matched": matched.count, "rate": wanted.rate}
     if wanted.cancels is not None:
-        return asked | {"filter": msgspec.to_builtins(wanted.cancels)}
+        return detail | {"filter": msgspec.to_builtins(wanted.cancels)}
     if wanted.seqs is not None:
-        asked["seqs"] = len(wanted.seqs)
-    return asked | {
+        detail["seqs"] = len(wanted.seqs)
+    return detail | {
         "filter": msgspec.to_builtins(wanted.match),
         "canary": None if wanted.canary is None else msgspec.to_builtins(wanted.canary),
     }

@@ -80,8 +80,8 @@ async def release(request: Request, policy: Policy, leases: Leases, *, refund: b
     by = context.access.actor(request)
     await trail.record(context.pools.rest, by, Action.LEASES_RELEASED, policy.topic.name, detail)
     if leases.seqs is not None:
-        held = [HeldJob(Seq(min(seq, BIGINT_MAX)), None, leases.node) for seq in leases.seqs]
-        done, ended = await changes.release(policy, held, refund=refund, until_ms=leases.visible_at)
+        leased = [HeldJob(Seq(min(seq, BIGINT_MAX)), None, leases.node) for seq in leases.seqs]
+        done, ended = await changes.release(policy, leased, refund=refund, until_ms=leases.visible_at)
         return TakenBack(len(done), ended, [seq for i, seq in enumerate(leases.seqs) if i not in done])
     if leases.group is not None:
         counts = await changes.release_group(policy, leases.tenant, leases.group, leases.node, refund=refund)

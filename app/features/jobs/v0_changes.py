@@ -169,8 +169,8 @@ async def take_back(call: Call, body: ReleaseBody) -> ReleaseAnswer:
     """Take leases back from workers that hang. The jobs become ready at once. Later calls of these workers for the jobs
     have no effect."""
     leases = _leases(body)
-    taken = await release(call.request, await call.queue(), leases, refund=bool(body.refund))
-    return ReleaseAnswer(call.topic, *taken)
+    result = await release(call.request, await call.queue(), leases, refund=bool(body.refund))
+    return ReleaseAnswer(call.topic, *result)
 
 
 def _change_of(body: ChangeBody) -> Change:
