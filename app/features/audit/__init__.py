@@ -23,7 +23,7 @@ FEATURE: Final = Feature(
             dialect=V0,
             scope=Scope.ADMIN,
             parameters=v0.PARAMETERS,
-        ),
+        )
     ],
     pages=[Page("GET", "/audit", SEE_RIGHTS, page.show, Menu("Audit", 8))],
 )

@@ -24,7 +24,7 @@ FEATURE: Final = Feature(
             scope=Scope.ADMIN,
             server=True,
             verb="admin_get_horizon",
-        ),
+        )
     ],
     pages=[Page("GET", "/horizon", SEE_SERVER, page.show, Menu("Horizon", 3))],
 )

@@ -37,9 +37,7 @@ SINCE: Final = query(
     {"type": "string", "format": "date-time"},
 )
 CLUSTER: Final = path(
-    "cluster",
-    "The cluster's id from the list of failures.",
-    {"type": "string", "pattern": CLUSTER_PATTERN},
+    "cluster", "The cluster's id from the list of failures.", {"type": "string", "pattern": CLUSTER_PATTERN}
 )
 
 

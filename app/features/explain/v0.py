@@ -192,18 +192,8 @@ async def as_of(call: Call) -> AsOfAnswer:
     """Count a queue's jobs by state at an instant in the past, from its ledger."""
     policy, instant = await call.queue(), _instant_in(call.request)
     past = await call.context.core(Pasts).at(policy.topic, instant)
-    return AsOfAnswer(
-        topic=call.topic,
-        at=ms_of(instant),
-        ready=past.ready,
-        in_flight=past.in_flight,
-        scheduled=past.scheduled,
-        blocked=past.blocked,
-        failed=past.failed,
-        expired=past.expired,
-        dead=past.dead,
-        oldest_claimable_age_ms=past.oldest_ms,
-    )
+    waiting = (past.ready, past.in_flight, past.scheduled, past.blocked)
+    return AsOfAnswer(call.topic, ms_of(instant), *waiting, past.failed, past.expired, past.dead, past.oldest_ms)
 
 
 async def jobs_as_of(call: Call) -> JobsThenAnswer:

@@ -7,15 +7,7 @@ from typing import Final
 
 from app.base.keys import Scope
 from app.features.feature import EASE, Feature, Sweep
-from app.features.jobs import (
-    list_page,
-    messages,
-    operation_page,
-    page,
-    sweeps,
-    v0,
-    v0_changes,
-)
+from app.features.jobs import list_page, messages, operation_page, page, sweeps, v0, v0_changes
 from app.features.jobs.requests import BegunAnswer
 from app.http.fields import SEQ
 from app.http.messages.dialect import MESSAGES

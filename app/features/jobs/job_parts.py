@@ -41,12 +41,7 @@ _WORDS: Final = {
     "requeued": "Requeued",
     "extended": "Lease extended",
 }
-_UNTIL: Final = {
-    "claimed": "until",
-    "extended": "until",
-    "released": "ready again from",
-    "acked": "result kept until",
-}
+_UNTIL: Final = {"claimed": "until", "extended": "until", "released": "ready again from", "acked": "result kept until"}
 LEASE_RAN_OUT: Final = "lease ran out"
 BARS: Final = 60  # parts of the timeline's strip
 MOST_LINES: Final = 2_000

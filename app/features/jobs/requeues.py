@@ -175,10 +175,7 @@ def searches_of(wanted: OperationRequest, until: datetime) -> list[Search]:
     that failed in place.
     """
     match, starts = wanted.match, wanted.starts
-    places = [
-        Search(wanted.topic, until, match, starts),
-        Search(wanted.topic, until, match, starts, dead=False),
-    ]
+    places = [Search(wanted.topic, until, match, starts), Search(wanted.topic, until, match, starts, dead=False)]
     if wanted.dead is not None:
         places.insert(0, Search(wanted.dead, until, match, starts, only_from=wanted.topic[0]))
     return places
@@ -233,11 +230,7 @@ async def requeue_batch(
             state = OperationState.RUNNING
     skipped = len(done) - len(moved) + missing
     step = OperationStep(
-        *(state, stage, at, first),
-        requeued=len(moved),
-        skipped=skipped,
-        failed_again=run.failed_again,
-        wait_ms=wait_ms,
+        *(state, stage, at, first), requeued=len(moved), skipped=skipped, failed_again=run.failed_again, wait_ms=wait_ms
     )
     return step, done
 
