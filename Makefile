@@ -54,7 +54,7 @@ schema: ## write docs/schema.sql anew from the migrations
 openapi: ## write docs/routes.txt anew from the code: what each route takes and answers, in short
 	$(PYTHON) -m tests.routes
 
-reference: ## write docs/errors.md, http.md and sql-contract.md anew from the code
+reference: ## write docs/errors.md, http.md and parts of other pages from the code
 	$(PYTHON) -m tests.reference
 
 dashboards: ## write Grafana's dashboards into var/dashboards, for a Grafana of your own; Compose's has them by itself

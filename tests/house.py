@@ -21,7 +21,7 @@ ROOT: Final = Path(__file__).parents[1]
 # are compared with. So are the locks and pictures.
 GENERATED: Final = (
     "docs/routes.txt",
-    *("docs/errors.md", "docs/http.md", "docs/sql-contract.md"),
+    *("docs/errors.md", "docs/http.md"),
     "docs/benchmarks/*.json",
     "app/http/examples.json",
 )

@@ -1,14 +1,15 @@
 """Pages generated from the code: `make reference` writes them, and a test compares them.
 
-docs/errors.md comes from app/errors.py, docs/http.md from the OpenAPI document and the routes' declarations,
-docs/sql-contract.md from docs/schema.sql, and parts of docs/semantics.md, docs/configuration.md and the client from the
-settings of topics.
+docs/errors.md comes from app/errors.py, docs/http.md from the OpenAPI document and the routes' declarations, a part of
+docs/sql.md from docs/schema.sql, and parts of docs/semantics.md, docs/configuration.md and the client from the settings
+of topics.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -93,21 +94,8 @@ Any route can also answer 400 (invalid request), 401 and 403 (sign-in, scopes), 
 ([limits on input](semantics.md#22-limits-on-input)), 429 (a limit) and 503 (not available right now).
 """
 )
-SQL: Final = (
-    MADE
-    + """
-# SQL contract
-
-The functions, columns and the view that SQL users can rely on. They change by additions only.
-
-```sql
-SELECT holdfast.enqueue('orders', '{"order": 42}');
-```
-
-[sql.md](sql.md) explains them with examples. [schema.sql](schema.sql) has everything else; you can read it, without
-this promise.
-"""
-)
+BEGIN_SQL: Final = "<!-- made by `make reference` from docs/schema.sql -->\n\n"
+END_SQL: Final = "\n<!-- end -->\n"
 FUNCTIONS: Final = ("enqueue", "complete", "assert_lease")
 OWN: Final = {"checked", "place"}  # columns of the inbox that are the service's
 EVERYWHERE: Final = {"400", "401", "403", "408", "413", "414", "415", "429", "431", "503"}
@@ -115,7 +103,12 @@ EVERYWHERE: Final = {"400", "401", "403", "408", "413", "414", "415", "429", "43
 
 def pages() -> dict[Path, str]:
     """Each page with its text."""
-    whole = {DOCS / "errors.md": errors_page(), DOCS / "http.md": http_page(), DOCS / "sql-contract.md": sql_page()}
+    sql = (DOCS / "sql.md").read_text()
+    whole = {
+        DOCS / "errors.md": errors_page(),
+        DOCS / "http.md": http_page(),
+        DOCS / "sql.md": settings.between(sql, BEGIN_SQL, END_SQL, sql_contract()),
+    }
     return whole | settings.pages()
 
 
@@ -161,24 +154,26 @@ def route_row(method: str, path: str, route: dict[str, Any], scopes: str) -> str
     return f"| [`{method} {path}`]({page}) | {what} | {scopes} | {answers} |\n"
 
 
-def sql_page() -> str:
+def sql_contract() -> str:
+    """The functions, the inbox's columns with their bounds, and the view's columns."""
     schema = (DOCS / "schema.sql").read_text()
-    text = SQL + "\n## Functions\n\n```sql\n"
+    text = "```\n"
     for name in FUNCTIONS:
-        for words, answers in re.findall(
-            rf"^CREATE FUNCTION holdfast\.{name}\((.*)\) RETURNS (\w+)$", schema, re.MULTILINE
-        ):
-            parts = re.split(r", (?=\"?\w+\"? \w)", re.sub(r" DEFAULT NULL::[a-z ]+", " DEFAULT NULL", words))
-            text += f"holdfast.{name}(\n    " + ",\n    ".join(parts) + f"\n) RETURNS {answers}\n\n"
-    text = text.rstrip() + "\n```\n\n## holdfast.inbox\n\n| column | type | bounds |\n|---|---|---|\n"
+        found = re.findall(rf"^CREATE FUNCTION holdfast\.{name}\((.*)\) RETURNS (\w+)$", schema, re.MULTILINE)
+        forms = [
+            re.split(r", (?=\"?\w+\"? \w)", re.sub(r" DEFAULT NULL::[a-z ]+", " = NULL", words)) for words, _ in found
+        ]
+        parts = [" or ".join(dict.fromkeys(same)) for same in zip(*forms, strict=True)]
+        text += f"holdfast.{name}(\n    " + ",\n    ".join(parts) + f"\n) RETURNS {found[0][1]}\n\n"
+    text = text.rstrip() + "\n```\n\n| column of `holdfast.inbox` | type | bounds |\n|---|---|---|\n"
     [inbox] = re.findall(r"^CREATE UNLOGGED TABLE holdfast\.inbox \((.*?)^\)", schema, re.MULTILINE | re.DOTALL)
     bounds = dict(re.findall(r'CONSTRAINT "(\w+): ([^"]+)" CHECK', inbox))
     for column, kind in re.findall(r'^ {4}("?\w+"?) ([a-z]+(?: with time zone)?)', inbox, re.MULTILINE):
         if column not in OWN:
             text += f"| `{column}` | {kind} | {bounds.get(column.strip(chr(34)), '')} |\n"
     [view] = re.findall(r"^CREATE VIEW holdfast\.messages AS\n(.*?)\n   FROM ", schema, re.MULTILINE | re.DOTALL)
-    columns = re.findall(r"(\w+)(?:,\n|,?\Z)", view)
-    return f"{text}\n## holdfast.messages\n\n" + ", ".join(f"`{column}`" for column in columns) + ". Read-only.\n"
+    columns = ", ".join(f"`{column}`" for column in re.findall(r"(\w+)(?:,\n|,?\Z)", view))
+    return f"{text}\nColumns of `holdfast.messages`:\n\n{chr(10).join(textwrap.wrap(columns, 118))}\n"
 
 
 if __name__ == "__main__":

@@ -59,13 +59,13 @@ def defaults(*, but: Collection[str] = ()) -> dict[str, Any]:
 def pages() -> dict[Path, str]:
     """Each file with its generated part."""
     return {
-        MANUAL: _between(MANUAL.read_text(), f"<!-- {BEGIN} -->\n\n", "\n<!-- end -->\n", _table()),
-        MESSAGES: _between(MESSAGES.read_text(), f"<!-- {BEGIN} -->\n\n", "\n<!-- end -->\n", _messages_table()),
-        CLIENT: _between(CLIENT.read_text(), f"    # {BEGIN}\n", "    # end\n", _fields()),
+        MANUAL: between(MANUAL.read_text(), f"<!-- {BEGIN} -->\n\n", "\n<!-- end -->\n", _table()),
+        MESSAGES: between(MESSAGES.read_text(), f"<!-- {BEGIN} -->\n\n", "\n<!-- end -->\n", _messages_table()),
+        CLIENT: between(CLIENT.read_text(), f"    # {BEGIN}\n", "    # end\n", _fields()),
     }
 
 
-def _between(text: str, begin: str, end: str, made: str) -> str:
+def between(text: str, begin: str, end: str, made: str) -> str:
     before, begin, rest = text.partition(begin)
     _, end, after = rest.partition(end)
     assert "" not in {begin, end}

@@ -535,7 +535,7 @@ CREATE TABLE holdfast.user_events (
 );
 
 
--- What SQL users write into: docs/sql-contract.md ----------------------------------------------------------------------
+-- What SQL users write into: docs/sql.md -------------------------------------------------------------------------------
 
 -- What is inserted here becomes jobs in the same statement: take_inbox. The constraints' names are the messages that an
 -- SQL user reads. checked: the version of the topic's schema that the payload was found to fit; the service fills it in.

@@ -1,4 +1,4 @@
--- Views for readers with SQL: docs/sql-contract.md says which of their columns stay.
+-- Views for readers with SQL: docs/sql.md says which of their columns stay.
 
 -- Jobs by the state that they are in now: the stored word says "leased" of a lease that has ended.
 CREATE VIEW holdfast.job_states AS
