@@ -14,7 +14,7 @@ from pyspark.storagelevel import StorageLevel
 from spark import jdbc, topics, windows
 from spark.analysis import minute_stats
 from spark.archive import kept_days
-from spark.archive.ledger_events import Ledger
+from spark.archive.kept_days import Ledger
 from spark.errors import Mistake, reason
 from spark.progress import Progress
 from spark.source.connection import connect

@@ -10,6 +10,7 @@ from functools import partial, reduce
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from spark.archive import day_partitions
 from spark.archive.day_files import Day, Files
@@ -20,6 +21,10 @@ from spark.source.tables import find
 from spark.windows import Window, midnight
 
 TIMES: Final = {"lease_events": "at", "archive": "finished_at"}
+EVENTS: Final = (
+    *("at", "seq", "until", "topic_id", "topic", "tenant", "event"),
+    *("deliveries", "lease_id", "node", "detail", "began_at"),
+)
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -134,3 +139,33 @@ def _between(window: Window, days: Iterable[date]) -> Iterator[Window]:
         start = midnight(day) + timedelta(days=1)
     if start < window.end:
         yield Window(start, window.end)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The ledger of a topic, or of all: archived days from files, the others from the database."""
+
+    spark: SparkSession
+    dsn: str
+    topic: str | None = None
+    files: str | None = None
+
+    def days(self, window: Window) -> Kept:
+        """Where the days of a window are."""
+        return locate_days(self.dsn, "lease_events", window, self._root())
+
+    def events(self, window: Window, *kinds: str) -> DataFrame:
+        """The events of a window with the columns EVENTS, of these kinds or of all. Raises Mistake."""
+        root = self._root()
+        if root is not None and not set(days_of(window)) & set(archived_days(self.dsn, "lease_events", root)):
+            raise Mistake(f"--from-files {self.files}: there is no complete day of lease_events in {window}")
+        return rows(self.spark, self.dsn, "lease_events", window, root, columns=EVENTS, topic=self.topic, kinds=kinds)
+
+    def finished(self, window: Window, columns: tuple[str, ...]) -> DataFrame:
+        """The archived jobs that were completed in a window. Raises Mistake."""
+        read = tuple(dict.fromkeys((*columns, "outcome")))
+        found = rows(self.spark, self.dsn, "archive", window, self._root(), columns=read, topic=self.topic)
+        return found.where(f.col("outcome") == "completed").select(*columns)
+
+    def _root(self) -> Files | None:
+        return None if self.files is None else Files(self.spark, self.files)

@@ -18,7 +18,7 @@ from spark.analysis import contrast
 from spark.analysis.contrast import LEAST_SUPPORT, VALUE, Feature, Mark
 from spark.analysis.error_clusters import add_titles
 from spark.archive import kept_days
-from spark.archive.ledger_events import Ledger
+from spark.archive.kept_days import Ledger
 from spark.progress import Progress
 from spark.texts import clean_line
 from spark.windows import Window

@@ -16,7 +16,7 @@ from spark.analysis import demand
 from spark.analysis.demand import DAY, Known, Past, Schedule, Step
 from spark.analysis.queueing import Service, nearest_rank, replay
 from spark.archive import kept_days
-from spark.archive.ledger_events import Ledger
+from spark.archive.kept_days import Ledger
 from spark.errors import Mistake
 from spark.progress import Progress
 from spark.source.connection import connect
