@@ -158,7 +158,7 @@ async def test_a_session_has_so_many_streams_and_the_service_a_bound_for_all(
         assert service.context.quota.streams == before + MOST_STREAMS
         async with one.http.stream("GET", "/admin/", headers=EVENTS) as answer:
             assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
-            assert f"{MOST_STREAMS} are the most" in (await answer.aread()).decode()
+            assert f"The limit is {MOST_STREAMS}." in (await answer.aread()).decode()
         assert (await one.http.get("/admin/")).status_code == 200
         async with other.watches("/admin/"):
             pass
