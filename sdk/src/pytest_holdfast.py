@@ -1,5 +1,5 @@
-"""Fixtures of `holdfast.testing`. pytest loads this wherever the client is installed, so it loads nothing but what a
-test asks for."""
+"""Fixtures of `holdfast.testing`. pytest loads this module wherever the client is installed, so it imports the rest
+lazily."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def holdfast_session() -> Iterator[Service]:
-    """A service for all tests of this process, which they share with what the others have left there."""
-    from holdfast.testing import ServiceMissing, start  # noqa: PLC0415  (not everybody's tests want it)
+    """A service for all tests of this process. It keeps the data of previous tests."""
+    from holdfast.testing import ServiceMissing, start  # noqa: PLC0415  (lazy)
 
     try:
         with start() as service:
@@ -26,7 +26,7 @@ def holdfast_session() -> Iterator[Service]:
 
 @pytest.fixture
 def holdfast_service(holdfast_session: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    """The same, with nothing in it. Clients that are made without an address are its clients."""
+    """An empty service. Clients without an address connect to it."""
     monkeypatch.setenv("HOLDFAST_URL", holdfast_session.url)
     monkeypatch.delenv("HOLDFAST_API_KEY", raising=False)
     yield holdfast_session

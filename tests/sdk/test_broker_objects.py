@@ -59,7 +59,7 @@ async def test_a_job_whose_object_is_gone_goes_back_alone(
     obstore.delete(objects.store, keys(objects))
     kept = await queue.enqueue("task", BIG)
     assert [job.id for job in (await queue.read_state()).jobs] == [kept.id]
-    assert f"Job {lost.id} of {topic} is left out of the state" in caplog.text
+    assert f"Job {lost.id} of {topic} is missing from the state" in caplog.text
     [job] = await queue.dequeue("task", batch_size=2)
     assert job.id == kept.id
     with pytest.raises(StorageError, match="no such object") as caught:

@@ -17,9 +17,9 @@ async def test_topics(cli: Cli, client: AsyncClient, topic: str) -> None:
     assert made.object["created"]
     assert (made.object["config"]["max_deliveries"], made.object["config"]["durable"]) == (5, True)
     again = await cli("topics", "put", topic, code=Exit.REFUSED)
-    assert again.err.startswith("error: already_exists: There is a topic")
+    assert again.err.startswith("error: already_exists: Topic ")
     assert (await client.topic(topic).get()).config.max_deliveries == 5
-    assert (await cli("topics", "put", topic, "--replace")).out == f"{topic} is as you say.\n"
+    assert (await cli("topics", "put", topic, "--replace")).out == f"{topic} changed.\n"
     assert (await client.topic(topic).get()).config.max_deliveries == 20
 
     listed = await cli("topics", "list", "--prefix", topic)
@@ -67,13 +67,13 @@ async def test_put(cli: Cli, queue: AsyncTopic) -> None:
     assert (await queue.job(2)).data == b"\x00"
     await cli("put", queue.name, "4", "--run-at", "2100-01-01T00:00:00Z", "--ttl", "1d", "--dedupe-id", "d")
     duplicate = await cli("put", queue.name, "4", "--dedupe-id", "d")
-    assert duplicate.out == f"{queue.name} 3 was there already\n"
+    assert duplicate.out == f"{queue.name} 3 already existed\n"
     for wrong, why in (
-        (["hello"], "say --text"),
-        ([], "Give DATA"),
-        (["1", "--delay", "soon"], "no time, such as"),
+        (["hello"], "use --text"),
+        ([], "Pass either DATA"),
+        (["1", "--delay", "soon"], "is not a time. Write it like"),
         (["1", "--run-at", "2100-01-01T00:00:00"], "no time zone"),
-        (["1", "--meta", "[]"], "no JSON object"),
+        (["1", "--meta", "[]"], "is not a JSON object"),
     ):
         assert why in " ".join((await cli("put", queue.name, *wrong, code=Exit.USAGE)).err.replace("│", "").split())
 
@@ -95,11 +95,11 @@ async def test_claim_and_settle(cli: Cli, queue: AsyncTopic) -> None:
     assert (await cli("fail", queue.name, 4, "--error", "no such address")).out == "1 failed.\n"
     assert (await queue.job(4)).last_error == "no such address"
     stale = await cli("ack", queue.name, 5, "--lease-id", "lease_" + "0" * 32, code=Exit.REFUSED)
-    assert stale.err == "Not yours, or not any more: 5.\n"
+    assert stale.err == "You don't hold these jobs, or no longer: 5.\n"
     assert (await cli("ack", queue.name, 5)).out == "1 acked.\n"
 
     nothing = await cli("claim", queue.name, "--wait", "50ms", code=Exit.NOTHING)
-    assert (nothing.out, nothing.err) == ("", f"There is nothing to claim in {queue.name}.\n")
+    assert (nothing.out, nothing.err) == ("", f"No job is ready in {queue.name}.\n")
     assert (await cli("claim", queue.name, "--json", code=Exit.NOTHING)).objects == []
     assert (await cli("ack", queue.name, stdin="xx", code=Exit.USAGE)).err.startswith("error: bad_line: stdin")
 
@@ -127,7 +127,7 @@ async def test_looking(cli: Cli, queue: AsyncTopic) -> None:
     assert [job["seq"] for job in (await cli("peek", queue.name, "--newest", "-n", 2, "--json")).objects] == [3, 2]
     assert [job["seq"] for job in (await cli("peek", queue.name, "--state", "scheduled", "--json")).objects] == [3]
     assert (await cli("peek", queue.name, 2, "--json")).object["data"] == {"n": 2}
-    assert (await cli("peek", queue.name, "--tag", "no")).err == "There are none.\n"
+    assert (await cli("peek", queue.name, "--tag", "no")).err == "There are no such jobs.\n"
     assert (await cli("explain", queue.name, "--json")).object["claimable"] == 2
     assert [event["event"] for event in (await cli("history", queue.name, 1, "--json")).objects] == ["enqueued"]
     assert (await cli("history", queue.name, 99, code=Exit.NOTHING)).err.startswith("error: not_found: ")
@@ -140,7 +140,7 @@ async def test_looking(cli: Cli, queue: AsyncTopic) -> None:
 async def test_dead_letters(cli: Cli, client: AsyncClient, topic: str) -> None:
     queue = client.topic(topic)
     await cli("topics", "put", topic, "max_deliveries=1", f"dead_letter={topic}.dead")
-    assert (await cli("dlq", "list", topic)).err == f"Nothing of {topic} is out.\n"
+    assert (await cli("dlq", "list", topic)).err == f"{topic} has no failed jobs.\n"
     await queue.enqueue_many(["a", "b", "c", "d"])
     await cli("claim", topic, "-n", 4)
     await cli("nack", topic, 1, 2, "--error", "smtp 421")
@@ -153,8 +153,8 @@ async def test_dead_letters(cli: Cli, client: AsyncClient, topic: str) -> None:
     assert (await cli("dlq", "show", topic, 2, "--json")).object["last_error"] == "smtp 421"
 
     await cli("dlq", "requeue", topic, code=Exit.USAGE)
-    assert (await cli("dlq", "requeue", topic, "--all", "--dry-run")).out == "4 are meant.\n"
-    assert (await cli("dlq", "requeue", topic, 2)).out == "1 of 1 are back, 0 are not.\n"
+    assert (await cli("dlq", "requeue", topic, "--all", "--dry-run")).out == "Matches 4 jobs.\n"
+    assert (await cli("dlq", "requeue", topic, 2)).out == "1 of 1 requeued, 0 skipped.\n"
     waits = await cli("dlq", "show", topic, 2, code=Exit.NOTHING)
     assert waits.err == f"error: not_out: Job 2 of {topic} is ready.\n"
     assert (await cli("dlq", "requeue", topic, "--error", "smtp", "--json")).object["requeued"] == 1
@@ -178,11 +178,11 @@ async def test_cancel(cli: Cli, queue: AsyncTopic) -> None:
     ended = await cli("cancel", queue.name, "--state", "leased", "--yes", "--json")
     assert (ended.object["state"], ended.object["gone"], ended.object["marked"]) == ("done", 0, 1)
     sent = await cli("cancel", queue.name, "--tag", "none", "--no-wait", "--yes")
-    assert sent.out == "0 are on their way.\n"
+    assert sent.out == "Cancelling 0 jobs in the background.\n"
 
     some = await cli("cancel", queue.name, 3, 4711, code=Exit.REFUSED)
-    assert (some.out, some.err) == ("1 cancelled.\n", "Over, or not there: 4711.\n")
-    assert (await cli("cancel", queue.name, 1)).out == "0 cancelled. 1 are leased: their holders are told.\n"
+    assert (some.out, some.err) == ("1 cancelled.\n", "Not cancelled, because they have ended or don't exist: 4711.\n")
+    assert (await cli("cancel", queue.name, 1)).out == "0 cancelled. 1 are leased: their workers are notified.\n"
     assert [job.seq async for job in queue.jobs(order="oldest")] == [1, 5]
 
 
@@ -194,12 +194,12 @@ async def test_release(cli: Cli, queue: AsyncTopic) -> None:
     for wrong in ([], [1, "--group", "g"], ["--node", "hung", "--tenant", "t"]):
         await cli("release", queue.name, *wrong, code=Exit.USAGE)
     asked = await cli("release", queue.name, "--node", "hung", code=Exit.USAGE)
-    assert f"Take back every lease that hung has on jobs of {queue.name}?" in asked.err
-    assert (await cli("release", queue.name, "--group", "g")).out == "1 lease taken back.\n"
+    assert f"End all leases of hung on jobs of {queue.name}?" in asked.err
+    assert (await cli("release", queue.name, "--group", "g")).out == "1 lease ended.\n"
     assert (await queue.job(1)).deliveries == 1
-    assert (await cli("release", queue.name, "--node", "hung", "--yes")).out == "1 lease taken back.\n"
+    assert (await cli("release", queue.name, "--node", "hung", "--yes")).out == "1 lease ended.\n"
     some = await cli("release", queue.name, 1, 3, code=Exit.REFUSED)
-    assert (some.out, some.err) == ("0 leases taken back.\n", "Not leased: 1, 3.\n")
+    assert (some.out, some.err) == ("0 leases ended.\n", "Not leased: 1, 3.\n")
     await queue.claim(node="hung", max=1)
     back = await cli("release", queue.name, 1, "--node", "hung", "--refund", "--json")
     assert back.object == {"topic": queue.name, "released": 1, "ended": 0, "skipped": []}
@@ -213,7 +213,7 @@ async def test_schedules(cli: Cli, queue: AsyncTopic) -> None:
     assert name in (await cli("schedules", "list", "--prefix", name)).out
     assert (await cli("schedules", "pause", name)).out == f"{name} is paused.\n"
     assert (await cli("schedules", "show", name, "--json")).object["paused"] is True
-    assert (await cli("schedules", "resume", name)).out.startswith(f"{name} fires next at ")
+    assert (await cli("schedules", "resume", name)).out.startswith(f"{name} runs next at ")
     assert (await cli("schedules", "run", name)).out == f"{queue.name} 1\n"
     bad = await cli("schedules", "put", name, queue.name, "x", "1", code=Exit.REFUSED)
     assert bad.err.startswith("error: invalid_schedule: ")
@@ -226,9 +226,9 @@ async def test_hold_ups(cli: Cli, queue: AsyncTopic) -> None:
     assert (await cli("pause", queue.name)).out == f"{queue.name} is paused.\n"
     assert (await cli("pause", queue.name, "--tenant", "acme", "--json")).object["paused_tenants"] == ["acme"]
     assert (await cli("resume", queue.name, "--tenant", "acme")).out == f"{queue.name} is paused.\n"
-    assert (await cli("drain", queue.name)).out.startswith(f"{queue.name} is paused and takes nothing in. ")
+    assert (await cli("drain", queue.name)).out.startswith(f"{queue.name} is paused and is draining. ")
     assert "Hint: `holdfast resume" in (await cli("put", queue.name, "1", code=Exit.REFUSED)).err
-    assert (await cli("resume", queue.name)).out == f"{queue.name} goes on.\n"
+    assert (await cli("resume", queue.name)).out == f"{queue.name} is running.\n"
 
 
 async def test_stats(cli: Cli, queue: AsyncTopic) -> None:
@@ -254,5 +254,5 @@ async def test_bench_says_what_it_did_and_leaves_nothing(cli: Cli, client: Async
     assert [(one["verb"], one["jobs"]) for one in ran.objects] == [("enqueue", 250), ("claim", 250), ("ack", 250)]
     assert all(one["jobs_per_second"] > 0 and one["p50_ms"] <= one["max_ms"] for one in ran.objects)
     did = json.loads(ran.err.splitlines()[0])["note"]
-    assert "250 jobs of 10 bytes, 100 a call, 2 calls at once, not durable" in did
+    assert "250 jobs of 10 bytes, 100 per call, 2 concurrent calls, not durable" in did
     assert [one.topic async for one in client.topics.list(prefix="holdfast-bench-")] == []

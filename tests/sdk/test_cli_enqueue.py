@@ -26,7 +26,7 @@ async def test_files_and_stdin(cli: Cli, queue: AsyncTopic, tmp_path: Path) -> N
     one, two = tmp_path / "one.ndjson", tmp_path / "two.ndjson"
     one.write_text('{"n": 1}\n\n"zwei"\r\n3')  # a blank line, a line of Windows', and no end to the last
     two.write_text("4\n")
-    assert (await cli("enqueue", queue.name, one, "-", two, stdin="3.5\n")).out == "5 taken.\n"
+    assert (await cli("enqueue", queue.name, one, "-", two, stdin="3.5\n")).out == "5 written.\n"
     assert await data_of(queue) == [{"n": 1}, "zwei", 3, 3.5, 4]
     assert "There is no file" in (await cli("enqueue", queue.name, tmp_path / "none", code=Exit.USAGE)).err
     told = await cli("enqueue", queue.name, "--batch", 2, "--json", stdin="5\n6\n7\n")
@@ -44,22 +44,22 @@ async def test_what_a_line_is(cli: Cli, queue: AsyncTopic) -> None:
     assert first.data == " not json "
     assert (second.data, second.tag, second.priority, second.state) == (b"\0\1", "raw", 2, "scheduled")
     for line, why in (
-        ('{"data": 1, "colour": "red"}', "a record has no colour"),
-        ('{"data": NaN}', "NaN is no number"),
-        ('{"data": 1e999}', "1e999 is no number"),
-        ("[" * 100_000, "nested too deep"),
-        ("[1]", "a record is an object that has data"),
-        ('{"data": 1, "run_at": "soon"}', "'soon' is no time, such as "),
-        ('{"data": 1, "run_at": ["2100-01-01T00:00:00Z"]}', "is no time, such as "),
-        ('{"data": 1, "run_at": "2100-01-01T00:00:00"}', "has no time zone: end it with Z"),
-        ('{"data": 1, "meta": [1]}', "meta is an object"),
-        ('{"data": ["\\uD83D\\uDE00", "\\ud83d"]}', "'\\ud83d' is in no Unicode text"),
+        ('{"data": 1, "colour": "red"}', "a record has no field colour"),
+        ('{"data": NaN}', "NaN is not a JSON number"),
+        ('{"data": 1e999}', "1e999 is not a JSON number"),
+        ("[" * 100_000, "nested too deeply"),
+        ("[1]", "a record must be an object with data"),
+        ('{"data": 1, "run_at": "soon"}', "'soon' is not a time. Write it like "),
+        ('{"data": 1, "run_at": ["2100-01-01T00:00:00Z"]}', "is not a time. Write it like "),
+        ('{"data": 1, "run_at": "2100-01-01T00:00:00"}', "has no time zone. Add Z"),
+        ('{"data": 1, "meta": [1]}', "meta must be an object"),
+        ('{"data": ["\\uD83D\\uDE00", "\\ud83d"]}', "'\\ud83d' is not valid Unicode"),
     ):
         said = (await cli("enqueue", queue.name, "--lines", "record", stdin="\n" + line, code=Exit.USAGE)).err
         assert why in said
         assert "error: bad_line: stdin, line 2, where the file ends: " in said
     said = (await cli("enqueue", queue.name, stdin='1\n"\\ud800"\n', code=Exit.USAGE)).err
-    assert "error: bad_line: stdin, line 2: '\\ud800' is in no Unicode text" in said
+    assert "error: bad_line: stdin, line 2: '\\ud800' is not valid Unicode" in said
 
 
 LINES = [json.dumps({"n": n}) for n in range(11)]
@@ -73,7 +73,7 @@ async def test_a_file_that_has_grown_since(cli: Cli, queue: AsyncTopic, tmp_path
     for there, end, batch in ((5, "\n", first_batch), (5, "\n\n", 2), (8, "", 4), (11, "\n", 3), (11, "", 100)):
         file.write_text("\n".join(LINES[:there]) + end)
         said = (await cli("enqueue", queue.name, file, "--run", "monday", "--batch", batch)).out
-        assert said == f"{there} taken{f', {before} of them before' if before else ''}.\n"
+        assert said == f"{there} written{f', {before} of them already before' if before else ''}.\n"
         before = there
     assert await data_of(queue) == [json.loads(line) for line in LINES]
 
@@ -119,13 +119,15 @@ async def test_interrupted_while_the_service_answers(cli: Cli, queue: AsyncTopic
     assert (stopped["line"], stopped["taken"]) == (5, 4)
 
     words = ("--run", stopped["run"], "--batch", 4, "--from-line", stopped["line"])
-    assert (await cli("enqueue", queue.name, *words, stdin=lines.decode())).out == "6 taken, 4 of them before.\n"
+    assert (
+        await cli("enqueue", queue.name, *words, stdin=lines.decode())
+    ).out == "6 written, 4 of them already before.\n"
     assert await data_of(queue) == list(range(10))
 
 
 async def test_a_service_that_loses_answers(queue: AsyncTopic, proxy: Proxy) -> None:
     proxy.lose(f"POST {queue.name}")
-    assert (await Cli(proxy.url)("enqueue", queue.name, stdin="1\n2\n")).out.startswith("2 taken")
+    assert (await Cli(proxy.url)("enqueue", queue.name, stdin="1\n2\n")).out.startswith("2 written")
     assert await data_of(queue) == [1, 2]
     assert proxy.count(f"POST {queue.name}") >= 2
 
@@ -157,7 +159,7 @@ async def test_jobs_of_jqueue_are_taken_once_and_come_as_they_would(
 ) -> None:
     file = tmp_path / "queue.json"
     file.write_text(json.dumps({"version": 3, "jobs": JOBS}, indent=2))
-    assert (await cli("import", topic, file)).out == "3 taken; 1 dead ones were left out.\n"
+    assert (await cli("import", topic, file)).out == "3 written; 1 dead jobs were left out.\n"
     file.write_text(json.dumps({"version": 4, "jobs": [*JOBS, job(5, entrypoint="resize_image")]}))
     told = await cli("import", topic, file, "--json")
     assert told.object == {"taken": 4, "deduped": 3, "dead": 1}
@@ -175,18 +177,18 @@ async def test_of_a_file_that_is_not_jqueues_nothing_is_taken(cli: Cli, topic: s
     assert "No such file" in (await cli("import", topic, file, code=Exit.USAGE)).err
     for text, why in (
         ("", "Expecting value"),
-        ("[1]", "it is no object with jobs"),
-        ('{"version": 0}', "it is no object with jobs"),
+        ("[1]", "it is not an object with jobs"),
+        ('{"version": 0}', "it is not an object with jobs"),
         (json.dumps({"jobs": [job(1), {"id": "x"}]}), "job 2 has no 'status'"),
-        (json.dumps({"jobs": [job(1, payload="...")]}), "job 1 is none"),
-        (json.dumps({"jobs": [job(1, status="lost")]}), "job 1 is none: 'lost' is not a valid JobStatus"),
-        (json.dumps({"jobs": [job(1, priority=1 << 20)]}), "job 1 is none: a priority is "),
-        (json.dumps({"jobs": [job(1, id=7)]}), "job 1 is none: its id is no text"),
-        (json.dumps({"jobs": [job(1, entrypoint="")]}), "job 1 is none: an entrypoint has "),
-        (json.dumps({"jobs": [7]}), "job 1 is none"),
+        (json.dumps({"jobs": [job(1, payload="...")]}), "job 1 is not valid"),
+        (json.dumps({"jobs": [job(1, status="lost")]}), "job 1 is not valid: 'lost' is not a valid JobStatus"),
+        (json.dumps({"jobs": [job(1, priority=1 << 20)]}), "job 1 is not valid: a priority is "),
+        (json.dumps({"jobs": [job(1, id=7)]}), "job 1 is not valid: its id is not a string"),
+        (json.dumps({"jobs": [job(1, entrypoint="")]}), "job 1 is not valid: entrypoint must have "),
+        (json.dumps({"jobs": [7]}), "job 1 is not valid"),
     ):
         file.write_text(text)
         refused = await cli("import", topic, file, code=Exit.USAGE)
-        assert refused.err.startswith(f"error: bad_file: {file} is no queue of jqueue's: ")
+        assert refused.err.startswith(f"error: bad_file: {file} is not a jqueue file: ")
         assert why in refused.err
     assert not (await cli("topics", "list", "--prefix", topic, "--json")).out

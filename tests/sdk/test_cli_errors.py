@@ -46,7 +46,7 @@ async def test_a_service_that_is_not_there_and_a_password_in_its_address(
     assert f"of {service.url}." in shown[-1]
     for wrong in ("localhost:8080", "ada:pass-word@host", "http://ada:pass-word@host:port", "http://ada:pass-word@"):
         said = await Cli(wrong)("topics", "list", code=Exit.USAGE)
-        assert said.err.startswith("error: bad_url: HOLDFAST_URL: the service's address is http://host:port")
+        assert said.err.startswith("error: bad_url: HOLDFAST_URL: the service's address must be http://host:port")
         shown.append(said.both)
 
     (tmp_path / "tasks.py").write_text(
@@ -74,9 +74,9 @@ async def test_a_service_that_wants_a_key(
     cli = Cli(service.url)
     made = (await cli("keys", "make", "ops", "--scopes", "read+write+delete+admin")).out.strip()
     none = await cli("topics", "list", code=Exit.REFUSED)
-    assert none.err.endswith(". No key was sent: set HOLDFAST_API_KEY, or give api_key.\n")
+    assert none.err.endswith(". No key was sent: set HOLDFAST_API_KEY, or pass api_key.\n")
     wrong = await Cli(service.url, HOLDFAST_API_KEY="x")("topics", "list", code=Exit.REFUSED)
-    assert wrong.err.endswith(". An API key was sent and refused.\n")
+    assert wrong.err.endswith(". An API key was sent and rejected.\n")
 
     ops = Cli(service.url, HOLDFAST_API_KEY=made)
     reader = (await ops("keys", "make", "reader", "--scopes", "read", "--prefix", "mail", "--json")).object
@@ -90,7 +90,7 @@ async def test_a_service_that_wants_a_key(
     await ops("keys", "revoke", reader["id"], code=Exit.USAGE)
     assert (await ops("keys", "revoke", reader["id"], "--yes", "--json")).object["state"] == "revoked"
     assert (await weak("topics", "list", code=Exit.REFUSED)).err.startswith("error: unauthorized: ")
-    assert "no scope" in (await ops("keys", "make", "x", "--scopes", "root", code=Exit.USAGE)).err
+    assert "is not a scope" in (await ops("keys", "make", "x", "--scopes", "root", code=Exit.USAGE)).err
 
     (tmp_path / "tasks.py").write_text(
         "from holdfast import Queue\nqueue = Queue()\n@queue.handler\ndef mail(_): ...\n"
@@ -100,7 +100,7 @@ async def test_a_service_that_wants_a_key(
     ended = await asyncio.to_thread(subprocess.run, words, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert ended.returncode == 1
     assert "The worker ends: 401 unauthorized: " in ended.stderr
-    assert "An API key was sent and refused." in ended.stderr
+    assert "An API key was sent and rejected." in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
@@ -137,12 +137,12 @@ async def test_tail_goes_on_through_a_restart_of_the_service_until_ctrl_c(databa
         assert process.stderr
         assert b'"before"' in await asyncio.to_thread(process.stdout.readline)
         await service.stop()
-        assert b"It is tried again" in await asyncio.to_thread(process.stderr.readline)
+        assert b"Retrying until Ctrl-C" in await asyncio.to_thread(process.stderr.readline)
         again = Running(settings, port=int(service.url.rpartition(":")[2]))
         await again.start()
         await queue.enqueue("after")
         assert b'"after"' in await asyncio.to_thread(process.stdout.readline)
-        assert await interrupted(process) == b"It goes on.\n"
+        assert await interrupted(process) == b"The service answers again.\n"
         await again.stop()
 
 

@@ -96,7 +96,7 @@ async def test_workers_that_die_are_replaced_and_signals_reach_them_once(begin: 
     await parent.said("The worker runs", 2)
     first, second = parent.workers()
     os.kill(first, signal.SIGKILL)
-    await parent.said(f"Worker process {first} ended with -9; another begins in 0.5 s")
+    await parent.said(f"Worker process {first} ended with exit code -9. Restarting it in 0.5 s")
     await parent.said("The worker runs", 3)
     assert second in parent.workers()
     assert len(parent.workers()) == 2
@@ -105,13 +105,13 @@ async def test_workers_that_die_are_replaced_and_signals_reach_them_once(begin: 
     long = (await queue.enqueue(600)).seq
     await until_leased(queue, long)
     os.killpg(parent.process.pid, signal.SIGINT)  # as a terminal's Ctrl-C
-    await parent.said("The worker stops when what it runs is done", 2)
+    await parent.said("The worker stops when its running jobs have finished", 2)
     assert "gives back" not in parent.log.read_text()
     assert (await queue.job(long)).state == "leased", "it is let come to its end"
     parent.process.send_signal(signal.SIGTERM)
     assert await parent.ended() == Exit.DONE
     assert (await queue.job(long)).state == "ready", "it was given back"
-    assert "gives back what it runs" in parent.log.read_text()
+    assert "returns its running jobs" in parent.log.read_text()
 
 
 async def test_a_source_that_changes(begin: Begin, queue: AsyncTopic) -> None:
@@ -121,7 +121,7 @@ async def test_a_source_that_changes(begin: Begin, queue: AsyncTopic) -> None:
     [old] = parent.workers()
     source = parent.folder / "tasks.py"
     source.write_text(source.read_text().replace("as it was", "changed"))
-    await parent.said("tasks.py changed: the workers begin anew")
+    await parent.said("tasks.py changed: restarting the workers")
     await parent.said("The worker runs", 2)
     assert (await outcome(queue, (await queue.enqueue(0)).seq)).result == "changed"
     assert old not in parent.workers()
@@ -134,7 +134,7 @@ async def test_a_source_that_changes(begin: Begin, queue: AsyncTopic) -> None:
     [worker] = parent.workers()
     parent.process.kill()
     await asyncio.to_thread(until, lambda: not lives(worker), 60)
-    assert parent.log.read_text().endswith("The worker stops when what it runs is done\n"), (
+    assert parent.log.read_text().endswith("The worker stops when its running jobs have finished\n"), (
         "it was not killed: it drained"
     )
 
@@ -142,8 +142,8 @@ async def test_a_source_that_changes(begin: Begin, queue: AsyncTopic) -> None:
 @pytest.mark.parametrize(
     ("handlers", "words", "code"),
     [
-        pytest.param("raise RuntimeError('broken')", "it makes no sense to go on", 1, marks=pytest.mark.slow),
-        ("queue = 1", "is a int, and no Queue", Exit.USAGE),
+        pytest.param("raise RuntimeError('broken')", "Giving up", 1, marks=pytest.mark.slow),
+        ("queue = 1", "must be a Queue, not a int", Exit.USAGE),
     ],
 )
 async def test_workers_that_all_die_at_once(begin: Begin, handlers: str, words: str, code: int) -> None:
@@ -157,7 +157,7 @@ async def test_the_command_says_what_is_wrong(cli: Cli, monkeypatch: pytest.Monk
     for target, why in (
         ("nowhere:queue", "no module nowhere"),
         ("json:nothing", "has no nothing"),
-        ("x", "of the form"),
+        ("x", "must have the form"),
     ):
         assert why in " ".join((await cli("worker", target, code=Exit.USAGE)).err.replace("│", "").split())
 
@@ -189,7 +189,7 @@ async def test_threads_of_async_handlers_do_not_outlive_a_second_signal(begin: B
         await until_leased(queue, seq)
     await parent.said("The worker runs")
     parent.process.send_signal(signal.SIGTERM)
-    await parent.said("The worker stops when what it runs is done")
+    await parent.said("The worker stops when its running jobs have finished")
     parent.process.send_signal(signal.SIGTERM)
     assert await parent.ended() == Exit.DONE
     assert {(await queue.job(seq)).state for seq in seqs} == {"ready"}, "they were given back"
@@ -245,7 +245,7 @@ async def test_jobs_in_processes_when_their_worker_ends(begin: Begin, queue: Asy
     else:
         os.killpg(parent.process.pid, kind)
     if kind is signal.SIGINT:
-        await parent.said("The worker stops when what it runs is done")
+        await parent.said("The worker stops when its running jobs have finished")
         (parent.folder / "go").touch()
         assert await parent.ended() == Exit.DONE
         assert [(await outcome(queue, seq)).result for seq in seqs] == ["done", "done"]

@@ -249,5 +249,5 @@ async def test_errors_of_handlers_are_raised_if_asked_and_it_says_what_is_left(
         await held.run_until_empty(queue)  # the job is to be tried again in an hour
     await client.topic("first").enqueue(1)
     await client.topic("first").pause()
-    with pytest.raises(NotEmpty, match=r"after 0\.2 s there is left first: 1 ready"):
+    with pytest.raises(NotEmpty, match=r"not empty after 0\.2 s: first: 1 ready"):
         await held.run_until_empty(queue, within=0.2)

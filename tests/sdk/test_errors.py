@@ -136,9 +136,9 @@ async def test_a_refused_key_is_told_from_a_missing_one_and_ends_a_worker(
 ) -> None:
     service = await serve(database_url=SecretStr(await new_database()), api_keys="right")
     for url, key, said in (
-        (service.url, "wrong", "An API key was sent and refused."),
-        (service.url.replace("//", "//ada:wrong@"), None, "A user and password were sent and refused."),
-        (service.url, None, "No key was sent: set HOLDFAST_API_KEY, or give api_key."),
+        (service.url, "wrong", "An API key was sent and rejected."),
+        (service.url.replace("//", "//ada:wrong@"), None, "A user and password were sent and rejected."),
+        (service.url, None, "No key was sent: set HOLDFAST_API_KEY, or pass api_key."),
     ):
         async with AsyncClient(url, key) as client:
             with pytest.raises(errors.Unauthorized) as caught:
@@ -148,7 +148,7 @@ async def test_a_refused_key_is_told_from_a_missing_one_and_ends_a_worker(
         assert (await client.topic("mail").put()).created
     async with Queue(service.url, "wrong") as queue:
         queue.handler("mail")(lambda _: None)
-        with pytest.raises(errors.Unauthorized, match="An API key was sent and refused"):
+        with pytest.raises(errors.Unauthorized, match="An API key was sent and rejected"):
             await asyncio.wait_for(Worker(queue).run(signals=False), 30)
 
 
@@ -157,7 +157,7 @@ async def test_payloads_that_have_no_json_are_refused_before_they_are_sent(queue
     circular.append({"again": circular})
     itself = "The value can't be sent: a list or an object in it contains itself"
     for call, error, said in (
-        (lambda: queue.enqueue({1, 2}), TypeError, "A set has no JSON"),
+        (lambda: queue.enqueue({1, 2}), TypeError, "A set can't be encoded as JSON"),
         (lambda: queue.enqueue(float("nan")), ValueError, "JSON compliant"),
         (lambda: queue.enqueue_many([]), ValueError, "at least one"),
         (lambda: queue.enqueue(circular), TypeError, itself),

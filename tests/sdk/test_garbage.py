@@ -186,7 +186,7 @@ async def test_the_command(
     words = ("objects", "gc", f"file://{store.folder}")
     counts = {"objects": 2, "young": 0, "kept": 1, "garbage": 1, "bytes": 9}
     assert (await cli(*words, "--json")).object == {**counts, "removed": False}
-    assert "1 with 9 bytes were removed" in (await cli(*words, "--older-than", "36h", "--remove")).out
+    assert "1 with 9 bytes were deleted" in (await cli(*words, "--older-than", "36h", "--remove")).out
     assert len(store.keys()) == 1
 
     def unreadable(*_: Any, **__: Any) -> Any:

@@ -100,7 +100,7 @@ async def test_what_was_not_run_is_not_done(client: AsyncClient, topic: str, han
         for queue, what, seq in jobs:
             end = await outcome(queue, seq)
             assert end.state == "failed"
-            assert (end.error or "").startswith(f"TypeError: it gave {what}")
+            assert (end.error or "").startswith(f"TypeError: the handler returned {what}")
 
 
 async def test_retry_says_how_long_to_wait_and_how_often(queue: AsyncTopic, handlers: Queue) -> None:
@@ -147,7 +147,7 @@ async def test_a_payload_is_what_the_hint_says(queue: AsyncTopic, handlers: Queu
         end = await outcome(queue, int(bad))
         await fact(lambda: seen)
     assert seen == [order]
-    assert (end.state, end.error) == ("failed", "PayloadError: payload.id is no int: '7'")
+    assert (end.state, end.error) == ("failed", "PayloadError: payload.id is not a valid int: '7'")
 
 
 async def test_the_context(

@@ -243,11 +243,11 @@ async def test_what_is_not_as_it_was_put_fails_the_job(
     key = good["$object"]["key"]
     obstore.put(objects.store, "others/" + "0" * 32, b"secret")
     bad = {
-        "its SHA-256 is another one": {**good["$object"], "sha256": "0" * 64},
-        "was put with 7": {**good["$object"], "size": 7},
-        "no such object": {**good["$object"], "key": key[:-32] + "0" * 32},
-        "no object below holdfast/": {**good["$object"], "key": "others/" + "0" * 32},
-        "are the most": {**good["$object"], "size": 1 << 40},
+        "its SHA-256 does not match": {**good["$object"], "sha256": "0" * 64},
+        "bytes instead of 7": {**good["$object"], "size": 7},
+        "the object, bucket or folder does not exist": {**good["$object"], "key": key[:-32] + "0" * 32},
+        "not an object under holdfast/": {**good["$object"], "key": "others/" + "0" * 32},
+        "the limit is": {**good["$object"], "size": 1 << 40},
     }
     seqs = (await queue.enqueue_many([{"$object": one} for one in bad.values()])).seqs
     async with working(keeping):
@@ -255,7 +255,7 @@ async def test_what_is_not_as_it_was_put_fails_the_job(
     seq = (await queue.enqueue(good)).seq
     async with working(handlers):
         ends.append(await outcome(queue, seq))
-    for end, why in zip(ends, [*bad, "give the queue Objects"], strict=True):
+    for end, why in zip(ends, [*bad, "pass objects=Objects"], strict=True):
         assert end.state == "failed"
         assert end.error
         assert why in end.error
@@ -312,15 +312,15 @@ async def test_a_store_that_fails_leaves_the_object_and_the_job_is_done(
     seq = int(await keeping.get(queue.name).push(BIG))
     async with working(keeping):
         assert (await outcome(queue, seq)).state == "completed"
-    assert "left behind: the store can't remove objects: away" in caplog.text
+    assert "were not deleted: the store can't remove objects: away" in caplog.text
 
 
 def test_nonsense_is_refused() -> None:
     refused: list[dict[str, Any]] = [{"over": -1}, {"over": 2_000_000}, {"over": 10, "most": 9}, {"prefix": "a//b"}]
     for options in refused:
-        with pytest.raises(ValueError, match=r"over is|a prefix is"):
+        with pytest.raises(ValueError, match=r"over must|prefix must"):
             Objects(MemoryStore(), **options)
-    with pytest.raises(ValueError, match="are the most"):
+    with pytest.raises(ValueError, match="the limit is"):
         Objects(MemoryStore(), over=1, most=10).put("t", b"x" * 11)
 
 

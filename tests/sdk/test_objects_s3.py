@@ -94,11 +94,11 @@ async def test_a_missing_bucket_is_an_object_error(
 ) -> None:
     no_bucket = Objects(s3("nowhere"), over=10)
     async with AsyncClient(service.url, objects=no_bucket) as client:
-        with pytest.raises(ObjectError, match=r"can't put holdfast/.*there is no such object, bucket or folder"):
+        with pytest.raises(ObjectError, match=r"can't put holdfast/.*the object, bucket or folder does not exist"):
             await client.topic(queue.name).enqueue("x" * 100)
     key = f"holdfast/{queue.name}/{'0' * 32}"
     reference = {"$object": {"key": key, "size": 1, "sha256": "0" * 64, "content_type": "text/plain"}}
     for get in (no_bucket.get, lambda data: asyncio.run(no_bucket.get_async(data))):
-        with pytest.raises(ObjectError, match=f"can't read {key}: there is no such object, bucket or folder"):
+        with pytest.raises(ObjectError, match=f"can't read {key}: the object, bucket or folder does not exist"):
             await asyncio.to_thread(get, reference)
     assert (await queue.jobs().page()).items == ()

@@ -108,16 +108,16 @@ def test_bytes_are_had_of_text_and_json_and_what_a_newer_producer_adds_is_left_o
 @pytest.mark.parametrize(
     ("hint", "value", "why"),
     [
-        (Inner, {"name": 1}, "payload.name is no str: 1"),
-        (Inner, [], r"payload is no Inner: \[\]"),
-        (Inner, {}, "payload is no Inner: .*name"),
-        (list[Inner], [{"name": "x"}, {}], r"payload\[1\] is no Inner"),
-        (int, True, "payload is no int: True"),
-        (int | None, "1", "payload is no int: '1'"),
+        (Inner, {"name": 1}, "payload.name is not a valid str: 1"),
+        (Inner, [], r"payload is not a valid Inner: \[\]"),
+        (Inner, {}, "payload is not a valid Inner: .*name"),
+        (list[Inner], [{"name": "x"}, {}], r"payload\[1\] is not a valid Inner"),
+        (int, True, "payload is not a valid int: True"),
+        (int | None, "1", "payload is not a valid int: '1'"),
         (Literal["a"], "b", "payload is no"),
-        (date, "tomorrow", "payload is no date"),
-        (Model, {"at": "never"}, "payload is no Model"),
-        (Struct, {}, "payload is no Struct"),
+        (date, "tomorrow", "payload is not a valid date"),
+        (Model, {"at": "never"}, "payload is not a valid Model"),
+        (Struct, {}, "payload is not a valid Struct"),
     ],
 )
 def test_a_payload_that_does_not_fit_is_told_where(hint: Any, value: Any, why: str) -> None:
@@ -131,14 +131,14 @@ class Point:
 
 def test_the_hook_makes_something_of_the_rest() -> None:
     assert plain({"at": [Point()]}, lambda one: type(one).__name__) == {"at": ["Point"]}
-    with pytest.raises(TypeError, match="has no JSON"):
+    with pytest.raises(TypeError, match="can't be encoded as JSON"):
         encode(plain(Point()))
     assert pack({"at": Point()}, lambda one: type(one).__name__) == pack({"at": "Point"})
     assert pack(MappingProxyType({"a": 1})) == pack({"a": 1})
     for hook in (None, lambda one: one):
-        with pytest.raises(TypeError, match="A Point has no MessagePack"):
+        with pytest.raises(TypeError, match="A Point can't be encoded as MessagePack"):
             pack([Point()], hook)
-    with pytest.raises(ValueError, match="no MessagePack: "):
+    with pytest.raises(ValueError, match="can't be encoded as MessagePack: "):
         pack(1 << 70)
 
 
@@ -148,9 +148,9 @@ def test_a_packed_payload_is_read_as_such_by_its_type_alone(monkeypatch: pytest.
     assert decoder(Any)(packed, "application/octet-stream") == packed
     assert decoder(Any)(packed, "application/x-msgpack; v=5") == PLAIN
     for broken in (packed[:-1], b"\xc1", b"\x91" * 100_000):
-        with pytest.raises(PayloadError, match="payload is no application/msgpack: "):
+        with pytest.raises(PayloadError, match="payload is not valid application/msgpack: "):
             decoder(Picture)(broken, KIND)
-    with pytest.raises(PayloadError, match="payload is no Picture: "):
+    with pytest.raises(PayloadError, match="payload is not a valid Picture: "):
         decoder(Picture)(pack({"at": 1}), KIND)
     monkeypatch.setitem(sys.modules, "msgspec", None)
     with pytest.raises(RuntimeError, match="needs the package's extra: msgpack"):
@@ -183,7 +183,7 @@ async def test_handlers_get_what_was_packed_by_whomever(
     # A result is JSON, whatever the payload was.
     assert [end.result for end in ends] == [{"at": "2026-11-22T08:00:00Z", "png": base64.b64encode(PNG).decode()}] * 4
     assert broken.error is not None
-    assert broken.error.startswith("PayloadError: payload is no Picture: ")
+    assert broken.error.startswith("PayloadError: payload is not a valid Picture: ")
 
 
 async def test_a_claim_says_what_the_data_is(queue: AsyncTopic) -> None:

@@ -61,7 +61,7 @@ async def test_threads_know_their_jobs_and_push_without_awaiting(queue: AsyncTop
 
 async def test_outside_a_handler_it_is_said_so(queue: AsyncTopic, handlers: Queue) -> None:
     for ask in (async_context, sync_context, handlers.self):
-        with pytest.raises(RuntimeError, match="no handler runs here"):
+        with pytest.raises(RuntimeError, match="no handler is running"):
             ask()
 
     @handlers.handler(queue.name, retry=())
@@ -70,7 +70,7 @@ async def test_outside_a_handler_it_is_said_so(queue: AsyncTopic, handlers: Queu
 
     seq = (await queue.enqueue(0)).seq
     async with working(handlers):
-        assert "has an async_context" in ((await outcome(queue, seq)).error or "")
+        assert "use async_context()" in ((await outcome(queue, seq)).error or "")
 
 
 async def test_a_handlers_transaction_completes_the_job_and_nothing_acks_it_again(

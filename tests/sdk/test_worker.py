@@ -266,7 +266,7 @@ async def test_a_worker_waits_for_its_topic_and_says_so_once(
         await client.topic(topic).put()
         await outcome(client.topic(topic), (await client.topic(topic).enqueue(1)).seq)
     for said, times in (
-        (f"Waiting for topic {topic}: no topic has this name yet", 1),
+        (f"Waiting for topic {topic}: it does not exist yet", 1),
         (f"Topic {topic} is there", 1),
         ("A claim of", 0),
     ):

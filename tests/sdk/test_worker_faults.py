@@ -58,9 +58,9 @@ async def test_nothing_that_a_handler_raises_or_cancels_ends_the_worker(queue: A
 
     expected = {
         "another task cancelled": ("failed", "CancelledError"),
-        "no text": ("failed", "Unreadable, which could not be read"),
+        "no text": ("failed", "Unreadable, whose text can't be read"),
         "for ever": ("failed", "ValueError"),
-        "no reason": ("failed", "Dead, which could not be read"),
+        "no reason": ("failed", "Dead, whose text can't be read"),
         "cancelled at once": ("failed", "CancelledError"),
         "cancelled before it returns": ("completed", ""),
         "cancelled twice": ("failed", "ValueError"),

@@ -22,9 +22,9 @@ from tests.sdk.workers import outcome, suspected, working
 async def test_a_suspected_pill_is_alone(client: AsyncClient, topic: str, handlers: Queue) -> None:
     expected = {
         "nothing": ("completed", None),
-        "kill": ("failed", "suspected of killing its workers; alone it ended with -9"),
+        "kill": ("failed", "suspected of killing workers: its isolated process ended with exit code -9"),
         "take memory": ("failed", "MemoryError: "),
-        "take time": ("failed", "suspected of killing its workers; alone it took longer than 3 s"),
+        "take time": ("failed", "suspected of killing workers: isolated, it took longer than 3 s"),
         "leave": ("failed", "SystemExit: 3"),
         "cancel": ("failed", "CancelledError: "),
     }
@@ -64,7 +64,10 @@ async def test_a_process_of_a_pool_that_dies(
     if isolate is None:
         assert (end.state, end.result) == ("completed", [2, "in the pool"])
     else:
-        assert (end.state, end.error) == ("failed", "suspected of killing its workers; alone it ended with -9")
+        assert (end.state, end.error) == (
+            "failed",
+            "suspected of killing workers: its isolated process ended with exit code -9",
+        )
     assert (innocent.state, innocent.result) == ("completed", [1, "in the pool"])
 
 

@@ -1,4 +1,4 @@
-"""When a call is tried again, and for how long: the half of the retries that knows no I/O."""
+"""Decides whether and when a call is retried. Does no I/O."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ CAP_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How patient a client is.
+    """Timeouts and retries of a client.
 
-    `timeout`: seconds for a call with all its tries; `attempt_timeout`: for one try; `connect_timeout`: to connect. The
-    first two are counted beyond the `wait_ms` of the call. `retries`: most tries after the first.
+    - timeout: seconds for a call with all retries, in addition to the call's `wait_ms`.
+    - attempt_timeout: seconds for one attempt, in addition to the call's `wait_ms`.
+    - connect_timeout: seconds to connect.
+    - retries: most attempts after the first.
     """
 
     timeout: float = 30.0
@@ -38,14 +40,14 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """No answer came. `sent`: whether the service may have had the request."""
+    """An attempt without an answer. `sent`: whether the service may have received the request."""
 
     error: errors.APIConnectionError
     sent: bool
 
 
 class Attempts:
-    """The tries of one call. Times are of a clock of this process that only goes forward."""
+    """The attempts of one call. Times are of the monotonic clock."""
 
     def __init__(
         self,
@@ -62,17 +64,17 @@ class Attempts:
         self._made = 0
         self._wait = request.wait_ms / 1000
         self.deadline: Final = clock() + options.timeout + self._wait
-        self.repeated = False  # whether one before the current try may have been carried out
+        self.repeated = False  # whether an earlier attempt may have taken effect
 
     def seconds(self) -> float:
-        """For how long the next try may take."""
+        """Seconds that the next attempt may take."""
         return max(0.001, min(self._options.attempt_timeout + self._wait, self.deadline - self._clock()))
 
     def pause(self, failed: Lost | errors.APIStatusError) -> float:
-        """How many seconds to wait before the next try; raises the error where there is to be none.
+        """Seconds to wait before the next attempt. Raises the error if there must be none.
 
-        Full jitter: anything up to a bound that doubles each time, so that callers whom one failure hit do not come
-        back together. A Retry-After is waited for, and the jitter comes on top."""
+        Uses full jitter up to a limit that doubles each time, so that callers don't return at the same time. It is
+        added to Retry-After."""
         error = failed.error if isinstance(failed, Lost) else failed
         maybe_done = failed.sent if isinstance(failed, Lost) else not refused(failed)
         self._made += 1

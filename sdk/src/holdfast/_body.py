@@ -1,4 +1,4 @@
-"""What is sent, of dataclasses and records."""
+"""Turns dataclasses and records into request bodies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.models.records import Record
 
 
 def fields_of(value: Any) -> dict[str, Any]:
-    """A dataclass as an object, without what it does not say."""
+    """A dataclass as a dict, without fields that are None."""
     return said(
         {
             field.name: fields_of(one) if dataclasses.is_dataclass(one := getattr(value, field.name)) else one
@@ -25,7 +25,7 @@ def fields_of(value: Any) -> dict[str, Any]:
 
 
 def data_of(data: Any, content_type: str | None = None) -> Any:
-    """What a job is to carry, as it is sent: bytes have a form of their own."""
+    """A payload as JSON; bytes become {"$base64": "…"}."""
     if is_msgpack(content_type):
         data, _ = content_of(data, content_type)
     if isinstance(data, (bytes, bytearray, memoryview)):
@@ -34,8 +34,8 @@ def data_of(data: Any, content_type: str | None = None) -> Any:
 
 
 def content_of(data: Any, content_type: str | None) -> tuple[bytes, str]:
-    """The bytes that the service keeps of what a job is to carry, and their type. Raises TypeError or ValueError for
-    what has none."""
+    """The bytes and content type that the service stores for a payload. Raises TypeError or ValueError if the payload
+    can't be encoded."""
     data = payload(data)
     if isinstance(data, (bytes, bytearray, memoryview)):
         return bytes(data), content_type or "application/octet-stream"
@@ -46,7 +46,7 @@ def content_of(data: Any, content_type: str | None) -> tuple[bytes, str]:
         return encode(data), kind
     if is_text(kind) and isinstance(data, str):
         return data.encode(), kind
-    raise TypeError(f"a {type(data).__name__} is no {kind}: give bytes, or str for text/…")
+    raise TypeError(f"a {type(data).__name__} can't be sent as {kind}: pass bytes, or str for text/…")
 
 
 def is_json(content_type: str) -> bool:
@@ -59,14 +59,14 @@ def is_text(content_type: str) -> bool:
 
 
 def moment_of(at: datetime | None) -> str | None:
-    """A time as it is sent. Raises ValueError for one without a time zone: nobody can tell when that is."""
+    """Format a time. Raises ValueError if it has no time zone."""
     if at is not None and at.tzinfo is None:
-        raise ValueError(f"{at.isoformat()} has no time zone: give one, such as datetime.UTC")
+        raise ValueError(f"{at.isoformat()} has no time zone: add one, such as datetime.UTC")
     return None if at is None else at.isoformat()
 
 
 def record_of(record: Any, trace: Mapping[str, str]) -> dict[str, Any]:
-    """A record as it is sent; what is none is the data of one. Its own trace goes before the call's."""
+    """A record as JSON. Anything else than a Record is the data of one. Its own trace context takes precedence."""
     if not isinstance(record, Record):
         record = Record(data=record)
     meta = {**trace, **(record.meta or {})} if trace else record.meta
@@ -76,8 +76,8 @@ def record_of(record: Any, trace: Mapping[str, str]) -> dict[str, Any]:
 
 
 def records_of(records: Iterable[Any], trace: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The records of a batch. Raises ValueError if there is none: the service would."""
+    """The records of a batch as JSON. Raises ValueError for an empty batch."""
     made = [record_of(record, trace) for record in records]
     if not made:
-        raise ValueError("a batch has at least one record")
+        raise ValueError("a batch must have at least one record")
     return made

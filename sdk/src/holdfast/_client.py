@@ -1,4 +1,4 @@
-"""The clients: where the service is, how patient one is, and the resources."""
+"""The clients: AsyncClient and Client."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ SyncTopic: TypeAlias = Topic[SyncSender]
 
 
 class _Resources(Health[S]):
-    """What both clients have."""
+    """The resources of both clients."""
 
     def topic(self, name: str) -> Topic[S]:
-        """One topic, by name."""
+        """A topic, by name. Makes no call."""
         return Topic(self._sender, name)
 
     @cached_property
@@ -50,7 +50,7 @@ class _Resources(Health[S]):
 
     @cached_property
     def schedules(self) -> Schedules[S]:
-        """Jobs by the clock."""
+        """Schedules, which enqueue jobs at set times."""
         return Schedules(self._sender)
 
     @cached_property
@@ -60,48 +60,52 @@ class _Resources(Health[S]):
 
     @cached_property
     def saved_views(self) -> SavedViews[S]:
-        """Addresses of the admin pages that one has saved."""
+        """Saved views of the admin pages."""
         return SavedViews(self._sender)
 
     @cached_property
     def operations(self) -> Operations[S]:
-        """Requeues and cancels of many under way."""
+        """Requeues and cancels of many jobs, which run in the background."""
         return Operations(self._sender)
 
     @cached_property
     def users(self) -> Users[S]:
-        """What users of the application are told."""
+        """Events for users of the application."""
         return Users(self._sender)
 
     @cached_property
     def watches(self) -> Watches[S]:
-        """Several topics over one stream."""
+        """Watches: records of several topics over one stream."""
         return Watches(self._sender)
 
     @cached_property
     def admin(self) -> Admin[S]:
-        """For operators of the service."""
+        """Calls for operators: audit trail, reapers, vacuum horizon."""
         return Admin(self._sender)
 
     @property
     def account(self) -> Account:
-        """Where the service is, and as whom it is asked."""
+        """The service's address, the credentials and the node."""
         return self._sender.account
 
     @property
     def options(self) -> Options:
-        """How patient this client is."""
+        """The client's timeouts and retries."""
         return self._sender.options
 
 
 class AsyncClient(_Resources[AsyncSender]):
     """A client for asyncio. It keeps connections open: make one, use it everywhere, and close it at the end.
 
-    `base_url` and `api_key` come from HOLDFAST_URL and HOLDFAST_API_KEY where they are not given; without either the
-    service is at http://127.0.0.1:8080. `timeout` is for a call with all its tries, in seconds, `attempt_timeout` for
-    one try, both beyond the `wait_ms` of a call. `node` is who claims, where a call does not say: host and process if
-    absent. `http` is an httpx.AsyncClient of your own, for proxies or certificates; it is not closed here. `objects`:
-    where large payloads are put."""
+    - base_url: the service's address. Default: HOLDFAST_URL, or http://127.0.0.1:8080.
+    - api_key: default HOLDFAST_API_KEY.
+    - timeout: seconds for a call with all retries, in addition to the call's `wait_ms`.
+    - attempt_timeout: seconds for one attempt, in addition to the call's `wait_ms`.
+    - retries: most attempts after the first.
+    - node: the worker's name in claims. Default: made from the host and process.
+    - http: your own httpx.AsyncClient, for proxies or certificates. The client does not close it.
+    - objects: object storage for large payloads.
+    """
 
     def __init__(
         self,
@@ -145,7 +149,7 @@ class AsyncClient(_Resources[AsyncSender]):
 
 
 class Client(_Resources[SyncSender]):
-    """A client for threads, which may share it; else as AsyncClient."""
+    """A synchronous client. Threads may share it. The arguments are those of AsyncClient, `http` is an httpx.Client."""
 
     def __init__(
         self,
@@ -189,17 +193,17 @@ class Client(_Resources[SyncSender]):
 
 
 def account_of(base_url: str | None, api_key: str | None, node: str | None) -> Account:
-    """Where the service is, and as whom it is asked. A user and a password in the address are sent, but no part of it
-    from here on: what shows it, a log of requests too, shows none. Raises ValueError for an address that is none."""
+    """The service's address, the credentials and the node. A user and password in the address become a header and are
+    removed from the address, so that logs don't show them. Raises ValueError for a malformed address."""
     url = (base_url or os.environ.get("HOLDFAST_URL") or DEFAULT_URL).rstrip("/")
     try:
         parts = urlsplit(url)
         known = parts.scheme in ("http", "https") and httpx.URL(url).host != ""
-    except (ValueError, httpx.InvalidURL):  # whose words may have the password
+    except (ValueError, httpx.InvalidURL):  # not chained: the message may have the password
         known = False
     if not known:
-        shown = url.rpartition("@")[2]
-        raise ValueError(f"the service's address is http://host:port or https://…, and not {shown!r}")
+        address = url.rpartition("@")[2]
+        raise ValueError(f"the service's address must be http://host:port or https://…, not {address!r}")
     login, at, host = parts.netloc.rpartition("@")
     key = api_key or os.environ.get("HOLDFAST_API_KEY")
     named = node or f"{platform.node()[:80]}-{os.getpid()}-{secrets.token_hex(3)}"
@@ -214,7 +218,7 @@ def _authorization(login: str | None, key: str | None) -> str | None:
 
 
 def client_of(account: Account, objects: Objects | None) -> AsyncClient:
-    """A client with connections of its own."""
+    """Make a client with its own connections."""
     client = AsyncClient.__new__(AsyncClient)
     client._owns_http = True
     Health.__init__(client, AsyncSender(httpx.AsyncClient(limits=LIMITS), account, _PATIENCE, objects))
@@ -222,6 +226,6 @@ def client_of(account: Account, objects: Objects | None) -> AsyncClient:
 
 
 def changed(options: Options, timeout: float | None, attempt_timeout: float | None, retries: int | None) -> Options:
-    """Options with those replaced that are given."""
+    """Copy options, replacing those that are not None."""
     given = {"timeout": timeout, "attempt_timeout": attempt_timeout, "retries": retries}
     return replace(options, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Answers to dataclasses, by their type hints: one reader a class, put together once."""
+"""Decodes answers into dataclasses by their type hints. Each class's reader is built once."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ T = TypeVar("T")
 
 
 def read(kind: type[T], body: Any, **known: Any) -> T:
-    """One object of an answer. `known` are fields that are not in it. What it does not know it leaves out: a newer
-    service may say more. Raises InvalidResponse if something is missing or of another kind."""
+    """Decode an object. `known` has values of fields that are not in it. Ignores unknown fields, which a newer service
+    may send. Raises InvalidResponse if a field is missing or has the wrong type."""
     try:
         made: T = _reader(typing.cast(Any, kind))(body, known)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InvalidResponse(f"The answer is no {kind.__name__}: {type(error).__name__} {error}") from error
+        raise InvalidResponse(f"The answer is not a {kind.__name__}: {type(error).__name__} {error}") from error
     return made
 
 
 def page_of(kind: type[T], items: str, body: Any, **known: Any) -> Page[T]:
-    """A page of a list, whose items the answer has under this name."""
+    """Decode a page of a list. `items` is the field with its items."""
     try:
         return Page(tuple([read(kind, item, **known) for item in body[items]]), body.get("next_cursor"))
     except (KeyError, TypeError, AttributeError) as error:
-        raise InvalidResponse(f"The answer is no page of {items}: {error}") from error
+        raise InvalidResponse(f"The answer is not a page of {items}: {error}") from error
 
 
 def payload(value: Any) -> Any:
-    """What a job carries: JSON, text, or bytes, which come as {"$base64": "…"}."""
+    """Decode a payload: JSON, text, or bytes from {"$base64": "…"}."""
     if isinstance(value, dict) and len(value) == 1 and isinstance(encoded := value.get("$base64"), str):
         return base64.b64decode(encoded)
     return value
 
 
 def moment(ms: int) -> datetime:
-    """A time of the service's, which are ms since 1970."""
+    """Convert ms since 1970 to a datetime in UTC."""
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
@@ -74,7 +74,7 @@ def _reader(kind: Any) -> Callable[[Any, Mapping[str, Any]], Any]:
 
 
 def _converter(hint: Any) -> Callable[[Any], Any] | None:  # noqa: PLR0911 - one branch for each kind of hint
-    """How a value of this hint is made of JSON; None if it is what JSON has."""
+    """A function that converts JSON to a value of this type; None if no conversion is needed."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return payload if PAYLOAD in args[1:] else _converter(args[0])
@@ -92,7 +92,7 @@ def _converter(hint: Any) -> Callable[[Any], Any] | None:  # noqa: PLR0911 - one
         return lambda value: reader(value, {})
     if hint in (int, float, str, bool, Any) or origin is Literal:
         return None
-    raise TypeError(f"No answer is read into {hint}")
+    raise TypeError(f"can't decode {hint}")
 
 
 def _or_none(convert: Callable[[Any], Any], value: Any) -> Any:

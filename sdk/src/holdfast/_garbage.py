@@ -1,5 +1,5 @@
-"""Objects that no job refers to: what is left of enqueues that came to nothing, of workers that died between an ack and
-the removal, of jobs that expired, were cancelled or deleted, and of replayable topics. docs/enqueue.md."""
+"""Collects objects that no job refers to. They are left by failed enqueues, by workers that died between an ack and the
+removal, by expired, cancelled and deleted jobs, and by replayable topics. docs/enqueue.md."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from holdfast._objects import MAX_DELETES, Objects, reference_of, store_errors
 from holdfast._wire import Request
 from holdfast.models.page import Page
 
-AT_ONCE: Final = 200_000  # objects that are looked for at once: some 50 MB
-LEAST_AGE: Final = timedelta(hours=1)  # an object is there before its job is, and that may be in an open transaction
+AT_ONCE: Final = 200_000  # objects checked at once: some 50 MB of memory
+LEAST_AGE: Final = timedelta(
+    hours=1
+)  # the job is written after its object, perhaps in a transaction that is still open
 
 Tell = Callable[[str, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What became of the objects: `young` ones were not looked at, `kept` ones are referred to, `garbage` and its
-    `bytes` are the rest, and `removed` says whether they are gone."""
+    """Counts of objects: `young` ones were not checked, `kept` ones have a job, `garbage` are the rest, with their
+    total `bytes`. `removed`: whether the garbage was deleted."""
 
     objects: int = 0
     young: int = 0
@@ -36,14 +38,14 @@ class Collected:
 
 
 def collect(client: Client, objects: Objects, *, older_than: timedelta, remove: bool, tell: Tell) -> Collected:
-    """Find objects that are older than this, and that nothing refers to; and remove them where that is asked for.
-    `tell` hears what is being read, and how much of it so far.
+    """Find objects older than `older_than` that no job refers to, and delete them if `remove` is true. `tell` is called
+    with the progress.
 
-    Raises Forbidden for a key that does not see all topics, ValueError for an age of less than an hour, ObjectError
-    where the store fails. Whatever fails, nothing is removed that was not found to be garbage before."""
+    Raises Forbidden for a key without access to all topics, ValueError for an age of less than an hour, ObjectError if
+    the store fails. Deletes only objects that were found to be garbage."""
     if older_than < LEAST_AGE:
-        raise ValueError("objects of less than an hour may be of jobs that are yet to be committed")
-    client.admin.reapers()  # for keys of all topics alone: others would not see what refers to an object
+        raise ValueError("objects younger than an hour may belong to jobs that are not committed yet")
+    client.admin.reapers()  # fails for keys without access to all topics, which would not see all references
     found = Collected(removed=remove)
     before = datetime.now(UTC) - older_than
     listed = _objects_of(objects)
@@ -77,7 +79,7 @@ def collect(client: Client, objects: Objects, *, older_than: timedelta, remove: 
 
 
 def _objects_of(objects: Objects) -> Iterator[Any]:
-    """Those that clients have put: what else lies there is not ours."""
+    """The objects that clients have written. Skips any others."""
     import obstore  # noqa: PLC0415
 
     with store_errors("can't list objects"):
@@ -86,8 +88,8 @@ def _objects_of(objects: Objects) -> Iterator[Any]:
 
 
 def _leave_garbage(client: Client, old: dict[str, int], tell: Tell) -> None:
-    """Take out what is referred to. A job that moves to a topic that was read before, as a dead letter does, while its
-    own is yet to be read, is missed by that pass: another one finds it, so what is left has been missed by two."""
+    """Remove objects with a job from `old`. Reads all topics twice: one pass may miss a job that moves to a topic that
+    was already read, as dead letters do."""
     for _ in range(2):
         read = 0
         for topic in client.topics.list():
@@ -103,18 +105,18 @@ def _leave_garbage(client: Client, old: dict[str, int], tell: Tell) -> None:
 
 
 def _payloads(client: Client, topic: SyncTopic) -> Iterator[Any]:
-    """Of all jobs of a queue, whatever their state, and of what a replay would make jobs of; of all records of a log,
-    which may have taken dead letters."""
+    """Payloads of all jobs of a queue in any state, and of its replayable jobs; or of all records of a log, which may
+    have dead letters."""
     try:
         for job in topic.jobs(order="oldest", limit=1_000):
             if job.hidden is not None:
-                raise errors.ObjectError(f"what refers to an object is not to be seen: {job.hidden}")
+                raise errors.ObjectError(f"can't see which objects jobs refer to: {job.hidden}")
             yield job.data
         yield from _acked(client, topic)
     except errors.NotAQueue:
         yield from _records(topic)
     except errors.TopicNotFound:
-        return  # deleted meanwhile, with all that was in it
+        return  # deleted meanwhile
 
 
 def _acked(client: Client, topic: SyncTopic) -> Iterator[Any]:
@@ -127,11 +129,11 @@ def _acked(client: Client, topic: SyncTopic) -> Iterator[Any]:
     )
     for item in client._sender.pages(first):
         if "payload" not in item:
-            raise errors.ObjectError(f"what refers to an object is not to be seen: {item['hidden']}")
+            raise errors.ObjectError(f"can't see which objects jobs refer to: {item['hidden']}")
         try:
             yield json.loads(base64.b64decode(item["payload"]))
         except ValueError:
-            continue  # no JSON, so no reference
+            continue  # not JSON, so not a reference
 
 
 def _records(topic: SyncTopic) -> Iterator[Any]:

@@ -1,5 +1,5 @@
-"""Keeps leases from ending, from a thread with a connection of its own: a handler that blocks the event loop, or a
-crowd of requests in it, costs no job its lease. The same thread sees that a loop is blocked, and says where."""
+"""Extends leases from a separate thread with its own connection, so that a blocked event loop loses no lease. The
+thread also detects blocked event loops and logs where."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ from holdfast._transport import LIMITS, Account, SyncSender
 log: Final = logging.getLogger("holdfast")
 
 MAX_BATCH: Final = 1_000  # seqs in an extend
-PATIENCE_SECONDS: Final = 5.0  # for one heartbeat, where the leases allow it
+PATIENCE_SECONDS: Final = 5.0  # for one heartbeat, if the leases last that long
 BLOCKED_SECONDS: Final = 1.0
 MAX_NAMED: Final = 5
 
 _OURS: Final = str(Path(__file__).parent)
 _LOOPS: Final = {module.__file__ for module in (asyncio.events, asyncio.base_events, asyncio.runners)}
 
-# Which jobs a blocked loop runs, by its current task, as the end of "has been blocked for 1.0 s".
+# Returns the jobs of a blocked loop, given its current task, as the end of "has been blocked for 1.0 s".
 Culprit: TypeAlias = Callable[[asyncio.Task[Any] | None], str]
 
 
 @dataclass(eq=False, slots=True)
 class Holding:
-    """A lease that is kept. Times are of the process' clock that only goes forward.
+    """A lease that heartbeats extend. Times are of the monotonic clock.
 
-    `lost` and `cancelled` are called in the thread of the heartbeats, each once at most: with LeaseLost when the lease
-    has ended, and when somebody has cancelled the job under its holder. `settling`: an ack or nack is under way, after
-    which the lease is meant to be gone."""
+    `lost` and `cancelled` are called in the heartbeats' thread, each at most once: `lost` with LeaseLost when the lease
+    has ended, `cancelled` when the job was cancelled. `settling`: an ack or nack is in progress, which ends the
+    lease."""
 
     topic: str
     lease: Held
@@ -59,12 +59,12 @@ class Holding:
     cancelled: Callable[[], None] | None = None
     settling: bool = False
     released: bool = field(default=False, init=False)
-    told: bool = field(default=False, init=False)  # that it was cancelled
+    cancel_reported: bool = field(default=False, init=False)
 
 
 @dataclass(slots=True)
 class _Feed:
-    """Where leases are found, and when to look there next."""
+    """A source of leases, and when to ask it next."""
 
     every: float
     find: Callable[[], Sequence[Holding]]
@@ -72,8 +72,7 @@ class _Feed:
 
 
 class Heartbeats:
-    """The leases that a process keeps. Its thread starts with the first of them, and does not keep the process
-    alive."""
+    """The leases that a process extends. The thread starts with the first lease. It is a daemon."""
 
     def __init__(self, account: Account, http: httpx.Client | None = None) -> None:
         self._owns_http = http is None
@@ -98,8 +97,8 @@ class Heartbeats:
         cancelled: Callable[[], None] | None = None,
         deadline: float | None = None,
     ) -> Holding:
-        """Extend a lease by `lease_ms` every `interval` seconds, from now on. `deadline` is when it ends otherwise, by
-        time.monotonic(); `lease_ms` from now, where it is not known."""
+        """Extend a lease by `lease_ms` every `interval` seconds. `deadline`: when it ends now, by time.monotonic();
+        default: in `lease_ms`."""
         now = time.monotonic()
         until = now + lease_ms / 1000 if deadline is None else deadline
         holding = Holding(topic, lease, lease_ms, interval, until, lost, cancelled)
@@ -111,8 +110,8 @@ class Heartbeats:
         return holding
 
     def feed(self, every: float, find: Callable[[], Sequence[Holding]]) -> None:
-        """Ask, in the thread, every so many seconds for leases that are to be kept from then on. So whoever has many,
-        most of them for moments, need not hand in each. `find` must not wait for anything."""
+        """Call `find` in the thread every `every` seconds for further leases. For callers with many leases, most of
+        which are short. `find` must not block."""
         with self._changed:
             if self._closed:
                 raise RuntimeError("these heartbeats have been closed")
@@ -120,19 +119,19 @@ class Heartbeats:
             self._start()
 
     def release(self, holding: Holding) -> None:
-        """Let a lease be. None of its callbacks is called after that, except for one that is being called."""
+        """Stop extending a lease. No more callbacks are called for it, except one that is running."""
         with self._changed:
             holding.released = True
 
     def watch(self, loop: asyncio.AbstractEventLoop, culprit: Culprit, blocked_after: float = BLOCKED_SECONDS) -> None:
-        """Report when this loop, which is that of the calling thread, runs nothing for so many seconds. `culprit` is
-        called in the thread of the heartbeats."""
+        """Log a warning when the calling thread's event loop is blocked for `blocked_after` seconds. `culprit` is
+        called in the heartbeats' thread."""
         with self._changed:
             self._loops.setdefault(loop, _Watched(loop, threading.get_ident(), culprit, blocked_after))
             self._start()
 
     def close(self) -> None:
-        """Keep nothing any more, and wait for the heartbeat that is under way."""
+        """Stop all heartbeats, and wait for the current one."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -156,12 +155,12 @@ class Heartbeats:
                 try:
                     self._beat(batch)
                 except Exception:
-                    # A fault of ours must not cost the other leases; these are tried again.
-                    log.exception("A heartbeat went wrong")
+                    # An internal error must not end the other leases. These are retried.
+                    log.exception("A heartbeat failed with an unexpected error")
                     self._again(batch)
 
     def _next(self) -> list[Holding] | None:
-        """What is due, after waiting for it; None when all is over."""
+        """Wait for leases that are due. None once closed."""
         with self._changed:
             while not self._closed:
                 now = time.monotonic()
@@ -174,7 +173,7 @@ class Heartbeats:
                             self._schedule(holding, now)
                     pause = min(pause, feed.at - now)
                 due = []
-                # Those that would be due soon come along: one request for all.
+                # Include leases that are due soon, to extend them in the same request.
                 while self._due and self._due[0][0] - self._due[0][2].interval / 10 <= now:
                     holding = heapq.heappop(self._due)[2]
                     if not holding.released:
@@ -209,11 +208,11 @@ class Heartbeats:
                     continue
                 holding.deadline = began + holding.lease_ms / 1000
                 if holding.lease.seq in cancelled:
-                    self._tell(holding)
+                    self._report_cancelled(holding)
             self._again([holding for holding in batch if holding.lease.seq not in skipped])
 
     def _after_failure(self, batch: Sequence[Holding], error: errors.HoldfastError) -> None:
-        """Nobody answered, or not yes: that is tried until the lease must have ended."""
+        """Retry a failed heartbeat until the leases have ended."""
         now = time.monotonic()
         alive = [holding for holding in batch if now < holding.deadline]
         for holding in batch:
@@ -221,7 +220,7 @@ class Heartbeats:
                 self._lose(holding, error)
         if alive:
             log.warning(
-                "A heartbeat for %d jobs of %s failed and is tried again: %s", len(alive), alive[0].topic, error
+                "A heartbeat for %d jobs of %s failed and will be retried: %s", len(alive), alive[0].topic, error
             )
         self._again(alive, sooner=True)
 
@@ -242,17 +241,16 @@ class Heartbeats:
             lost = errors.LeaseLost(str(holding.lease.seq), reason=error)
             _call(lambda: holding.lost(lost))
 
-    def _tell(self, holding: Holding) -> None:
+    def _report_cancelled(self, holding: Holding) -> None:
         with self._changed:
-            silent = holding.released or holding.settling or holding.told
-            holding.told = True
+            silent = holding.released or holding.settling or holding.cancel_reported
+            holding.cancel_reported = True
         if not silent and holding.cancelled is not None:
             _call(holding.cancelled)
 
 
 def _batches(due: Sequence[Holding]) -> list[list[Holding]]:
-    """What can be extended by one request each. A seq that is there twice, of an old lease and a new one, goes
-    apart."""
+    """Group leases into requests. A seq with two leases, an old one and a new one, goes into two requests."""
     batches: dict[tuple[str, str, int, int], list[Holding]] = {}
     seen: dict[tuple[str, int], int] = {}
     for holding in due:
@@ -262,15 +260,14 @@ def _batches(due: Sequence[Holding]) -> list[list[Holding]]:
 
 
 def _call(callback: Callable[[], None]) -> None:
-    """A callback's fault is its own: heartbeats go on."""
     try:
         callback()
     except Exception:
-        log.exception("A callback of the heartbeats went wrong")
+        log.exception("A callback of the heartbeats failed")
 
 
 class _Watched:
-    """An event loop that is to answer every so often."""
+    """An event loop that is checked for being blocked."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, thread: int, culprit: Culprit, blocked_after: float) -> None:
         self._loop = loop
@@ -281,7 +278,7 @@ class _Watched:
         self._reported = False
 
     def look(self, now: float) -> float:
-        """Ask, or see whether there was an answer; how many seconds until the next look."""
+        """Check the loop. Returns the seconds until the next check."""
         if self._asked is None:
             self._asked = now
             try:
@@ -302,7 +299,7 @@ class _Watched:
 
 
 def stack_of(frame: FrameType) -> str:
-    """A stack as text, without what calls the user's code: the event loop, and what is ours below it."""
+    """Format a stack without the frames of the event loop and of this package that call the user's code."""
     frames = list(traceback.walk_stack(frame))[::-1]
     begin = max((at + 1 for at, (one, _) in enumerate(frames) if one.f_code.co_filename in _LOOPS), default=0)
     while begin < len(frames) and frames[begin][0].f_code.co_filename.startswith(_OURS):
@@ -311,7 +308,7 @@ def stack_of(frame: FrameType) -> str:
 
 
 def culprits(jobs: Sequence[tuple[str, asyncio.Task[Any] | None]], task: asyncio.Task[Any] | None) -> str:
-    """The job that this task works on, else those that may have begun it. `jobs` are names, and whose task each is."""
+    """Describe the job that `task` runs, or all jobs if it runs none. `jobs`: names and their tasks."""
     for name, its in jobs:
         if its is task:
             return f" by {name}"

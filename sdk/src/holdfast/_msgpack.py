@@ -1,4 +1,4 @@
-"""Payloads as MessagePack, by msgspec, which only who has such payloads needs. docs/sdk.md."""
+"""MessagePack payloads. Needs msgspec. docs/sdk.md."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def is_msgpack(content_type: str | None) -> bool:
 
 
 def pack(value: Any, hook: Callable[[Any], Any] | None = None) -> bytes:
-    """MessagePack of what msgspec knows, bytes and aware times as they are, and of pydantic's models; `hook` makes
-    something of the rest. Raises TypeError or ValueError for what has none, RuntimeError without msgspec."""
+    """Encode a value: any type of msgspec's, including bytes and aware times, and pydantic's models. `hook` converts
+    other types. Raises TypeError or ValueError if a value can't be encoded, RuntimeError without msgspec."""
 
     def known(other: Any) -> Any:
         if isinstance(other, Mapping):
@@ -23,19 +23,19 @@ def pack(value: Any, hook: Callable[[Any], Any] | None = None) -> bytes:
             return other.model_dump()
         made = other if hook is None else hook(other)
         if made is other:
-            raise TypeError(f"A {type(other).__name__} has no MessagePack: {other!r:.100}")
+            raise TypeError(f"A {type(other).__name__} can't be encoded as MessagePack: {other!r:.100}")
         return made
 
     try:
         packed: bytes = _msgspec().msgpack.encode(value, enc_hook=known)
     except OverflowError as error:
-        raise ValueError(f"no MessagePack: {error}") from error
+        raise ValueError(f"can't be encoded as MessagePack: {error}") from error
     return packed
 
 
 def unpack(content: bytes) -> Any:
-    """Dicts, lists, text, numbers, bytes and aware times. Raises ValueError or RecursionError for what is no
-    MessagePack, RuntimeError without msgspec."""
+    """Decode MessagePack to dicts, lists, strings, numbers, bytes and aware times. Raises ValueError or RecursionError
+    for malformed input, RuntimeError without msgspec."""
     return _msgspec().msgpack.decode(content)
 
 

@@ -1,6 +1,4 @@
-"""Payloads in object storage: a job has a reference in place of what is too large for it. docs/enqueue.md.
-
-The package obstore is what stores are made with and what reads and writes them; only who has one needs it."""
+"""Large payloads in object storage. The job has a reference instead of the payload. Needs obstore. docs/enqueue.md."""
 
 from __future__ import annotations
 
@@ -23,18 +21,18 @@ if TYPE_CHECKING:
 
 OVER_BYTES: Final = 128 * 1024
 MOST_BYTES: Final = 100 * 1024 * 1024
-RECORD_BYTES: Final = 1024 * 1024  # the service takes no more
+RECORD_BYTES: Final = 1024 * 1024  # the service's limit
 PREFIX: Final = "holdfast"
 MARK: Final = "$object"
-MAX_DELETES: Final = 1_000  # objects a call
+MAX_DELETES: Final = 1_000  # objects per call
 
-_SECRET: Final = re.compile(r"(?<=://)\S*@|\?\S*")  # of a URL: user and password, and what is asked for
-_LONG: Final = 1024 * 1024  # what takes so long to hash and read that the event loop should not wait for it
+_SECRET: Final = re.compile(r"(?<=://)\S*@|\?\S*")  # user, password and query of a URL
+_LONG: Final = 1024 * 1024  # bytes that are hashed and decoded in a thread
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What a job has in place of its payload: where that is, how many bytes it has, their SHA-256, what they are."""
+    """A reference to an object: its key, size in bytes, SHA-256 and content type."""
 
     key: str
     size: int
@@ -42,12 +40,12 @@ class Reference:
     content_type: str
 
     def data(self) -> dict[str, Any]:
-        """As it stands in a job."""
+        """The reference as a job's data."""
         return {MARK: asdict(self)}
 
 
 def reference_of(data: Any) -> Reference | None:
-    """The reference that the data of a job is; None for anything else."""
+    """The reference in a job's data; None if it is not a reference."""
     match data:
         case {"$object": {"key": str(key), "size": int(size), "sha256": str(sha256), "content_type": str(kind)}}:
             return Reference(key, size, sha256, kind) if len(data) == 1 else None
@@ -55,21 +53,23 @@ def reference_of(data: Any) -> Reference | None:
 
 
 class Objects:
-    """Where payloads are that have more than `over` bytes (131,072) as they would be sent.
+    """Object storage for large payloads.
 
-    `store` is one of obstore's: S3Store, GCSStore, AzureStore, LocalStore, MemoryStore. Objects are put below `prefix`,
-    which is to be one service's alone. `most`: bytes of an object (100 MiB); one that has more is neither put nor read.
+    - store: one of obstore's: S3Store, GCSStore, AzureStore, LocalStore, MemoryStore.
+    - over: payloads with more bytes than this (131,072) are stored as objects.
+    - most: limit for an object in bytes (100 MiB). Larger ones are not written or read.
+    - prefix: prefix of the objects' keys. Use it for one service only.
 
-    Given to a client or a Queue, what is enqueued goes there by itself, and a worker calls its handlers with what was
-    put there and removes it after the ack. What a client claims has references: `get` reads them."""
+    A client or Queue with Objects stores large payloads when it enqueues. A worker passes the payload to the handler
+    and deletes the object after the ack. Jobs that a client claims have references: read them with `get`."""
 
     def __init__(
         self, store: ObjectStore, *, over: int = OVER_BYTES, most: int = MOST_BYTES, prefix: str = PREFIX
     ) -> None:
         if not 0 <= over <= RECORD_BYTES or most < over:
-            raise ValueError(f"over is 0 to {RECORD_BYTES:,} bytes, and most not less than that")
+            raise ValueError(f"over must be 0 to {RECORD_BYTES:,} bytes, and most must not be less than over")
         if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", prefix, re.ASCII):
-            raise ValueError(f"a prefix is made of names and slashes, as in holdfast/mails, and not {prefix!r}")
+            raise ValueError(f"prefix must be names with slashes between, such as holdfast/mails, not {prefix!r}")
         self.store = store
         self.over = over
         self.most = most
@@ -77,21 +77,21 @@ class Objects:
         self._key = re.compile(re.escape(prefix) + r"/[^/]+/[0-9a-f]{32}")
 
     def put(self, topic: str, data: Any, content_type: str | None = None) -> dict[str, Any]:
-        """Put a payload there, whatever its size; what to enqueue in its place. Raises ValueError for one that is too
-        large, ObjectError if the store can't take it."""
+        """Store a payload of any size. Returns the data to enqueue instead. Raises ValueError if it is too large,
+        ObjectError if the store fails."""
         upload = self._upload(topic, data, content_type)
         upload.put()
         return upload.reference.data()
 
     async def put_async(self, topic: str, data: Any, content_type: str | None = None) -> dict[str, Any]:
-        """As `put`."""
+        """Async version of `put`."""
         upload = self._upload(topic, data, content_type)
         await upload.put_async()
         return upload.reference.data()
 
     def get(self, data: Any) -> Any:
-        """The payload that the data of a claimed job stands for; what is no reference as it is. Raises ObjectError
-        where the object is gone, is not what was put there, or can't be read."""
+        """Read the payload that a claimed job's data refers to. Data that is not a reference is returned unchanged.
+        Raises ObjectError if the object is missing or was changed, or can't be read."""
         import obstore  # noqa: PLC0415
 
         reference = reference_of(data)
@@ -105,7 +105,7 @@ class Objects:
         return _opened(reference, content)
 
     async def get_async(self, data: Any) -> Any:
-        """As `get`."""
+        """Async version of `get`."""
         import obstore  # noqa: PLC0415
 
         reference = reference_of(data)
@@ -121,23 +121,23 @@ class Objects:
         return await asyncio.to_thread(_opened, reference, content)
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Remove objects, up to 1,000; those that are gone are no error."""
+        """Delete up to 1,000 objects. Missing ones are no error."""
         import obstore  # noqa: PLC0415
 
         with store_errors("can't remove objects"):
             try:
                 obstore.delete(self.store, keys)
-            except FileNotFoundError:  # of a folder, where the first that is gone ends it
+            except FileNotFoundError:  # LocalStore stops at the first missing object
                 for key in keys:
                     with suppress(FileNotFoundError):
                         obstore.delete(self.store, key)
 
     async def delete_async(self, keys: Sequence[str]) -> None:
-        """As `delete`."""
+        """Async version of `delete`."""
         await asyncio.to_thread(self.delete, keys)
 
     def packed(self, topic: str, record: Any, uploads: list[Upload]) -> Any:
-        """A record whose data, where that has too many bytes, is a reference; the upload is added to `uploads`."""
+        """Replace a record's data by a reference if it is too large, and add the upload to `uploads`."""
         whole = record if isinstance(record, Record) else Record(data=record)
         if reference_of(whole.data) is not None:
             return whole
@@ -148,11 +148,11 @@ class Objects:
         uploads.append(upload)
         dedupe_id = whole.dedupe_id
         if dedupe_id is None and topic.endswith(".fifo"):
-            dedupe_id = upload.reference.sha256  # as the service would, of the payload: each reference is another one
+            dedupe_id = upload.reference.sha256  # the service's default would hash the reference, which is always new
         return replace(whole, data=upload.reference.data(), content_type=None, dedupe_id=dedupe_id)
 
     def owns(self, key: str) -> bool:
-        """Whether this is a key as `put` makes them: nothing else of the store is read or removed."""
+        """Whether `put` could have made this key. Other objects of the store are never read or deleted."""
         return self._key.fullmatch(key) is not None
 
     def _upload(self, topic: str, data: Any, content_type: str | None) -> Upload:
@@ -160,22 +160,21 @@ class Objects:
 
     def _made(self, topic: str, content: bytes, kind: str) -> Upload:
         if len(content) > self.most:
-            raise ValueError(f"a payload of {len(content):,} bytes; {self.most:,} are the most")
+            raise ValueError(f"the payload has {len(content):,} bytes; the limit is {self.most:,}")
         key = f"{self.prefix}/{topic}/{uuid.uuid4().hex}"
         return Upload(self.store, Reference(key, len(content), hashlib.sha256(content).hexdigest(), kind), content)
 
     def _check(self, reference: Reference) -> None:
-        """Whoever may enqueue says what a worker reads: so it is of ours, and not too large."""
+        """Check a reference before reading it: producers choose what workers read."""
         if not self.owns(reference.key):
-            raise ObjectError(f"{reference.key!r:.200} is no object below {self.prefix}/")
+            raise ObjectError(f"{reference.key!r:.200} is not an object under {self.prefix}/")
         if not 0 <= reference.size <= self.most:
-            raise ObjectError(f"{reference.key} has {reference.size:,} bytes; {self.most:,} are the most")
+            raise ObjectError(f"{reference.key} has {reference.size:,} bytes; the limit is {self.most:,}")
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """An object to be put before the job that refers to it: one that no job refers to is garbage, one that is missing
-    is a job that nobody can do."""
+    """An object to write before its job. An object without a job is garbage, a job without its object can't be run."""
 
     store: ObjectStore
     reference: Reference
@@ -196,33 +195,33 @@ class Upload:
 
 @contextmanager
 def store_errors(failure: str) -> Iterator[None]:
-    """Raise what the store raises as an ObjectError. `failure` is what could not be done."""
+    """Raise the store's errors as ObjectError. `failure`: what failed, such as "can't read x"."""
     from obstore.exceptions import BaseError  # noqa: PLC0415
 
     try:
         yield
     except FileNotFoundError as error:
-        missing = "there is no such object, bucket or folder"
+        missing = "the object, bucket or folder does not exist"
         raise ObjectError(f"the store {failure}: {missing}. {_first_line(error)}") from error
     except (BaseError, OSError) as error:
         raise ObjectError(f"the store {failure}: {_first_line(error)}") from error
 
 
 def _first_line(error: Exception) -> str:
-    return _SECRET.sub("", str(error).partition("\n")[0])  # the rest is obstore's own state
+    return _SECRET.sub("", str(error).partition("\n")[0])  # the rest is obstore's internal state
 
 
 def _same_size(reference: Reference, size: int) -> None:
     if size != reference.size:
-        raise ObjectError(f"{reference.key} has {size:,} bytes, and was put with {reference.size:,}")
+        raise ObjectError(f"{reference.key} was changed: it has {size:,} bytes instead of {reference.size:,}")
 
 
 def _opened(reference: Reference, content: bytes) -> Any:
     if hashlib.sha256(content).hexdigest() != reference.sha256:
-        raise ObjectError(f"{reference.key} is not what was put there: its SHA-256 is another one")
+        raise ObjectError(f"{reference.key} was changed: its SHA-256 does not match")
     try:
         if is_json(reference.content_type):
             return json.loads(content)
         return content.decode() if is_text(reference.content_type) else content
     except ValueError as error:
-        raise ObjectError(f"{reference.key} is no {reference.content_type}: {error}") from error
+        raise ObjectError(f"{reference.key} is not valid {reference.content_type}: {error}") from error

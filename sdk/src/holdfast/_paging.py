@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class AsyncPages(Generic[T]):
-    """A list: `async for` goes through all of it, page after page; `page()` asks for one."""
+    """A paginated list. `async for` iterates over all items; `page()` requests one page."""
 
     def __init__(
         self, send: Callable[[Request[Page[T]]], Coroutine[Any, Any, Page[T]]], first: Request[Page[T]]
@@ -35,7 +35,7 @@ class AsyncPages(Generic[T]):
 
 
 class Pages(Generic[T]):
-    """A list: `for` goes through all of it, page after page; `page()` asks for one."""
+    """A paginated list. `for` iterates over all items; `page()` requests one page."""
 
     def __init__(self, send: Callable[[Request[Page[T]]], Page[T]], first: Request[Page[T]]) -> None:
         self._send = send

@@ -1,4 +1,4 @@
-"""Objects of payloads go with their jobs: they are removed after the ack. docs/enqueue.md."""
+"""Deletes the objects of jobs after their ack. docs/enqueue.md."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from holdfast._objects import MAX_DELETES, Objects
 
 log: Final = logging.getLogger("holdfast")
 
-KNOWN_SECONDS: Final = 60.0  # for how long it is taken as known whether a topic is replayable
+KNOWN_SECONDS: Final = 60.0  # how long to cache whether a topic is replayable
 LAST_SECONDS: Final = 5.0
 
 
 class Removals:
-    """Removes the objects of a topic's jobs that are done, some at a time. Where that fails, or the topic is
-    replayable, they are left to `holdfast objects gc`."""
+    """Deletes the objects of a topic's completed jobs in batches. If that fails, or if the topic is replayable, the
+    objects are left to `holdfast objects gc`."""
 
     def __init__(self, objects: Objects | None, topic: AsyncTopic) -> None:
         self._objects = objects
@@ -31,13 +31,13 @@ class Removals:
         self._known_until = -1.0
 
     def add(self, keys: Iterable[str]) -> None:
-        """Objects of jobs that were acked."""
+        """Delete the objects of acked jobs, in the background."""
         self._keys.extend(keys)
         if self._keys and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._run())
 
     async def finish(self) -> None:
-        """Wait until all are removed, a few seconds at most."""
+        """Wait until all objects are deleted, at most LAST_SECONDS."""
         if self._task is not None:
             await asyncio.wait([self._task], timeout=LAST_SECONDS)
 
@@ -47,11 +47,11 @@ class Removals:
             try:
                 if self._objects is not None and not await self._is_replayable():
                     await self._objects.delete_async(keys)
-            except Exception as error:  # the store's are of many kinds
-                log.warning("%d objects of %s are left behind: %s", len(keys), self._topic.name, error)
+            except Exception as error:  # stores raise many kinds
+                log.warning("%d objects of %s were not deleted: %s", len(keys), self._topic.name, error)
 
     async def _is_replayable(self) -> bool:
-        """A replay makes jobs anew of what was acked, with the same references."""
+        """Whether acked jobs may be replayed, with the same references."""
         if time.monotonic() >= self._known_until:
             try:
                 self._replayable = bool((await self._topic.get(touch=False)).config.replayable)

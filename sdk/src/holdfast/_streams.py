@@ -19,23 +19,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Stream(Generic[T]):
-    """A stream as a value. `read` makes an item of an event's name, data and id, None where there is none in it. One
-    that says nothing for `silence` seconds, not even a heartbeat, is dead."""
+    """A stream as a value. `read` makes an item from an event, or None if the event has none. A stream without events
+    and heartbeats for `silence` seconds is dead."""
 
     request: Request[None]
     read: Callable[[Frame, Any], T | None]
     silence: float = 45.0
 
     def item(self, frame: Frame) -> T | None:
-        """What a frame says. Raises an APIStatusError where it is the last word of the service."""
+        """The item in a frame. Raises APIStatusError if the frame is an error that ends the stream."""
         try:
             body = json.loads(frame.data)
         except ValueError as error:
-            raise errors.InvalidResponse(f"A frame is no JSON: {frame.data:.100}") from error
+            raise errors.InvalidResponse(f"A frame is not JSON: {frame.data:.100}") from error
         if frame.event != "error":
             return self.read(frame, body)
         if body["code"] == 429:
-            return None  # advice: the service could not look just now, and goes on
+            return None  # advice: the service is busy and continues later
         raise errors.status_error(body["code"], body["error"], body["message"])
 
 
@@ -67,7 +67,7 @@ class AsyncEvents(Generic[T]):
 
     async def __anext__(self) -> T:
         if self._chunks is None:
-            raise RuntimeError("a stream is opened by `async with`")
+            raise RuntimeError("open the stream with `async with`")
         while True:
             while self._ready:
                 item = self._stream.item(self._ready.popleft())
@@ -104,7 +104,7 @@ class Events(Generic[T]):
 
     def __next__(self) -> T:
         if self._chunks is None:
-            raise RuntimeError("a stream is opened by `with`")
+            raise RuntimeError("open the stream with `with`")
         while True:
             while self._ready:
                 item = self._stream.item(self._ready.popleft())

@@ -1,5 +1,5 @@
-"""W3C trace context, as it travels in the metadata of jobs: `traceparent`, and `tracestate` where there is one. And
-spans, where the application has set up OpenTelemetry. docs/operations/monitoring.md."""
+"""W3C trace context in the metadata of jobs (`traceparent` and `tracestate`), and spans if the application has set up
+OpenTelemetry. docs/operations/monitoring.md."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ MAX_LINKS: Final = 128
 MAX_STATE: Final = 512  # characters
 _TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
-Span = Any  # of OpenTelemetry's, which need not be installed
+Span = Any  # OpenTelemetry's, which may not be installed
 
 
 def context(traceparent: str | None) -> dict[str, str]:
-    """What to put into metadata: what was given, else OpenTelemetry's current context, if that is installed and has
-    one. Raises ValueError for a traceparent that is none."""
+    """The trace context for a job's metadata: the given one, else OpenTelemetry's current one, if any. Raises
+    ValueError for a malformed traceparent."""
     carrier: dict[str, str] = {}
     if traceparent is not None:
         if not _TRACEPARENT.fullmatch(traceparent):
-            raise ValueError(f"no traceparent: {traceparent!r:.100}")
+            raise ValueError(f"not a valid traceparent: {traceparent!r:.100}")
         carrier["traceparent"] = traceparent
     else:
         inject(carrier)
@@ -40,13 +40,13 @@ def context(traceparent: str | None) -> dict[str, str]:
 
 
 def inject(carrier: dict[str, str]) -> None:
-    """Add the current context, if there is one: to metadata, or to a request's headers."""
+    """Add the current trace context, if any, to metadata or to a request's headers."""
     if _propagator is not None:
         _propagator.inject(carrier)
 
 
 def tracer() -> Any:
-    """Of the provider that the application has set; None where it has set none."""
+    """A tracer of the application's provider; None if it has set none."""
     if _propagator is None:
         return None
     provider = trace.get_tracer_provider()
@@ -56,7 +56,7 @@ def tracer() -> Any:
 
 
 def begin_process(tracer: Any, topic: str, body: Mapping[str, Any]) -> Span:
-    """A span for the work on a job, the first one of a trace of its own. It links to whoever enqueued the job."""
+    """Begin a new trace with a span for running a job. It links to the producer's span."""
     about = {
         **_about("process", "process", topic),
         "messaging.message.id": str(body["$seq"]),
@@ -67,8 +67,12 @@ def begin_process(tracer: Any, topic: str, body: Mapping[str, Any]) -> Span:
 
 
 def end_process(span: Span, verb: str, said: Any, error: BaseException | None) -> None:
-    """`verb`: how the job is settled; `said`: why, where it is not done; `error`: what its handler raised, unless that
-    was how it said so. Once it has ended, this does nothing."""
+    """End a span. Has no effect on a span that has ended.
+
+    - verb: how the job is settled.
+    - said: the reason, if the job did not succeed.
+    - error: the handler's exception, unless it was a verdict.
+    """
     if not span.is_recording():
         return
     span.set_attribute("holdfast.verdict", verb)
@@ -82,7 +86,7 @@ def end_process(span: Span, verb: str, said: Any, error: BaseException | None) -
 
 @contextmanager
 def current(span: Span | None) -> Iterator[None]:
-    """A block in which this is the current span; it does not end with it."""
+    """Make a span the current one in a block, without ending it."""
     if span is None:
         yield
         return
@@ -95,7 +99,7 @@ def current(span: Span | None) -> Iterator[None]:
 
 @contextmanager
 def apart() -> Iterator[None]:
-    """A block without a current span, for what goes on for ever: its claims are no part of what began it."""
+    """A block without a current span, for background work that outlives its caller."""
     if _propagator is None:
         yield
         return
@@ -107,7 +111,7 @@ def apart() -> Iterator[None]:
 
 
 def carrier_of(span: Span | None) -> dict[str, str]:
-    """A span's context, to be sent to another process; empty for none."""
+    """A span's context, to send to another process; empty for None."""
     with current(span):
         carrier: dict[str, str] = {}
         if span is not None:
@@ -117,7 +121,7 @@ def carrier_of(span: Span | None) -> dict[str, str]:
 
 @contextmanager
 def within(carrier: Mapping[str, str]) -> Iterator[None]:
-    """A block in which a span of another process is the current one."""
+    """Make a span of another process the current one in a block."""
     if not carrier or _propagator is None:
         yield
         return
@@ -130,8 +134,8 @@ def within(carrier: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def settling(topic: str, verb: str, spans: Sequence[Span]) -> Iterator[None]:
-    """A block in which a span for a request that settles is current. That of one job is a child of its work; that of
-    several links to each. Without any, nothing is traced."""
+    """A block with a span for a settlement. For one job it is a child of the job's span; for several it links to each.
+    Without spans, nothing is traced."""
     made_by = tracer() if spans else None
     if made_by is None:
         yield
@@ -157,7 +161,7 @@ def _about(kind: str, operation: str, topic: str) -> dict[str, Any]:
 
 
 def _producers(meta: Any) -> Iterator[Any]:
-    """The context of whoever enqueued a job, of its metadata; nothing where that has none, or a malformed one."""
+    """The producer's span context in a job's metadata, if valid."""
     assert _propagator is not None
     parent = meta.get("traceparent") if isinstance(meta, Mapping) else None
     if not isinstance(parent, str) or not _TRACEPARENT.fullmatch(parent):

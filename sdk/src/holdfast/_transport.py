@@ -1,5 +1,4 @@
-"""The two shells: they send what was built, over httpx, and sleep as long as they are told. Everything else is decided
-elsewhere."""
+"""Sends requests over httpx, async and sync. All decisions are made elsewhere."""
 
 from __future__ import annotations
 
@@ -24,15 +23,14 @@ from holdfast.models.page import Page
 
 T = TypeVar("T")
 
-# The service closes a connection that is idle for 75 s: a request must not meet that.
+# Below the 75 s after which the service closes idle connections, so that no request hits a closing one.
 LIMITS: Final = httpx.Limits(max_connections=100, max_keepalive_connections=100, keepalive_expiry=60)
 NOT_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Where the service is, and as whom it is asked, as the header says it. `node` is who claims, where a call does not
-    say."""
+    """The service's address, the Authorization header, and `node`, the worker's name in claims."""
 
     base_url: str
     authorization: str | None = field(repr=False)
@@ -40,14 +38,14 @@ class Account:
 
     @property
     def sent(self) -> str:
-        """What a refusal of a request's key is about."""
+        """Describe the credentials, for the message of a 401."""
         if self.authorization is None:
-            return "No key was sent: set HOLDFAST_API_KEY, or give api_key."
+            return "No key was sent: set HOLDFAST_API_KEY, or pass api_key."
         basic = self.authorization.startswith("Basic ")
-        return f"{'A user and password were' if basic else 'An API key was'} sent and refused."
+        return f"{'A user and password were' if basic else 'An API key was'} sent and rejected."
 
     def built(self, request: Request[Any], seconds: float, connect_seconds: float) -> httpx.Request:
-        """A request as httpx sends it. Each read and write of it may take `seconds`."""
+        """Make an httpx request. `seconds` is the timeout of each read and write."""
         headers = {"user-agent": f"holdfast-python/{__version__}", "accept": "application/json"}
         if self.authorization is not None:
             headers["authorization"] = self.authorization
@@ -67,7 +65,7 @@ class Account:
 
 
 def lost(error: httpx.RequestError | TimeoutError, url: str) -> Lost:
-    """What it means that no answer came from this address."""
+    """Describe an attempt that got no answer."""
     late = isinstance(error, (httpx.TimeoutException, TimeoutError))
     kind = errors.APITimeoutError if late else errors.APIConnectionError
     failed = kind(f"No answer from {url}: {type(error).__name__} {error}".rstrip())
@@ -76,11 +74,11 @@ def lost(error: httpx.RequestError | TimeoutError, url: str) -> Lost:
 
 
 def answer(request: Request[T], response: httpx.Response, repeated: bool) -> T:
-    """What a success says."""
+    """Decode a successful answer."""
     try:
         body = response.text if request.text else json.loads(response.content)
     except ValueError as error:
-        raise errors.InvalidResponse(f"{request.method} {request.path}: the answer is no JSON") from error
+        raise errors.InvalidResponse(f"{request.method} {request.path}: the answer is not JSON") from error
     return request.read(Reply(response.status_code, body, repeated))
 
 
@@ -134,7 +132,7 @@ class AsyncSender:
         while True:
             seconds = attempts.seconds()
             try:
-                # httpx bounds each read; this bounds them together, for a service that answers a byte at a time.
+                # httpx limits each read. This limits all of them together.
                 async with asyncio.timeout(seconds):
                     built = self.account.built(request, silence or seconds, self.options.connect_timeout)
                     response = await self.http.send(built, stream=silence is not None)

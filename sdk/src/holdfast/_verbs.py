@@ -1,5 +1,5 @@
-"""How a verb is written once and has two faces. A resource's method builds a request; on a resource of an AsyncClient
-calling it gives something to await, on one of a Client the answer itself. docs/adr/0049."""
+"""Decorators that make one definition of a call work for both clients. The decorated method builds a request. Called on
+an AsyncClient's resource it returns an awaitable, on a Client's resource the answer. docs/adr/0049."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ S = TypeVar("S", bound=AsyncSender | SyncSender)
 
 
 class Resource(Generic[S]):
-    """Some verbs of the service, bound to what sends them."""
+    """A group of calls, with the sender that sends them."""
 
     def __init__(self, sender: S) -> None:
         self._sender = sender
 
 
 class _Described(Generic[P, R]):
-    """What the three descriptors share: a builder of a value, which knows no I/O."""
+    """Base class of the three descriptors. Wraps a builder, which does no I/O."""
 
     def __init__(self, build: Callable[Concatenate[Any, P], R]) -> None:
         self._build = build
         self.__doc__ = build.__doc__
 
     def _bound(self, resource: Resource[Any] | None, name: str) -> Any:
-        """The builder, followed by this method of the resource's sender; of a class, the builder."""
+        """The builder followed by a method of the resource's sender. On the class: the builder alone."""
         if resource is None:
             return self._build
         run = getattr(resource._sender, name)
@@ -60,7 +60,7 @@ class verb(_Described[P, Request[T]], Generic[P, T]):  # noqa: N801 - a decorato
 
 
 class listing(_Described[P, Request[Page[T]]], Generic[P, T]):  # noqa: N801
-    """A list that comes in pages: to be iterated over, or asked for one page."""
+    """A paginated list: iterate over it, or request one page."""
 
     @overload
     def __get__(self, resource: None, owner: object) -> Callable[..., Request[Page[T]]]: ...
@@ -73,7 +73,7 @@ class listing(_Described[P, Request[Page[T]]], Generic[P, T]):  # noqa: N801
 
 
 class stream(_Described[P, Stream[T]], Generic[P, T]):  # noqa: N801
-    """A stream of events: a context manager, whose value is iterated over."""
+    """A stream of events: a context manager whose value is an iterator."""
 
     @overload
     def __get__(self, resource: None, owner: object) -> Callable[..., Stream[T]]: ...

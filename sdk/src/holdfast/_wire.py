@@ -1,4 +1,4 @@
-"""Requests and answers as values. Nothing here does I/O: the shells of _transport.py send one and hand in the other."""
+"""Requests and answers as values. Does no I/O: _transport.py sends them."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ U = TypeVar("U")
 Primitive = str | int | float | bool | None
 Param = str | int | float | bool | list[str] | None
 
-# For what goes through all that a topic holds before it is answered: as long as the service itself takes at most.
+# Timeout of calls that process all jobs of a topic: the service's own limit.
 ALL_MS: Final = 600_000
 
 UNAUTHORIZED: Final = 401
 
 
 class Repeat(Enum):
-    """When a request may be sent once more."""
+    """When a request may be repeated."""
 
-    SAFE = "safe"  # whatever has become of it: twice is as good as once
-    IF_REFUSED = "if refused"  # only if it is certain that nothing was done
+    SAFE = "safe"  # always: it is idempotent
+    IF_REFUSED = "if refused"  # only if it certainly had no effect
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A success. `repeated`: an earlier try may have been carried out, too, and its answer was lost."""
+    """A successful answer. `repeated`: an earlier attempt whose answer was lost may have taken effect."""
 
     status: int
     body: Any
@@ -43,7 +43,7 @@ class Reply:
 
 
 class Upload(Protocol):
-    """What has to be in object storage before a request is sent."""
+    """An object to write before the request is sent."""
 
     def put(self) -> None: ...
     async def put_async(self) -> None: ...
@@ -51,7 +51,7 @@ class Upload(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Request(Generic[T]):
-    """One call. `wait_ms` is for how long the service may think before it answers, by what was asked of it."""
+    """One call. `wait_ms`: how long the service may wait before it answers."""
 
     method: str
     path: str
@@ -61,18 +61,18 @@ class Request(Generic[T]):
     headers: Mapping[str, str] = field(default_factory=dict)
     repeat: Repeat = Repeat.SAFE
     wait_ms: int = 0
-    text: bool = False  # the answer is no JSON
+    text: bool = False  # the answer is text, not JSON
     uploads: Sequence[Upload] = ()
 
     def with_params(self, **params: Param) -> Request[T]:
         return replace(self, params={**self.params, **params})
 
     def read_by(self, read: Callable[[Reply], U]) -> Request[U]:
-        """The same call, whose answer is read in another way."""
+        """The same call with another decoder."""
         return replace(self, read=read)  # type: ignore[arg-type,return-value]
 
     def query(self) -> list[tuple[str, Primitive]]:
-        """Its parameters as they stand in the URL: without those that are None; a list is repeated."""
+        """The query parameters. Skips None and repeats the values of a list."""
         pairs: list[tuple[str, Primitive]] = []
         for name, value in self.params.items():
             values = value if isinstance(value, list) else [value]
@@ -81,27 +81,27 @@ class Request(Generic[T]):
 
 
 def reads(kind: type[U], **known: Any) -> Callable[[Reply], U]:
-    """The answer is one object of this kind; `known` are fields that are not in it."""
+    """A decoder of one object. `known`: values of fields that are not in the answer."""
     return lambda reply: read(kind, reply.body, **known)
 
 
 def reads_page(kind: type[U], items: str, **known: Any) -> Callable[[Reply], Page[U]]:
-    """The answer is a page of a list, whose items it has under this name."""
+    """A decoder of a page. `items`: the field with its items."""
     return lambda reply: page_of(kind, items, reply.body, **known)
 
 
 def path(*parts: str | int) -> str:
-    """A path below /v0: what is not a name of the API's is quoted."""
+    """A path under /v0, quoted."""
     return "/v0/" + "/".join(quote(str(part), safe="") for part in parts)
 
 
 def said(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that say something: None is what the service takes for absent."""
+    """The fields without those that are None, which means absent."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def encode(value: Any) -> bytes:
-    """JSON. Raises TypeError or ValueError for what has no JSON, NaN and infinities among it."""
+    """Encode as JSON. Raises TypeError or ValueError for other values, including NaN and infinities."""
     options: dict[str, Any] = {"separators": (",", ":"), "default": _encode_other, "check_circular": False}
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, **options).encode()
@@ -115,12 +115,12 @@ TOO_DEEP: Final = "The value can't be sent: a list or an object in it contains i
 def _encode_other(value: Any) -> Any:
     if isinstance(value, datetime) or hasattr(value, "isoformat"):
         return value.isoformat()
-    raise TypeError(f"A {type(value).__name__} has no JSON: {value!r:.100}")
+    raise TypeError(f"A {type(value).__name__} can't be encoded as JSON: {value!r:.100}")
 
 
 def failure(status: int, headers: Mapping[str, str], content: bytes, sent: str = "") -> errors.APIStatusError:
-    """The error of an answer that is none of 2xx. `headers` knows names in any case. `sent` says of a 401 what the
-    request had for a key."""
+    """Make the error for an answer that is not 2xx. `headers` must be case-insensitive. `sent` describes the
+    credentials and is added to the message of a 401."""
     code, message, detail = "", content[:200].decode(errors="replace").strip(), None
     try:
         error = json.loads(content)["error"]
@@ -139,12 +139,12 @@ def failure(status: int, headers: Mapping[str, str], content: bytes, sent: str =
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """Retry-After in seconds. As a date it is not read: the service gives seconds, and clocks differ."""
+    """Parse Retry-After in seconds. Dates are ignored: the service sends seconds, and clocks differ."""
     return float(retry_after) if retry_after and retry_after.isascii() and retry_after.isdigit() else None
 
 
 def refused(error: errors.APIStatusError) -> bool:
-    """Whether an error says that nothing was done, and that another try may do better."""
+    """Whether an error means that the call had no effect and may be retried."""
     if isinstance(error, errors.Throttled) or error.status == 408:
         return True
     return error.status == 503 and (error.code == "shutting_down" or "limit" in error.detail)

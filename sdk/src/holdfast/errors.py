@@ -1,4 +1,4 @@
-"""One tree of errors. What the service refuses is an APIStatusError; its class says the code."""
+"""Exceptions. An error answer of the service raises a subclass of APIStatusError, chosen by the error's code."""
 
 from __future__ import annotations
 
@@ -7,27 +7,29 @@ from typing import Any, Final
 
 
 class HoldfastError(Exception):
-    """Whatever this package raises about the service or about a job."""
+    """Base class of this package's errors about the service or a job."""
 
 
 class APIConnectionError(HoldfastError, ConnectionError):
-    """No answer came: the service can't be reached, or the connection broke. What was asked for may have happened."""
+    """No answer: the service can't be reached, or the connection broke. The call may have taken effect."""
 
 
 class APITimeoutError(APIConnectionError, TimeoutError):
-    """No answer came in time. What was asked for may have happened."""
+    """No answer in time. The call may have taken effect."""
 
 
 class InvalidResponse(HoldfastError):
-    """An answer that is none of this service's: a proxy's page, or a service of another version."""
+    """The answer has an unexpected format, for example a proxy's page or another version's answer."""
 
 
 class APIStatusError(HoldfastError):
-    """The service said no.
+    """The service answered with an error.
 
-    `code` is for programs, `message` for people. `retry_after` is in seconds, None where the service does not say.
-    `request_id` is the answer's X-Request-Id: the service's log has it in each line about this request. None where
-    something between sets none.
+    - code: for programs; message: for people.
+    - detail: the values that the message names.
+    - retry_after: in seconds; None if the answer has none.
+    - request_id: the answer's X-Request-Id, which each line of the service's log about this request has; None if the
+      answer has none.
     """
 
     def __init__(
@@ -60,71 +62,71 @@ def _remade(kind: type[APIStatusError], message: str, fields: dict[str, Any]) ->
 
 
 class InvalidRequest(APIStatusError):
-    """400: a field, a parameter or the data makes no sense, or is too large."""
+    """400: a field, a parameter or the data is not valid, or is too large."""
 
 
 class TooLarge(InvalidRequest):
-    """400 or 413: more records, more seqs or more bytes than a call may have."""
+    """400 or 413: the call has too many records, seqs or bytes."""
 
 
 class Unauthorized(APIStatusError):
-    """401: the service wants a key, and this one is none of its."""
+    """401: the service needs a key, and the request has none or an invalid one."""
 
 
 class Forbidden(APIStatusError):
-    """403: the key lacks a scope, or is not for this topic."""
+    """403: the key lacks a scope, or has no access to this topic."""
 
 
 class NotFound(APIStatusError):
-    """404: there is no such job, schedule, key or operation, or nothing is kept of it."""
+    """404: the job, schedule, key or operation does not exist, or is no longer stored."""
 
 
 class TopicNotFound(NotFound):
-    """404: there is no such topic."""
+    """404: the topic does not exist."""
 
 
 class Conflict(APIStatusError):
-    """409: what there is does not allow it."""
+    """409: the current state does not allow the call."""
 
 
 class NotAQueue(Conflict):
-    """409: the topic is a log. In a stream: it was deleted or made anew."""
+    """409: the topic is a log. In a stream: the topic was deleted or recreated."""
 
 
 class KeyConflict(Conflict):
-    """409: another job of this key waits."""
+    """409: another waiting job has this key."""
 
 
 class Draining(Conflict):
-    """409: the queue is drained, and takes nothing in."""
+    """409: the queue is draining and accepts no new jobs."""
 
 
 class NotPending(Conflict):
-    """409: the job does not wait."""
+    """409: the job is not waiting."""
 
 
 class Unprocessable(APIStatusError):
-    """422: understood, and not possible."""
+    """422: the request is well-formed but can't be carried out."""
 
 
 class TopicFull(Unprocessable):
-    """422: no room for the batch; nothing of it was written."""
+    """422: the topic has no room for the batch. Nothing was written."""
 
 
 class SchemaViolation(Unprocessable):
-    """422: data does not fit the topic's schema; `detail` has record, path and fault."""
+    """422: data does not match the topic's schema. `detail` has record, path and fault."""
 
 
 class Throttled(APIStatusError):
-    """429: a limit of this key's, or of the topic's depth. Nothing was done."""
+    """429: a limit is reached, such as the key's requests or the topic's max_depth. The call had no effect."""
 
 
 class Unavailable(APIStatusError):
-    """503: the service is stopping, has too much to do, or its database is away."""
+    """503: the service is stopping or overloaded, or can't reach its database."""
 
 
 class InternalError(APIStatusError):
-    """5xx: a fault of the service, or of a proxy before it."""
+    """5xx: an internal error of the service or of a proxy."""
 
 
 _BY_CODE: Final[Mapping[str, type[APIStatusError]]] = {
@@ -170,26 +172,26 @@ def status_error(
     retry_after: float | None = None,
     request_id: str | None = None,
 ) -> APIStatusError:
-    """The error of an answer: by its code, else by its status."""
+    """Make the error for an answer. Its class depends on the code, or on the status for an unknown code."""
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status) or (InternalError if status >= 500 else APIStatusError)
     return kind(message, status=status, code=code, detail=detail, retry_after=retry_after, request_id=request_id)
 
 
 class ObjectError(HoldfastError):
-    """The payload of a job can't be put into object storage or read from there: the store fails or has no such bucket,
-    or the object is gone, is not what was put there, or is none that this Objects reads. docs/enqueue.md."""
+    """A job's payload can't be written to object storage or read from it: the store fails, has no such bucket or
+    object, or the object was changed or is outside of this Objects' prefix and limit. docs/enqueue.md."""
 
 
 class JQueueError(HoldfastError):
-    """What the queues of jqueue's shape raise."""
+    """Base class of errors of the jqueue-compatible queues."""
 
 
 class CASConflictError(JQueueError):
-    """For importers only: nothing here is compared and set, so it is never raised."""
+    """Never raised. Exists so that code written for jqueue can import it."""
 
 
 class StorageError(JQueueError):
-    """The service could not be asked, or refused: `message` says what was tried, `cause` why it failed."""
+    """A call to the service failed. `message` says which one, `cause` is the reason."""
 
     def __init__(self, message: str, cause: BaseException) -> None:
         super().__init__(f"{message}: {cause}")
@@ -201,7 +203,7 @@ class StorageError(JQueueError):
 
 
 class JobNotFoundError(JQueueError):
-    """Nobody holds a job of this id: it is done, was returned, or never was."""
+    """No worker holds a job with this id: it was completed or returned, or never existed."""
 
     def __init__(self, job_id: str, message: str = "") -> None:
         super().__init__(message or f"Job {job_id} is not in progress.")
@@ -212,8 +214,8 @@ class JobNotFoundError(JQueueError):
 
 
 class LeaseLost(JobNotFoundError):
-    """The lease of a job has ended: somebody else may have it, and what its holder does no longer counts. `reason` is
-    why it could not be extended, None where the service says that it has ended."""
+    """The job's lease has ended. Another worker may hold the job, and this worker can no longer settle it. `reason`:
+    why the lease could not be extended; None if the service reported its end."""
 
     def __init__(self, job_id: str, message: str = "", reason: Exception | None = None) -> None:
         super().__init__(job_id, message or f"The lease of job {job_id} has ended.")

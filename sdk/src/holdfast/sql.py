@@ -1,4 +1,4 @@
-"""Calls of the service's SQL functions, to be made by a driver of your own within a transaction of your own.
+"""Builds calls of the service's SQL functions, which your own driver makes in your own transaction.
 
 from holdfast import sql
 
@@ -31,12 +31,12 @@ _SCHEMA: Final = "holdfast"
 
 
 class Call:
-    """One call of a function of the service's. Each property is what that driver's methods take, to be given with a
-    star: `connection.fetchval(*call.asyncpg)`, `connection.execute(*call.psycopg)`, `session.scalar(*call.sqlalchemy)`;
-    the last two for connections and sessions of either kind, async or not."""
+    """A call of one of the service's SQL functions. Each property has the arguments for a driver's methods:
+    `connection.fetchval(*call.asyncpg)`, `connection.execute(*call.psycopg)`, `session.scalar(*call.sqlalchemy)`. The
+    last two work with async and sync connections and sessions."""
 
     def __init__(self, function: str, arguments: Mapping[str, tuple[str, Any]], job_id: str = "") -> None:
-        """Each argument by its name: the types that its parameter is cast to, one after another, and its value."""
+        """`arguments`: by name, the types to cast to (in order, separated by spaces) and the value."""
         self._function = function
         self._arguments = {name: (kinds, value) for name, (kinds, value) in arguments.items() if value is not None}
         self._job_id = job_id
@@ -54,14 +54,14 @@ class Call:
 
     @property
     def sqlalchemy(self) -> tuple[TextClause, dict[str, Any]]:
-        from sqlalchemy import text  # noqa: PLC0415 - whoever has a session has it
+        from sqlalchemy import text  # noqa: PLC0415 - optional dependency
 
         values = {name: value for name, (_, value) in self._arguments.items()}
         return text(self._statement(lambda _, name: f":{name}")), values
 
     def explain(self, error: BaseException) -> errors.HoldfastError | None:
-        """What an error of a driver's, which this call may have raised, is called here; None if it came of something
-        else. It is known by its SQLSTATE, and by the function that raised it."""
+        """Translate a driver's exception into an error of this package, by its SQLSTATE. None if this call's function
+        did not raise it."""
         for found in _causes(error):
             state = getattr(found, "sqlstate", None) or getattr(found, "pgcode", None)
             if state is not None and self._raised(found):
@@ -69,7 +69,7 @@ class Call:
         return None
 
     def _statement(self, placeholder: Callable[[int, str], str]) -> LiteralString:
-        """Its parameters are cast, so that no driver's notion of types counts, nor a codec that was set for JSON."""
+        """The statement. Casts all parameters, so that the driver's types and JSON codecs don't matter."""
         given = (
             f'"{name}" => {_cast(placeholder(place, name), kinds)}'
             for place, (name, (kinds, _)) in enumerate(self._arguments.items(), 1)
@@ -126,12 +126,14 @@ def enqueue(
     traceparent: str | None = None,
     encode: Encoder | None = None,
 ) -> Call:
-    """Put one job in, which is there if and only if your transaction commits. The call's value is its id, a UUID.
+    """Enqueue a job if and only if your transaction commits. The call returns the job's id, a UUID.
 
-    `data` is what `push` takes: dataclasses, pydantic's models, msgspec's structs, anything that has a JSON, text,
-    bytes; `encode` makes one of these of what is none. The rest is as in `topic.enqueue`; in a handler, `user_id` is
-    whom its job is for, if absent. Raises TypeError or ValueError for what can't be sent; the database refuses the
-    rest, and fails the transaction."""
+    - data: as for `push`: a dataclass, pydantic model, msgspec struct, JSON value, text or bytes.
+    - encode: converts other types to one of these.
+    - user_id: inside a handler it defaults to the user of the handler's job.
+
+    The other arguments are those of `topic.enqueue`. Raises TypeError or ValueError if data can't be encoded. For other
+    faults the database raises an error, which fails the transaction."""
     payload, kind = content_of(sent(data, content_type, encode), content_type)
     described = {**_trace.context(traceparent), **(meta or {})}
     moment_of(run_at)
@@ -159,17 +161,17 @@ def enqueue(
 
 
 def assert_lease(token: str) -> Call:
-    """Fail the transaction unless this lease is good, and keep everybody else from the job until it ends. `token` is a
-    claimed job's, or a context's."""
+    """Fail the transaction unless the lease is valid, and lock the job until the transaction ends. `token`: of a
+    claimed job or a context."""
     return Call("assert_lease", {"token": ("text", token)}, _job_id(token))
 
 
 def complete(token: str, *, result: Any = None) -> Call:
-    """Ack the job, if and only if your transaction commits; fail that if the lease has ended. `result`, as
-    Result has it, is what `topic.result(seq)` gives.
+    """Ack a job if and only if your transaction commits. Fails the transaction if the lease has ended. `result`: as in
+    Result; `topic.result(seq)` returns it.
 
-    In a handler, with its own job's token, the worker knows of it from now on: it does not ack the job, and a handler
-    that returns although its transaction was not committed gives the job back."""
+    In a handler, with the token of its own job, the worker no longer acks the job itself. If the handler returns
+    without a committed transaction, the job is returned to the queue."""
     call = Call(
         "complete",
         {"token": ("text", token), "result": ("text json", None if result is None else _json(plain(result)))},
@@ -180,7 +182,7 @@ def complete(token: str, *, result: Any = None) -> Call:
 
 
 def seq_of(id: UUID | str) -> int:
-    """The seq of a job, of the id that `enqueue` gives: what `topic.job` and `topic.result` take."""
+    """The seq of a job, from the id that `enqueue` returned. `topic.job` and `topic.result` take it."""
     bits = UUID(str(id)).int
     return (bits >> 64 & 1) << 62 | bits & (1 << 62) - 1
 
@@ -196,12 +198,11 @@ def _cast(parameter: str, kinds: str) -> str:
 
 
 def _job_id(token: str) -> str:
-    """topic:seq:lease."""
     return token.rsplit(":", 2)[-2] if token.count(":") >= 2 else ""
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """It, and what drivers' errors it was made of: SQLAlchemy's have theirs in `orig`."""
+    """The error and its causes. SQLAlchemy has them in `orig`."""
     found: BaseException | None = error
     while found is not None:
         yield found

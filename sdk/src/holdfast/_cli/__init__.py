@@ -1,4 +1,4 @@
-"""The command line: `holdfast`. It needs the extra `cli`. A module for each group of commands; root.py has them all."""
+"""The command line: `holdfast`. Needs the extra `cli`. Each group of commands has a module; root.py lists them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 import sys
 
 try:
-    import typer  # noqa: F401 - the rest of this package can't do without
+    import typer  # noqa: F401 - required by the rest of this package
 except ImportError:
     sys.exit("The command line needs the package's extra: cli")
 
@@ -14,8 +14,8 @@ from holdfast._cli.root import app
 
 
 def main() -> None:
-    """What `holdfast` runs."""
+    """Entry point of `holdfast`."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that knows no Unicode is no error
+            stream.reconfigure(errors="backslashreplace")  # for terminals without Unicode
     app(prog_name="holdfast")

@@ -1,4 +1,4 @@
-"""`holdfast bench`: what a service does for this client."""
+"""`holdfast bench`: measures a service from this client."""
 
 from __future__ import annotations
 
@@ -18,25 +18,23 @@ from holdfast._client import SyncTopic
 
 PREFIX: Final = "holdfast-bench-"
 
-Call = Callable[[], int]  # says of how many jobs it was; 0: there is no more to do
+Call = Callable[[], int]  # makes a call; returns its number of jobs, 0 if no work is left
 
 
 def bench(
     *,
-    jobs: Annotated[int, typer.Option(min=1, help="So many in all.")] = 10_000,
-    batch: Annotated[int, typer.Option(min=1, max=1_000, help="So many in a call.")] = 100,
-    clients: Annotated[int, typer.Option(min=1, max=64, help="So many calls at once, a thread each.")] = 4,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of jobs.")] = 10_000,
+    batch: Annotated[int, typer.Option(min=1, max=1_000, help="Jobs per call.")] = 100,
+    clients: Annotated[int, typer.Option(min=1, max=64, help="Concurrent calls, one thread each.")] = 4,
     size: Annotated[int, typer.Option(min=0, max=1_000_000, help="Bytes of a job's data.")] = 100,
-    durable: Annotated[
-        bool, typer.Option("--durable/--not-durable", help="Whether a commit waits for the disk.")
-    ] = True,
+    durable: Annotated[bool, typer.Option("--durable/--not-durable", help="Whether commits wait for the disk.")] = True,
     as_json: Json = False,
 ) -> None:
-    """Measure a service from here, on a topic of its own that is deleted afterwards: enqueue, claim, ack."""
+    """Measure enqueue, claim and ack of a service from this machine. Uses a temporary topic."""
     with session(as_json, patient=True) as (client, out):
         topic = client.topic(PREFIX + secrets.token_hex(4))
         out.note(
-            f"{jobs} jobs of {size} bytes, {batch} a call, {clients} calls at once, "
+            f"{jobs} jobs of {size} bytes, {batch} per call, {clients} concurrent calls, "
             f"{'durable' if durable else 'not durable'}, on {topic.name} of {client.account.base_url}."
         )
         try:
@@ -44,16 +42,16 @@ def bench(
             out.many(_measured(topic, jobs, batch, clients, size), *COLUMNS)
         finally:
             topic.delete()
-        out.note("As this client sees it: the network and its own work are part of it.")
+        out.note("Measured at this client: includes the network and the client's own work.")
 
 
 COLUMNS: Final = ("verb", "jobs", "calls", "seconds", "jobs_per_second", "p50_ms", "p95_ms", "p99_ms", "max_ms")
 
 
 def _measured(topic: SyncTopic, jobs: int, batch: int, clients: int, size: int) -> Iterator[dict[str, Any]]:
-    """What each verb did, one after another."""
+    """Measure each verb, one after another."""
     left = iter([batch] * (jobs // batch) + ([jobs % batch] if jobs % batch else []))
-    data = "x" * max(0, size - 2)  # and its quotes
+    data = "x" * max(0, size - 2)  # without the quotes
     held: list[tuple[models.ClaimedJob, ...]] = []
     lock = threading.Lock()
 
@@ -78,7 +76,7 @@ def _measured(topic: SyncTopic, jobs: int, batch: int, clients: int, size: int) 
 
 
 def _run(call: Call, clients: int) -> dict[str, Any]:
-    """Call until there is no more to do."""
+    """Make calls until no work is left."""
     stopped = threading.Event()
     times: list[float] = []
 
@@ -112,5 +110,5 @@ def _run(call: Call, clients: int) -> dict[str, Any]:
 
 
 def _percentile(times: list[float], share: int) -> float | None:
-    """By nearest rank, in ms; None of none."""
+    """The percentile by nearest rank, in ms; None without times."""
     return round(times[-(-len(times) * share // 100) - 1] * 1000, 2) if times else None

@@ -1,4 +1,4 @@
-"""Waiting for the end of an operation: a requeue or a cancel of many."""
+"""Waits for the end of an operation."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from holdfast._client import Client
 LOOK_SECONDS: Final = 0.25
 
 
-def followed(client: Client, id: str, out: Output) -> models.Operation:
-    """An operation's end, with a bar where somebody looks. Whatever ends this command leaves it to itself."""
+def wait_for(client: Client, id: str, out: Output) -> models.Operation:
+    """Wait until an operation has ended, with a progress bar in a terminal. If this is interrupted, the operation
+    continues."""
     screen = console(stderr=True)
     hidden = out.as_json or not screen.is_terminal
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -27,6 +28,6 @@ def followed(client: Client, id: str, out: Output) -> models.Operation:
                 bar.update(task, completed=done, total=operation.matched if operation.exact else None)
                 time.sleep(LOOK_SECONDS)
     except (KeyboardInterrupt, errors.HoldfastError):
-        out.note(f"Operation {id} goes on.")
+        out.note(f"Operation {id} continues in the background.")
         raise
     return operation

@@ -1,4 +1,4 @@
-"""`holdfast import`: the jobs of a queue file of jqueue's."""
+"""`holdfast import`: imports the jobs of a jqueue file."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ BATCH: Final = 1_000
 
 def import_(
     topic: TopicName,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="As queue.json.", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A jqueue file, such as queue.json.", show_default=False)
+    ],
     as_json: Json = False,
 ) -> None:
-    """Put the jobs of a file of jqueue's into a queue, which is made if it is not there. Within the topic's dedupe
-    window a second time does nothing."""
+    """Import the jobs of a jqueue file into a queue. Creates the queue if necessary. Importing twice within the topic's
+    dedupe window adds no duplicates."""
     with session(as_json) as (client, out):
         jobs, dead = _jobs_of(file)
         taken = deduped = 0
@@ -36,21 +38,22 @@ def import_(
             done = client.topic(topic).enqueue_many(batch, config=SETTINGS)
             taken += done.count
             deduped += len(done.duplicates)
-        before = f", {deduped} of them before" if deduped else ""
-        left = f"; {dead} dead ones were left out" if dead else ""
-        out.did({"taken": taken, "deduped": deduped, "dead": dead}, f"{taken} taken{before}{left}.")
+        before = f", {deduped} of them already before" if deduped else ""
+        left = f"; {dead} dead jobs were left out" if dead else ""
+        out.did({"taken": taken, "deduped": deduped, "dead": dead}, f"{taken} written{before}{left}.")
 
 
 def _jobs_of(file: Path) -> tuple[list[models.Record], int]:
-    """What is to be done, in the file's order, and how many jobs are dead. Raises Refused before anything is taken."""
+    """Read the jobs that are not dead, in the file's order, and the number of dead ones. Raises Refused before anything
+    is written."""
     try:
         jobs = json.loads(file.read_bytes())["jobs"]
         found = [_job_of(place, job) for place, job in enumerate(jobs, 1)]
     except OSError as error:
         raise Refused("unreadable", f"{file}: {error.strerror}", exit=Exit.USAGE) from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        why = str(error) if isinstance(error, ValueError) else "it is no object with jobs"
-        raise Refused("bad_file", f"{file} is no queue of jqueue's: {why}.", exit=Exit.USAGE) from error
+        why = str(error) if isinstance(error, ValueError) else "it is not an object with jobs"
+        raise Refused("bad_file", f"{file} is not a jqueue file: {why}.", exit=Exit.USAGE) from error
     records = [record for record in found if record is not None]
     return records, len(found) - len(records)
 
@@ -69,18 +72,18 @@ def _batches(jobs: list[models.Record]) -> Iterator[list[models.Record]]:
 
 
 def _job_of(place: int, job: Any) -> models.Record | None:
-    """A job as a BrokerQueue puts it in, deduplicated by the id that it had; None for a dead one. One that was in
-    progress waits: who held it is not here. Raises ValueError."""
+    """A job as a BrokerQueue enqueues it, deduplicated by its id in the file; None for a dead one. A job in progress
+    becomes ready. Raises ValueError."""
     try:
         if JobStatus(job["status"]) is JobStatus.DEAD:
             return None
-        # As pydantic writes it, in the alphabet of URLs, or in the other.
+        # In either alphabet of base64. pydantic writes the one for URLs.
         payload = base64.b64decode(job["payload"].replace("-", "+").replace("_", "/"), validate=True)
         put = checked(job["entrypoint"], payload, job["priority"], {})
         if not isinstance(job["id"], str):
-            raise TypeError("its id is no text")
+            raise TypeError("its id is not a string")
     except KeyError as error:
         raise ValueError(f"job {place} has no {error}") from error
     except (ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"job {place} is none: {error}") from error
+        raise ValueError(f"job {place} is not valid: {error}") from error
     return replace(record_of(put), dedupe_id=job["id"])

@@ -19,10 +19,10 @@ Id = Annotated[str, typer.Argument(metavar="ID", show_default=False)]
 
 
 def _scopes(text: str) -> list[Scope]:
-    """Scopes as `read+write`."""
+    """Parse scopes, such as `read+write`."""
     scopes = text.split("+")
     if wrong := set(scopes) - set(get_args(Scope)):
-        raise typer.BadParameter(f"There is no scope {wrong.pop()!r}: {', '.join(get_args(Scope))}.")
+        raise typer.BadParameter(f"{wrong.pop()!r} is not a scope. Scopes are {', '.join(get_args(Scope))}.")
     return cast(list[Scope], scopes)
 
 
@@ -32,7 +32,7 @@ def list_keys(limit: Limit = 1_000, as_json: Json = False) -> None:
     with session(as_json) as (client, out):
         found = itertools.islice(client.keys.list(), limit)
         if not out.many(found, "id", "name", "scopes", "prefixes", "tenant", "payloads", "state", "expires_at"):
-            out.note("There are none.")
+            out.note("There are no keys.")
 
 
 @app.command(epilog=example("holdfast keys show 01HV"))
@@ -48,19 +48,19 @@ def make(
     *,
     scopes: Annotated[
         Any,
-        typer.Option(parser=_scopes, metavar="SCOPES", help="What it may do, as read+write.", show_default=False),
+        typer.Option(parser=_scopes, metavar="SCOPES", help="Scopes, such as read+write.", show_default=False),
     ],
     prefix: Annotated[
-        list[str] | None, typer.Option(help="Only topics that begin so. May be given again.", show_default=False)
+        list[str] | None, typer.Option(help="Only topics with this prefix. Repeatable.", show_default=False)
     ] = None,
-    tenant: Annotated[str | None, typer.Option(help="Only this one's jobs.", show_default=False)] = None,
-    expires_in: Annotated[int | None, time_option("It ends so much later.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant's jobs.", show_default=False)] = None,
+    expires_in: Annotated[int | None, time_option("How long the key is valid. Default: for ever.")] = None,
     hide_payloads: Annotated[
-        bool, typer.Option("--hide-payloads", help="It sees jobs and not what is in them, and takes none.")
+        bool, typer.Option("--hide-payloads", help="The key sees jobs without their payloads and can't claim jobs.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Make a key. The secret alone goes to stdout, and is not shown again."""
+    """Make a key. Prints only its secret to stdout, which is not shown again."""
     with session(as_json) as (client, out):
         made = client.keys.make(
             name,
@@ -70,34 +70,34 @@ def make(
             expires_in_ms=expires_in,
             hide_payloads=hide_payloads,
         )
-        _tell(out, made)
+        _print_secret(out, made)
 
 
 @app.command(epilog=example("holdfast keys rotate 01HV --grace 1h"))
 def rotate(
     id: Id,
-    grace: Annotated[int | None, time_option("The old secret is good for so much longer.")] = None,
+    grace: Annotated[int | None, time_option("How long the old secret stays valid. Default: not at all.")] = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Give a key a new secret, which goes to stdout."""
+    """Give a key a new secret, and print it to stdout."""
     with session(as_json) as (client, out):
         if not (grace or yes):
-            confirm(f"End the secret of {id} at once?")
-        _tell(out, client.keys.rotate(id, grace_ms=grace or 0))
+            confirm(f"Invalidate the old secret of {id} at once?")
+        _print_secret(out, client.keys.rotate(id, grace_ms=grace or 0))
 
 
 @app.command(epilog=example("holdfast keys revoke 01HV --yes"))
 def revoke(id: Id, yes: Yes = False, as_json: Json = False) -> None:
-    """End a key, for good."""
+    """Revoke a key for good."""
     with session(as_json) as (client, out):
         if not yes:
             confirm(f"Revoke {id} ({client.keys.get(id).name}) for good?")
         out.did(client.keys.revoke(id), f"{id} is revoked.")
 
 
-def _tell(out: Output, made: models.Secret) -> None:
-    """The secret alone on stdout, as scripts take it; the rest beside it."""
+def _print_secret(out: Output, made: models.Secret) -> None:
+    """Print only the secret to stdout, for scripts, and the rest to stderr."""
     out.did(made, made.secret)
     if not out.as_json:
-        out.note(f"Key {made.id} ({made.name}). This is its secret, which is not shown again.")
+        out.note(f"This is the secret of key {made.id} ({made.name}). It is not shown again.")

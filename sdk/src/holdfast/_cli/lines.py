@@ -1,4 +1,4 @@
-"""Files of one record a line, in batches: what `holdfast enqueue` reads."""
+"""Reads files of one record per line in batches, for `holdfast enqueue`."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _FIELDS: Final = {field.name for field in dataclasses.fields(models.Record)}
 
 
 class Form(StrEnum):
-    """What a line is."""
+    """The format of a line."""
 
-    JSON = "json"  # the data of a record
-    TEXT = "text"  # the same, as a text
+    JSON = "json"  # a record's data as JSON
+    TEXT = "text"  # a record's data as text
     RECORD = "record"  # an object with data, tag, priority and so on
 
 
 class BadLine(Exception):
-    """A line that is no record: which, and why."""
+    """A line that is not a valid record. The message says which and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A record, and where it stands. `size` in bytes, with that of empty lines before it. `torn`: the file ends in it,
-    without the end of a line."""
+    """A record and its line. `size`: in bytes, including empty lines before it. `torn`: the last line of the file,
+    without a line end."""
 
     number: int
     size: int
@@ -47,7 +47,7 @@ class Line:
 
 
 def lines(file: BinaryIO, form: Form, first_line: int) -> Iterator[Line]:
-    """The records of a file from a line on; empty lines are none. Raises BadLine."""
+    """The records of a file from `first_line` on. Skips empty lines. Raises BadLine."""
     size = 0
     for number, line in enumerate(file, 1):
         if number < first_line:
@@ -66,20 +66,20 @@ def lines(file: BinaryIO, form: Form, first_line: int) -> Iterator[Line]:
 
 
 class Batches:
-    """Lines in batches of up to `size`, or fewer where they are large. Of the batch that a bad line would be in none is
-    handed out, so that the others are the same once it is mended."""
+    """Splits lines into batches of at most `size`, or fewer large ones. The batch with a bad line is not returned at
+    all, so that the batches are the same once the line is fixed."""
 
     def __init__(self, found: Iterator[Line], size: int) -> None:
         self._found = found
         self._size = size
-        self._back: deque[Line] = deque()  # to be handed out once more
+        self._back: deque[Line] = deque()  # lines to return again
 
     def next(self) -> list[Line]:
-        """One batch; empty if there is no more. Raises BadLine."""
+        """The next batch; empty at the end. Raises BadLine."""
         batch: list[Line] = []
         size = 0
         while len(batch) < self._size and size < MAX_BATCH_BYTES and (line := self._line()):
-            if batch and line.torn:  # which stands alone: there may be more of it the next time
+            if batch and line.torn:  # a batch of its own: the line may be longer next time
                 self._back.appendleft(line)
                 break
             batch.append(line)
@@ -87,8 +87,8 @@ class Batches:
         return batch
 
     def as_taken(self, batch: list[Line], count: int) -> list[Line]:
-        """The lines of a batch that was taken before, when it had so many records. The next one begins behind them, as
-        it did then. Raises BadLine."""
+        """Adjust a batch that an earlier run wrote with `count` records. Returns its lines; the next batch begins after
+        them. Raises BadLine."""
         self._back.extendleft(reversed(batch[count:]))
         there = batch[:count]
         while len(there) < count and (line := self._line()):
@@ -100,35 +100,35 @@ class Batches:
 
 
 def key_of(run: str, source: str, first: Line) -> str:
-    """The idempotency key of the batch that begins with this line: by that alone it is known in a later run of the same
-    name, whatever follows it in the file by then."""
+    """The idempotency key of the batch that begins with this line. It depends only on that line, so a later run with
+    the same name recognizes the batch even if the file has grown."""
     named = hashlib.sha256(f"{run}\0{source}\0{first.number}\0".encode())
     named.update(first.text)
     return named.hexdigest()
 
 
 def loads(text: str) -> Any:
-    """JSON, as it is defined: NaN and infinities are none, and halves of surrogate pairs no text. Raises ValueError."""
+    """Parse strict JSON, without NaN, infinities and lone surrogates. Raises ValueError."""
     try:
         value = json.loads(text, parse_constant=_finite, parse_float=_finite)
-        if _HALF.search(text):  # maybe of a pair
+        if _HALF.search(text):  # may be a lone surrogate
             encode(value)
     except RecursionError as error:
-        raise ValueError("nested too deep") from error
+        raise ValueError("nested too deeply") from error
     except UnicodeEncodeError as error:
-        raise ValueError(f"{error.object[error.start : error.end]!r} is in no Unicode text") from error
+        raise ValueError(f"{error.object[error.start : error.end]!r} is not valid Unicode") from error
     return value
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{text} is no number of JSON's, or too large")
+        raise ValueError(f"{text} is not a JSON number, or is too large")
     return number
 
 
 def record_of(line: bytes, form: Form) -> models.Record:
-    """The record of a line. Raises ValueError."""
+    """Parse a line. Raises ValueError."""
     text = line.decode()
     if form is Form.TEXT:
         return models.Record(data=text)
@@ -136,22 +136,22 @@ def record_of(line: bytes, form: Form) -> models.Record:
     if form is Form.JSON:
         return models.Record(data=value)
     if not isinstance(value, dict) or "data" not in value:
-        raise ValueError("a record is an object that has data")
+        raise ValueError("a record must be an object with data")
     if unknown := value.keys() - _FIELDS:
-        raise ValueError(f"a record has no {', '.join(sorted(unknown))}")
+        raise ValueError(f"a record has no field {', '.join(sorted(unknown))}")
     if (run_at := value.get("run_at")) is not None:
         value["run_at"] = moment(run_at)
     if not isinstance(value.get("meta"), dict | None):
-        raise ValueError("meta is an object")
+        raise ValueError("meta must be an object")
     return models.Record(**value)
 
 
 def moment(text: Any) -> datetime:
-    """A time with its zone, as RFC 3339 has it. Raises ValueError."""
+    """Parse an RFC 3339 time with a zone. Raises ValueError."""
     try:
         at = datetime.fromisoformat(text)
     except (TypeError, ValueError):
-        raise ValueError(f"{text!r:.80} is no time, such as 2026-12-24T18:00:00Z.") from None
+        raise ValueError(f"{text!r:.80} is not a time. Write it like 2026-12-24T18:00:00Z.") from None
     if at.tzinfo is None:
-        raise ValueError(f"{text!r} has no time zone: end it with Z, or with an offset such as +01:00.")
+        raise ValueError(f"{text!r} has no time zone. Add Z, or an offset such as +01:00.")
     return at

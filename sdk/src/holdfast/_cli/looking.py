@@ -1,4 +1,4 @@
-"""`holdfast peek`, `explain`, `history` and `tail`: looking without taking."""
+"""`holdfast peek`, `explain`, `history` and `tail`: read jobs without claiming them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from holdfast._cli.session import PASSING, session
 from holdfast._client import SyncTopic
 from holdfast.models.jobs import JobState
 
-READ_MS: Final = 30_000  # for how long one read of a tail waits
+READ_MS: Final = 30_000  # wait of one read of a tail
 AGAIN_SECONDS: Final = 1.0
 
-OneOf = Annotated[int | None, typer.Argument(metavar="SEQ", help="One job; none: several.", show_default=False)]
+OneOf = Annotated[int | None, typer.Argument(metavar="SEQ", help="A single job.", show_default=False)]
 
 
 def peek(
     topic: TopicName,
     seq: OneOf = None,
     *,
-    state: Annotated[JobState | None, typer.Option(help="Only those.", show_default=False)] = None,
+    state: Annotated[JobState | None, typer.Option(help="Only jobs in this state.", show_default=False)] = None,
     tag: With = None,
     key: With = None,
     group: Of = None,
@@ -36,11 +36,11 @@ def peek(
     error: ErrorHas = None,
     data: DataHas = None,
     older_than: OlderThan = None,
-    newest: Annotated[bool, typer.Option("--newest", help="The newest first, not the oldest.")] = False,
+    newest: Annotated[bool, typer.Option("--newest", help="Newest first, instead of oldest first.")] = False,
     limit: Limit = 20,
     as_json: Json = False,
 ) -> None:
-    """Look at jobs without claiming them."""
+    """List jobs without claiming them."""
     with session(as_json) as (client, out):
         named = client.topic(topic)
         if seq is not None:
@@ -61,17 +61,17 @@ def peek(
             limit=min(limit, 1_000),
         )
         if not out.many(itertools.islice(found, limit), "seq", "state", "priority", "deliveries", "created_at", "data"):
-            out.note("There are none.")
+            out.note("There are no such jobs.")
 
 
 def explain(
     topic: TopicName,
     seq: OneOf = None,
-    group: Annotated[str | None, typer.Option(help="Why does this group not go on?", show_default=False)] = None,
-    tenant: Annotated[str | None, typer.Option(help="Whose group.", show_default=False)] = None,
+    group: Annotated[str | None, typer.Option(help="Explain why this group is stuck.", show_default=False)] = None,
+    tenant: Annotated[str | None, typer.Option(help="The group's tenant.", show_default=False)] = None,
     as_json: Json = False,
 ) -> None:
-    """Why does a job not run, or the next of a topic? What must be mended first comes first."""
+    """Explain why a job, or a topic's next job, is not running. The first reason is the one to fix first."""
     with session(as_json) as (client, out):
         named = client.topic(topic)
         why: models.JobExplanation | models.TopicExplanation
@@ -82,28 +82,30 @@ def explain(
         for reason in why.reasons:
             out.say(f"{reason.code}: {reason.message}")
         if why.wait_ms is not None:
-            out.say(f"It starts in {cell('wait_ms', why.wait_ms)} or so.")
+            out.say(f"It starts in about {cell('wait_ms', why.wait_ms)}.")
 
 
 def history(topic: TopicName, seq: Seq, as_json: Json = False) -> None:
-    """What has happened to a job, the oldest first."""
+    """Show a job's history, oldest event first."""
     with session(as_json) as (client, out):
-        told = client.topic(topic).history(seq)
-        out.many(told.events, "at", "event", "deliveries", "node", "detail")
-        if told.more:
-            out.note("There is more, which is newer.")
+        found = client.topic(topic).history(seq)
+        out.many(found.events, "at", "event", "deliveries", "node", "detail")
+        if found.more:
+            out.note("There are more, newer events.")
 
 
 def tail(
     topic: TopicName,
-    last: Annotated[int, typer.Option("--last", "-n", min=0, help="Begin so many before the end.")] = 0,
-    after: Annotated[int | None, typer.Option(help="Begin after this seq; 0 is the start.", show_default=False)] = None,
+    last: Annotated[int, typer.Option("--last", "-n", min=0, help="Begin with the last N records.")] = 0,
+    after: Annotated[
+        int | None, typer.Option(help="Begin after this seq; 0: from the start.", show_default=False)
+    ] = None,
     count: Annotated[
-        int | None, typer.Option("--count", "-c", min=1, help="End after so many.", show_default=False)
+        int | None, typer.Option("--count", "-c", min=1, help="Stop after N records.", show_default=False)
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show records of a log as they come, or jobs of a queue, without claiming them. Ctrl-C ends it."""
+    """Show records of a log, or jobs of a queue, as they arrive, without claiming them. Stop with Ctrl-C."""
     with session(as_json) as (client, out):
         named = client.topic(topic)
         if after is None:
@@ -117,22 +119,22 @@ def _tag(record: models.LogRecord) -> str:
 
 
 def _records(topic: SyncTopic, after: int, out: Output) -> Iterator[models.LogRecord]:
-    """What comes after a seq, without end. A service that is away is waited for."""
+    """Records after a seq, without end. Waits for an unreachable service."""
     away = False
     while True:
         try:
             read = topic.diff(after, wait_ms=READ_MS, include_tags=True)
         except PASSING as error:
             if not away:
-                out.note(f"{error} It is tried again until Ctrl-C.")
+                out.note(f"{error} Retrying until Ctrl-C.")
             away = True
             time.sleep(AGAIN_SECONDS)
             continue
         if away:
-            out.note("It goes on.")
+            out.note("The service answers again.")
             away = False
         if read.tombstone:
             lost = read.tombstone
-            out.note(f"{lost.gap_from} to {lost.gap_to} are lost: {lost.reason}.")
+            out.note(f"Records {lost.gap_from} to {lost.gap_to} are lost: {lost.reason}.")
         yield from read.records
         after = read.next_from_seq

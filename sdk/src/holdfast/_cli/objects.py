@@ -1,4 +1,4 @@
-"""`holdfast objects`: payloads in object storage that no job refers to any more."""
+"""`holdfast objects`: deletes payloads in object storage that no job refers to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ app = typer.Typer(no_args_is_help=True, help="Payloads in object storage.")
 
 @app.callback()
 def objects() -> None:
-    """A group, though it has one command."""
+    """Makes this a group, although it has one command."""
 
 
 @app.command(epilog=example("holdfast objects gc s3://payloads --older-than 2d --remove"))
@@ -27,18 +27,18 @@ def gc(
     store: Annotated[
         str,
         typer.Argument(
-            metavar="URL", help="As s3://bucket or file:///folder; options come from AWS_REGION and the like."
+            metavar="URL", help="Such as s3://bucket or file:///folder. Set options with AWS_REGION and the like."
         ),
     ],
-    prefix: Annotated[str, typer.Option(help="Of Objects(prefix=…). One service's alone.")] = PREFIX,
-    older_than: Annotated[str, typer.Option(metavar="TIME", help="Leave what is younger; an hour at least.")] = "1d",
-    remove: Annotated[bool, typer.Option("--remove", help="Remove them. Without this they are counted.")] = False,
+    prefix: Annotated[str, typer.Option(help="The prefix of Objects(prefix=…), used by one service only.")] = PREFIX,
+    older_than: Annotated[str, typer.Option(metavar="TIME", help="Least age of the objects, at least an hour.")] = "1d",
+    remove: Annotated[bool, typer.Option("--remove", help="Delete the objects instead of counting them.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Find objects that no job refers to, and remove them: with a key of all topics, as all of them are read."""
+    """Find objects that no job refers to, and delete them. Reads all topics, so it needs a key for all of them."""
     age = timedelta(milliseconds=milliseconds(older_than))
     if age < LEAST_AGE:
-        raise typer.BadParameter("--older-than is an hour at least: objects are there before their jobs are.")
+        raise typer.BadParameter("--older-than must be at least an hour: objects are written before their jobs.")
     with session(as_json, patient=True) as (client, out):
         kept = _objects(store, prefix)
         progress = Progress(TextColumn("{task.description}"), BarColumn(), console=console(stderr=True), transient=True)
@@ -49,10 +49,10 @@ def gc(
                 progress.update(bar, description=f"{what}: {count:,}")
 
             found = collect(client, kept, older_than=age, remove=remove, tell=tell)
-        done = "were removed" if remove else "could be removed: say --remove"
+        done = "were deleted" if remove else "can be deleted with --remove"
         out.did(
             found,
-            f"{found.objects:,} objects: {found.kept:,} are referred to, {found.young:,} are too young to tell, "
+            f"{found.objects:,} objects: {found.kept:,} have a job, {found.young:,} are too young to check, "
             f"{found.garbage:,} with {found.bytes:,} bytes {done}.",
         )
 
@@ -64,9 +64,9 @@ def _objects(url: str, prefix: str) -> Objects:
         raise Refused("no_obstore", "This needs the package's extra: objects.", exit=Exit.USAGE) from None
     try:
         store: Any = from_url(url)
-    except Exception:  # the store's are of many kinds, and their words may have the password
-        shown = url.rpartition("@")[2].partition("?")[0]
-        why = f"{shown} is no object storage: that is s3://bucket, gs://bucket, az://container or file:///folder."
+    except Exception:  # stores raise many kinds, and their messages may have the password
+        address = url.rpartition("@")[2].partition("?")[0]
+        why = f"{address} is not object storage. Use s3://bucket, gs://bucket, az://container or file:///folder."
         raise Refused("bad_store", why, exit=Exit.USAGE) from None
     try:
         return Objects(store, prefix=prefix)

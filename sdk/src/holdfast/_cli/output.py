@@ -1,4 +1,4 @@
-"""What commands print: JSON for programs, tables and sentences for people."""
+"""Output of commands: JSON for programs, tables and sentences for people."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from rich.text import Text
 
 from holdfast._body import data_of
 
-PIPED_WIDTH: Final = 10_000  # where nobody looks, nothing is cut
-TABLE_ROWS: Final = 500  # a longer list is printed as several tables, and not held whole
+PIPED_WIDTH: Final = 10_000  # without a terminal, nothing is cut
+TABLE_ROWS: Final = 500  # longer lists are printed as several tables, to bound memory
 _UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
 
 
 class Output:
-    """Where a command prints. With `as_json` each thing is one line of JSON, and sentences are left out."""
+    """Prints a command's output. With `as_json` it prints one line of JSON per item and no sentences."""
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
         self.console = console()
 
     def many(self, things: Iterable[Any], *columns: str) -> int:
-        """Several things: a line of JSON each, or a row each with these of their fields. How many there were."""
+        """Print items, each as a line of JSON or as a row with these columns. Returns their number."""
         count = 0
         if self.as_json:
             for thing in things:
@@ -44,7 +44,7 @@ class Output:
         return count
 
     def one(self, thing: Any) -> None:
-        """One thing: a line of JSON, or what it has, field by field."""
+        """Print one item, as a line of JSON or field by field."""
         if self.as_json:
             print(line_of(thing), flush=True)
             return
@@ -57,7 +57,7 @@ class Output:
         self._print(grid)
 
     def _print(self, made: Table) -> None:
-        """A table; where it goes to a file, without blanks at the ends of its lines."""
+        """Print a table, without trailing spaces outside of a terminal."""
         if self.console.is_terminal:
             self.console.print(made)
             return
@@ -68,28 +68,28 @@ class Output:
         sys.stdout.flush()
 
     def did(self, answer: Any, sentence: str) -> None:
-        """What has been done: the answer as JSON, or the sentence."""
+        """Print a result: the answer as JSON, or the sentence."""
         if self.as_json:
             print(line_of(answer), flush=True)
         else:
             self.say(sentence)
 
     def say(self, sentence: str) -> None:
-        """A sentence for people."""
+        """Print a sentence for people. Nothing with `as_json`."""
         if not self.as_json:
             print(visible(sentence), flush=True)
 
     def warn(self, thing: Any, sentence: str) -> None:
-        """What went wrong, to stderr: as JSON, or the sentence."""
+        """Print to stderr: JSON, or the sentence."""
         print(line_of(thing) if self.as_json else visible(sentence), file=sys.stderr, flush=True)
 
     def note(self, sentence: str) -> None:
-        """What is no answer, to stderr."""
+        """Print a note to stderr."""
         self.warn({"note": sentence}, sentence)
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console as wide as the terminal; where there is none, so wide that nothing is cut."""
+    """A console with the terminal's width, or PIPED_WIDTH without a terminal."""
     made = Console(stderr=stderr, highlight=False)
     if not made.is_terminal:
         made.width = PIPED_WIDTH
@@ -97,8 +97,8 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def table(rows: Sequence[Any], columns: Sequence[str], width: int) -> Table:
-    """Rows with these fields of theirs, headed by the fields' names. In a narrow terminal texts are cut, and columns
-    left out, which is said below: a number is whole, or not there."""
+    """A table with these columns. In a narrow terminal it cuts texts and drops columns, and names those below. Numbers
+    are never cut."""
     values = [fields(row) for row in rows]
     texts = {name: [cell(name, value[name]) for value in values] for name in columns}
     sizes = {name: max(cell_len(text) for text in (_head(name), *texts[name])) for name in columns}
@@ -131,7 +131,7 @@ def _head(name: str) -> str:
 
 
 def _fit(sizes: dict[str, int], width: int) -> list[str]:
-    """Make columns fit: cut texts, down to so much, and take columns out, down to one. Those that were."""
+    """Make columns fit the width: cut texts to LONG and drop columns, down to one. Returns the dropped columns."""
     left_out: list[str] = []
     whole = dict(sizes)
 
@@ -144,21 +144,21 @@ def _fit(sizes: dict[str, int], width: int) -> list[str]:
         if name in sizes and over() > 0:
             left_out.append(name)
             del sizes[name]
-    for name in LONG:  # and give back what is there after all
+    for name in LONG:  # use remaining width for cut texts
         if name in sizes:
             sizes[name] = min(whole[name], sizes[name] + max(0, -over()))
     return left_out
 
 
 def fields(thing: Any) -> Mapping[str, Any]:
-    """What a thing has, by name."""
+    """The fields of an item, by name."""
     if isinstance(thing, Mapping):
         return thing
     return {field.name: getattr(thing, field.name) for field in dataclasses.fields(thing)}
 
 
 def cell(name: str, value: Any) -> str:
-    """A value as people read it."""
+    """Format a value for people."""
     match value:
         case None:
             text = "-"
@@ -178,7 +178,7 @@ def cell(name: str, value: Any) -> str:
 
 
 def duration(ms: float) -> str:
-    """A time as people say it: 340ms, 2.5s, 10m, 1d."""
+    """Format a duration: 340ms, 2.5s, 10m, 1d."""
     for unit, size in _UNITS:
         if abs(ms) >= size:
             return f"{ms / size:.1f}".removesuffix(".0") + unit
@@ -186,14 +186,14 @@ def duration(ms: float) -> str:
 
 
 def visible(text: str) -> str:
-    """A text in which nothing tells the terminal what to do: it may be a stranger's."""
+    """Escape control characters, since the text may come from others."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it. Times are RFC 3339; bytes are as the service shows them."""
+    """Convert a value to JSON values. Times are RFC 3339, bytes {"$base64": "…"}."""
     if dataclasses.is_dataclass(value) or isinstance(value, Mapping):
         return {str(name): plain(part) for name, part in fields(value).items()}
     if isinstance(value, (list, tuple)):
@@ -204,5 +204,5 @@ def plain(value: Any) -> Any:
 
 
 def line_of(thing: Any) -> str:
-    """One line of JSON, in ASCII: no terminal makes anything else of it."""
+    """Format an item as one line of JSON in ASCII."""
     return json.dumps(plain(thing), separators=(", ", ": "))

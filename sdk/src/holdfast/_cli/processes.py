@@ -1,4 +1,4 @@
-"""`holdfast worker --processes N --reload`: a parent, and workers below it that are processes of their own."""
+"""`holdfast worker --processes N --reload`: a parent process that runs worker processes."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ else:
 
 log: Final = logging.getLogger("holdfast")
 
-WORKED_SECONDS: Final = 60.0  # who lives so long has come to work
+WORKED_SECONDS: Final = 60.0  # a worker that lives this long has started successfully
 FIRST_PAUSE_SECONDS: Final = 0.5
 LAST_PAUSE_SECONDS: Final = 30.0
 DEATHS: Final = 3  # of each process, until the parent gives up
-KILL_SECONDS: Final = 15.0  # beyond the grace of a worker
-USAGE: Final = 2  # how a worker ends whose words make no sense: another one would as well
+KILL_SECONDS: Final = 15.0  # after a worker's grace
+USAGE: Final = 2  # exit code of a worker with wrong arguments, which would fail again
 
 
 class Processes:
-    """Keeps `count` workers running: `python -m holdfast worker …` each, in a process group of its own, so that a
-    terminal's Ctrl-C reaches them through this parent alone.
+    """Keeps `count` workers running, each as `python -m holdfast worker …` in its own process group, so that a
+    terminal's Ctrl-C reaches only this parent.
 
-    Each has a pipe from here as its stdin. When that ends, by whatever death of the parent, it drains."""
+    Each worker's stdin is a pipe from the parent. A worker drains when it ends, even if the parent was killed."""
 
     def __init__(self, words: Sequence[str], count: int, *, grace: float, reload: bool) -> None:
         self._words = words
@@ -41,16 +41,16 @@ class Processes:
         self._grace = grace
         self._reload = reload
         self._running: dict[int, Process] = {}
-        self._told: set[Process] = set()  # to end. A second time would make them give back what they run
-        self._deaths = [0] * count  # of each, one soon after the other
-        self._worked = False  # whether any has lived so long that its words make sense
+        self._told: set[Process] = set()  # terminated once. A second signal makes them return their running jobs
+        self._deaths = [0] * count  # consecutive deaths of each worker
+        self._worked = False  # whether any worker has started successfully
         self._stopping = asyncio.Event()
-        self._nudge = asyncio.Event()  # pauses are over
+        self._nudge = asyncio.Event()  # ends pauses
         self._exit = 0
 
     async def run(self) -> int:
-        """Until SIGTERM or SIGINT, which the workers are told, as often as it comes; or until they all die again and
-        again. The exit code: 0 if they have ended well."""
+        """Run until SIGTERM or SIGINT, which are passed on to the workers each time, or until all workers die
+        repeatedly. Returns the exit code, 0 if the workers ended well."""
         loop = asyncio.get_running_loop()
         for kind in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(kind, self._tell_to_stop)
@@ -73,26 +73,26 @@ class Processes:
             self._tell(process, again)
 
     def _tell(self, process: Process, again: bool = False) -> None:
-        """To end."""
+        """Terminate a worker, once unless `again`."""
         if again or process not in self._told:
             self._told.add(process)
             process.terminate()
 
     def _kill(self) -> None:
         for process in self._running.values():
-            log.error("Worker process %d does not end, and is killed", process.pid)
+            log.error("Worker process %d does not end. Killing it", process.pid)
             process.kill()
 
     async def _keep(self, number: int) -> None:
-        """One worker, and another when it has ended."""
+        """Run a worker, and replace it when it has ended."""
         while not self._stopping.is_set():
             try:
                 process = await self._start()
             except OSError as error:
-                await self._mourn(number, f"A worker process can't begin: {error}", 1)
+                await self._after_death(number, f"A worker process can't start: {error}", 1)
                 continue
             self._running[number] = process
-            if self._stopping.is_set():  # it was told while this one began
+            if self._stopping.is_set():  # the signal came while this one started
                 self._tell(process)
             came_to_work = asyncio.get_running_loop().call_later(WORKED_SECONDS, self._has_worked, number)
             code = await process.wait()
@@ -101,10 +101,10 @@ class Processes:
             told = process in self._told
             self._told.discard(process)
             if self._stopping.is_set():
-                well = code in (0, -signal.SIGTERM)  # the latter: before it heard signals, and so before any job
+                well = code in (0, -signal.SIGTERM)  # SIGTERM before it handled signals: it had no jobs yet
                 self._exit = self._exit or (0 if well else 1)
             elif not told:
-                await self._mourn(number, f"Worker process {process.pid} ended with {code}", code)
+                await self._after_death(number, f"Worker process {process.pid} ended with exit code {code}", code)
 
     def _has_worked(self, number: int) -> None:
         self._deaths[number] = 0
@@ -113,32 +113,32 @@ class Processes:
     async def _start(self) -> Process:
         command = [sys.executable, "-m", "holdfast", "worker", *self._words]
         process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, process_group=0)
-        log.info("Worker process %d has begun", process.pid)
+        log.info("Worker process %d started", process.pid)
         return process
 
-    async def _mourn(self, number: int, what: str, code: int) -> None:
-        """Wait before another one begins, the longer the more often it died; or give up."""
+    async def _after_death(self, number: int, what: str, code: int) -> None:
+        """Wait before the worker is replaced, longer after each death; or give up."""
         self._deaths[number] += 1
         hopeless = (code == USAGE and not self._worked) or min(self._deaths) >= DEATHS
         if hopeless and not self._reload:
-            log.error("%s; it makes no sense to go on", what)
+            log.error("%s. Giving up", what)
             self._exit = code if code > 0 else 1
             self._tell_to_stop()
             return
         pause = min(FIRST_PAUSE_SECONDS * 2 ** (self._deaths[number] - 1), LAST_PAUSE_SECONDS)
-        log.warning("%s; another begins in %g s", what, pause)
+        log.warning("%s. Restarting it in %g s", what, pause)
         with suppress(TimeoutError):
             await asyncio.wait_for(self._nudge.wait(), pause)
 
     async def _watch(self) -> None:
-        """Replace the workers when a source changes: each drains, and then another begins."""
+        """Replace the workers when a source file changes. Each drains first."""
         try:
             async for names in awatch(".", watch_filter=PythonFilter()):
                 changed = sorted({PurePath(name).name for _, name in names})
-                log.info("%s changed: the workers begin anew", ", ".join(changed))
+                log.info("%s changed: restarting the workers", ", ".join(changed))
                 self._nudge.set()
                 self._nudge.clear()
                 for process in self._running.values():
                     self._tell(process)
         except (OSError, RuntimeError) as error:
-            log.error("No changes are seen any more: %s", error)
+            log.error("Can't watch for changes any more: %s", error)

@@ -1,4 +1,4 @@
-"""`holdfast put` and `holdfast enqueue`: what goes in."""
+"""`holdfast put` and `holdfast enqueue`."""
 
 from __future__ import annotations
 
@@ -28,39 +28,43 @@ def put(
     topic: TopicName,
     data: Annotated[str | None, typer.Argument(metavar="DATA", help="JSON, unless --text.", show_default=False)] = None,
     file: Annotated[
-        typer.FileBinaryRead | None, typer.Option("--file", "-f", help="DATA is in it; - is stdin.", show_default=False)
+        typer.FileBinaryRead | None,
+        typer.Option("--file", "-f", help="Read DATA from it; -: stdin.", show_default=False),
     ] = None,
     *,
-    text: Annotated[bool, typer.Option("--text", help="DATA is a text.")] = False,
-    raw: Annotated[bool, typer.Option("--bytes", help="DATA is bytes, of a --file.")] = False,
-    tag: Annotated[str | None, typer.Option(help="What kind of job it is.", show_default=False)] = None,
+    text: Annotated[bool, typer.Option("--text", help="DATA is text.")] = False,
+    raw: Annotated[bool, typer.Option("--bytes", help="DATA is bytes; needs --file.")] = False,
+    tag: Annotated[str | None, typer.Option(help="The job's tag.", show_default=False)] = None,
     priority: Annotated[
         int | None,
-        typer.Option(min=-32_768, max=32_767, help="0 to 9; any where low ones come first.", show_default=False),
+        typer.Option(min=-32_768, max=32_767, help="0 to 9; any number in a lowest_first topic.", show_default=False),
     ] = None,
-    delay: Annotated[int | None, time_option("Hide it so long.")] = None,
+    delay: Annotated[int | None, time_option("How long until the job is ready.")] = None,
     run_at: Annotated[
-        datetime | None, typer.Option(parser=moment, metavar="MOMENT", help="Hide it until then.", show_default=False)
+        datetime | None,
+        typer.Option(parser=moment, metavar="MOMENT", help="When the job becomes ready.", show_default=False),
     ] = None,
-    ttl: Annotated[int | None, time_option("It expires so much later.")] = None,
+    ttl: Annotated[int | None, time_option("How long until the job expires.")] = None,
     max_deliveries: Annotated[
-        int | None, typer.Option(min=0, help="How often it is tried.", show_default=False)
+        int | None, typer.Option(min=0, help="Most deliveries of the job.", show_default=False)
     ] = None,
-    key: Annotated[str | None, typer.Option(help="Replaces a job of this key that waits.", show_default=False)] = None,
+    key: Annotated[str | None, typer.Option(help="Replaces a waiting job with this key.", show_default=False)] = None,
     group: Annotated[str | None, typer.Option(help="One job of a group runs at a time.", show_default=False)] = None,
     dedupe_id: Annotated[
-        str | None, typer.Option(help="Of this id there is one in a while.", show_default=False)
+        str | None, typer.Option(help="Duplicates in the dedupe window are dropped.", show_default=False)
     ] = None,
-    tenant: Annotated[str | None, typer.Option(help="Whose it is.", show_default=False)] = None,
-    user_id: Annotated[str | None, typer.Option(help="For whom of the application.", show_default=False)] = None,
+    tenant: Annotated[str | None, typer.Option(help="The job's tenant.", show_default=False)] = None,
+    user_id: Annotated[str | None, typer.Option(help="The application's user.", show_default=False)] = None,
     meta: Annotated[
-        Any, typer.Option(parser=json_object, metavar="OBJECT", help="Comes back with it.", show_default=False)
+        Any, typer.Option(parser=json_object, metavar="OBJECT", help="Returned with the job.", show_default=False)
     ] = None,
-    content_type: Annotated[str | None, typer.Option(help="Of DATA.", show_default=False)] = None,
-    idempotency_key: Annotated[str | None, typer.Option(help="A second put does nothing.", show_default=False)] = None,
+    content_type: Annotated[str | None, typer.Option(help="The content type of DATA.", show_default=False)] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="A second put with this key has no effect.", show_default=False)
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Put one job into a queue, or one record into a log."""
+    """Write one job to a queue, or one record to a log."""
     payload = _payload(data, file, text, raw)
     with session(as_json) as (client, out):
         done = client.topic(topic).enqueue(
@@ -80,48 +84,49 @@ def put(
             content_type=content_type,
             idempotency_key=idempotency_key,
         )
-        out.did(done, f"{topic} {done.seq}{' was there already' if done.duplicate else ''}")
+        out.did(done, f"{topic} {done.seq}{' already existed' if done.duplicate else ''}")
 
 
 def _payload(data: str | None, file: BinaryIO | None, text: bool, raw: bool) -> Any:
-    """What the job is to carry."""
     if (data is None) == (file is None):
-        raise typer.BadParameter("Give DATA, or a --file that it is in.")
+        raise typer.BadParameter("Pass either DATA or --file.")
     if raw:
         if file is None or text:
-            raise typer.BadParameter("--bytes goes with a --file, and without --text.")
+            raise typer.BadParameter("--bytes needs --file, and can't be used with --text.")
         return file.read()
     try:
         said = data if file is None else file.read().decode()
     except UnicodeDecodeError as error:
-        raise typer.BadParameter("The file is no UTF-8: say --bytes.") from error
+        raise typer.BadParameter("The file is not UTF-8. Use --bytes.") from error
     try:
         return said if text else json_value(said or "")
     except typer.BadParameter as error:
-        raise typer.BadParameter(f"{error} For a text say --text.") from error
+        raise typer.BadParameter(f"{error} For text, use --text.") from error
 
 
 def enqueue(
     topic: TopicName,
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FILE", help="Records, one a line; - or none is stdin.", show_default=False),
+        typer.Argument(
+            metavar="FILE", help="Files with one record per line. Default, or -: stdin.", show_default=False
+        ),
     ] = None,
     *,
     form: Annotated[
-        Form, typer.Option("--lines", help="A line is data, as JSON or as text, or a record with data, tag, …")
+        Form, typer.Option("--lines", help="A line is JSON data, text data, or a record with data, tag and so on.")
     ] = Form.JSON,
-    batch: Annotated[int, typer.Option(min=1, max=10_000, help="So many in a request.")] = BATCH,
+    batch: Annotated[int, typer.Option(min=1, max=10_000, help="Records per request.")] = BATCH,
     run: Annotated[
-        str | None, typer.Option(help="A name for this: the same lines of it are written once.", show_default=False)
+        str | None, typer.Option(help="A name. Runs with the same name write a line once.", show_default=False)
     ] = None,
-    from_line: Annotated[int, typer.Option(min=1, help="Of the first file.")] = 1,
+    from_line: Annotated[int, typer.Option(min=1, help="First line to write, in the first file.")] = 1,
     as_json: Json = False,
 ) -> None:
-    """Put many records in, from files or stdin. Where it stops short it says how to go on."""
+    """Write many records from files or stdin. If it stops early, it prints how to continue."""
     sources = files or [STDIN]
     if sources.count(STDIN) > 1:
-        raise typer.BadParameter("stdin can be read once.")
+        raise typer.BadParameter("stdin can be read only once.")
     for source in sources:
         if source != STDIN and not Path(source).is_file():
             raise typer.BadParameter(f"There is no file {source}.")
@@ -132,14 +137,14 @@ def enqueue(
         except BaseException:
             taking.tell_where_it_stopped()
             raise
-        again = f", {taking.deduped} of them before" if taking.deduped else ""
-        out.did({"taken": taking.taken, "deduped": taking.deduped}, f"{taking.taken} taken{again}.")
+        again = f", {taking.deduped} of them already before" if taking.deduped else ""
+        out.did({"taken": taking.taken, "deduped": taking.deduped}, f"{taking.taken} written{again}.")
 
 
 class Taking:
-    """Files on their way into a topic, batch by batch. What an earlier command of the same `run` has taken is not taken
-    again, as long as the topic keeps its idempotency keys: the service says how many records a batch had then, and the
-    next one begins behind them, also if the file was shorter, or the batches were larger."""
+    """Writes files to a topic in batches. Batches that an earlier command with the same `run` has written are not
+    written again within the topic's idempotency window. The service says how many records such a batch had, and the
+    next one begins after them, even if the file was shorter or the batches were larger."""
 
     def __init__(self, topic: SyncTopic, out: Output, run: str, form: Form, size: int) -> None:
         self._topic = topic
@@ -148,12 +153,12 @@ class Taking:
         self._form = form
         self._size = size
         self._left: list[str] = []
-        self._line = 1  # what comes next of the first that is left
+        self._line = 1  # next line of the first file that is left
         self.taken = 0
         self.deduped = 0
 
     def all_of(self, sources: list[str], from_line: int) -> None:
-        """Take them, one after another. Raises Refused for a line that is no record, and what the client does."""
+        """Write the files, one after another. Raises Refused for a bad line, and the client's errors."""
         self._left, self._line = list(sources), from_line
         with _progress(sources, self._out) as advance:
             while self._left:
@@ -168,7 +173,7 @@ class Taking:
                 self._line = 1
 
     def _take(self, batches: Batches, batch: list[Line]) -> int:
-        """How many bytes of the file are done."""
+        """Write a batch. Returns how many bytes of the file are done."""
         source = self._left[0]
         key = key_of(self._run, source, batch[0])
         done = self._topic.enqueue_many([line.record for line in batch], idempotency_key=key)
@@ -178,12 +183,13 @@ class Taking:
         self.taken += len(batch)
         self._line = batch[-1].number + 1
         if self._out.as_json:
-            told = {"source": source, "first_line": batch[0].number, "last_line": batch[-1].number, "count": len(batch)}
-            self._out.one(told | {"deduped": done.deduped, "first_seq": done.first_seq, "last_seq": done.last_seq})
+            line = {"source": source, "first_line": batch[0].number, "last_line": batch[-1].number, "count": len(batch)}
+            self._out.one(line | {"deduped": done.deduped, "first_seq": done.first_seq, "last_seq": done.last_seq})
         return sum(line.size for line in batch)
 
     def tell_where_it_stopped(self) -> None:
-        """To stderr, how to go on. What was under way may have been taken, too: its key makes the repeat harmless."""
+        """Print to stderr how to continue. The last request may have taken effect; its idempotency key makes a repeat
+        harmless."""
         if not self._left:
             return
         on = ["holdfast", "enqueue", self._topic.name, *self._left, "--run", self._run]
@@ -193,16 +199,16 @@ class Taking:
         place = f"line {self._line} of {_named(self._left[0])}"
         self._out.warn(
             {"stopped": {"source": self._left[0], "line": self._line, "taken": self.taken, "run": self._run}},
-            f"Stopped before {place}: {self.taken} taken. Go on with: {shlex.join(on)}",
+            f"Stopped before {place}: {self.taken} written. Continue with: {shlex.join(on)}",
         )
 
 
 @contextmanager
 def _progress(sources: list[str], out: Output) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr, where somebody looks at it. It is told of each batch: its bytes, and how many are taken."""
+    """A progress bar on stderr, in a terminal. Call the value with a batch's bytes and the total of written records."""
     screen = console(stderr=True)
     total = None if STDIN in sources else sum(Path(source).stat().st_size for source in sources)
-    columns = (TextColumn("{task.fields[taken]} taken"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.fields[taken]} written"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=screen, disable=out.as_json or not screen.is_terminal, transient=True) as bar:
         task = bar.add_task("", total=total, taken=0)
         yield lambda size, taken: bar.update(task, advance=size, taken=taken)

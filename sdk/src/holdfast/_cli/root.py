@@ -1,4 +1,4 @@
-"""`holdfast` itself, and what it has."""
+"""`holdfast` and its commands."""
 
 from __future__ import annotations
 
@@ -37,9 +37,11 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def holdfast(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
-    """The Holdfast job queue service. HOLDFAST_URL and HOLDFAST_API_KEY say where it is."""
+    """Command line of the Holdfast job queue service. Set HOLDFAST_URL to its address and HOLDFAST_API_KEY to a key."""
 
 
 GROUPS: Final = {

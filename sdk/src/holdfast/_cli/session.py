@@ -1,4 +1,4 @@
-"""What all commands share: a client, and errors as a line and an exit code."""
+"""Shared by all commands: the client, and error messages and exit codes."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from holdfast._client import Client, account_of
 
 
 class Exit(IntEnum):
-    """How a command ends. docs/cli.md."""
+    """Exit codes. docs/cli.md."""
 
     DONE = 0
-    REFUSED = 1  # the service said no, or did a part
+    REFUSED = 1  # the service refused the call, or a part of it
     USAGE = 2
-    NOTHING = 3  # what was asked for is not there
-    AWAY = 4  # nobody answered, or the service can't just now: try again later
+    NOTHING = 3  # nothing was found
+    AWAY = 4  # the service is unreachable or unavailable: try again later
     INTERRUPTED = 130
     BROKEN_PIPE = 141
 
 
-FAULTS: Final = 500  # and above: not what was asked for is at fault
-PERSONS_RETRIES: Final = 2  # a person who waits would rather be told
+FAULTS: Final = 500  # statuses from here on are the service's errors
+PERSONS_RETRIES: Final = 2  # few, because a person is waiting
 
-# Errors that may be over at another time.
+# Temporary errors.
 PASSING: Final = (
     *(errors.APIConnectionError, errors.InvalidResponse),
     *(errors.Throttled, errors.Unavailable, errors.InternalError),
@@ -44,7 +44,7 @@ _CODES: Final[Mapping[type[errors.HoldfastError], str]] = {
 
 
 class Refused(errors.HoldfastError):
-    """What a command refuses by itself, said as if by the service."""
+    """An error of a command itself, reported like one of the service's."""
 
     def __init__(self, code: str, message: str, hint: str = "", exit: Exit = Exit.REFUSED) -> None:
         super().__init__(message)
@@ -55,8 +55,8 @@ class Refused(errors.HoldfastError):
 
 @contextmanager
 def session(as_json: bool, *, patient: bool = False) -> Iterator[tuple[Client, Output]]:
-    """A client and where to print, for one command: its errors become a line on stderr and an exit code. A `patient`
-    one is as persistent as a program's."""
+    """The client and output of a command. Errors become a line on stderr and an exit code. `patient`: retry as often as
+    a program would."""
     out = Output(as_json)
     with ending(out), _client(patient) as client:
         yield client, out
@@ -64,7 +64,7 @@ def session(as_json: bool, *, patient: bool = False) -> Iterator[tuple[Client, O
 
 @contextmanager
 def ending(out: Output) -> Iterator[None]:
-    """What ends a command becomes its exit code."""
+    """Turn exceptions into exit codes."""
     try:
         yield
         sys.stdout.flush()
@@ -72,12 +72,12 @@ def ending(out: Output) -> Iterator[None]:
         code, said = described(error)
         hint = f" Hint: {said['hint']}" if said["hint"] else ""
         if said.get("status", 0) >= FAULTS and said["request_id"] and said["request_id"] not in said["message"]:
-            hint = f" Request {said['request_id']}.{hint}"  # for whoever reads the service's log
+            hint = f" Request {said['request_id']}.{hint}"  # to find it in the service's log
         message = said["message"] if said["message"].endswith((".", "?", "!")) else f"{said['message']}."
         out.warn({"error": said}, f"error: {said['code']}: {message}{hint}")
         raise typer.Exit(code) from None
     except UnicodeEncodeError as error:
-        why = f"{error.object[error.start : error.end]!r} is in no Unicode text."
+        why = f"{error.object[error.start : error.end]!r} is not valid Unicode."
         out.warn({"error": {"code": "no_unicode", "message": why}}, f"error: no_unicode: {why}")
         raise typer.Exit(Exit.USAGE) from None
     except KeyboardInterrupt:
@@ -95,13 +95,13 @@ def _client(patient: bool) -> Client:
 
 
 def _close_stdout() -> None:
-    """Nobody reads any more: what is still in the buffer must not be an error when Python ends."""
+    """Discard buffered output after the reader has closed the pipe, so that Python raises no error at exit."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def described(error: errors.HoldfastError) -> tuple[Exit, dict[str, Any]]:
-    """The exit code of an error, and what is said of it: code, message, hint, and what the service says in detail."""
+    """The exit code of an error, and its code, message, hint and the service's detail."""
     said: dict[str, Any] = {"code": _CODES.get(type(error), "error"), "message": str(error), "hint": _hint(error)}
     code = Exit.AWAY if isinstance(error, PASSING) else Exit.REFUSED
     match error:
@@ -115,30 +115,30 @@ def described(error: errors.HoldfastError) -> tuple[Exit, dict[str, Any]]:
 
 
 def _hint(error: errors.HoldfastError) -> str:
-    """What to do about it, where that can be said."""
+    """What to do about an error, or ""."""
     hint = ""
     match error:
         case Refused():
             hint = error.hint
         case errors.TopicNotFound(detail={"topic": topic}):
-            hint = f"`holdfast topics list` shows those there are; `holdfast topics put {topic}` makes it."
+            hint = f"`holdfast topics list` lists all topics, `holdfast topics put {topic}` creates this one."
         case errors.Draining(detail={"topic": topic}):
-            hint = f"`holdfast resume {topic}` ends that."
+            hint = f"Resume it with `holdfast resume {topic}`."
         case errors.NotAQueue():
             hint = "`holdfast tail` reads a log."
         case errors.Throttled() | errors.Unavailable() if error.retry_after:
             hint = f"Try again in {error.retry_after:g} s."
         case errors.APIConnectionError() | errors.InvalidResponse():
-            url = account_of(None, None, None).base_url  # as it may be shown
-            said = "is" if os.environ.get("HOLDFAST_URL") else "is not set, so this asked"
+            url = account_of(None, None, None).base_url  # without the password
+            said = "is" if os.environ.get("HOLDFAST_URL") else "is not set. The default is"
             hint = f"HOLDFAST_URL {said} {url}."
     return hint
 
 
 def confirm(question: str) -> None:
-    """Go on only if it is meant. Without a terminal nobody can be asked."""
+    """Ask for confirmation. Raises Refused without a terminal."""
     if not sys.stdin.isatty():
-        raise Refused("not_confirmed", f"{question} There is no terminal to ask at.", "say --yes.", Exit.USAGE)
+        raise Refused("not_confirmed", f"{question} There is no terminal to ask.", "Use --yes.", Exit.USAGE)
     try:
         sure = typer.confirm(visible(question), err=True)
     except typer.Abort:  # Ctrl-C or Ctrl-D

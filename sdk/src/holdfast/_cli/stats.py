@@ -1,4 +1,4 @@
-"""`holdfast stats`: how topics do."""
+"""`holdfast stats`: statistics of topics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast._cli.session import PASSING, session
 from holdfast._client import Client, SyncTopic
 
 EVERY_SECONDS: Final = 2.0
-MOST: Final = 50  # topics that are asked about again and again
+MOST: Final = 50  # topics shown at once
 HELD: Final = ("ready", "scheduled", "blocked", "in_flight", "dead")
 HAPPENED: Final = ("enqueued", "completed", "retried", "failed")
 EXACT: Final = ("exact", "dead_exact")
@@ -29,14 +29,16 @@ COLUMNS: Final = ("topic", *HELD, "oldest_ms", *HAPPENED, "wait_p95_ms", "run_p9
 def stats(
     topics: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TOPIC", help="All, if not said.", autocompletion=topics_that_begin, show_default=False),
+        typer.Argument(
+            metavar="TOPIC", help="Default: all topics.", autocompletion=topics_that_begin, show_default=False
+        ),
     ] = None,
-    prefix: Annotated[str | None, typer.Option(help="Only names that begin so.", show_default=False)] = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on until Ctrl-C.")] = False,
-    every: Annotated[int | None, time_option("How often, with --watch; 2s if not said.")] = None,
+    prefix: Annotated[str | None, typer.Option(help="Only names with this prefix.", show_default=False)] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
+    every: Annotated[int | None, time_option("Interval of --watch. Default: 2s.")] = None,
     as_json: Json = False,
 ) -> None:
-    """How topics do: what they hold now, and what became of jobs in the last minute that is told."""
+    """Show topics' current counts, and the outcomes of jobs in the last complete minute."""
     with session(as_json) as (client, out):
         seconds = EVERY_SECONDS if every is None else every / 1000
         if not watch:
@@ -47,7 +49,7 @@ def stats(
                 try:
                     rows = list(_rows(client, out, topics, prefix))
                 except PASSING as error:
-                    out.note(f"{error} It is tried again until Ctrl-C.")
+                    out.note(f"{error} Retrying until Ctrl-C.")
                 else:
                     if live is None:
                         out.many(rows, *COLUMNS)
@@ -57,16 +59,16 @@ def stats(
 
 
 def _drawn(out: Output) -> bool:
-    """Whether there is a terminal to draw anew."""
+    """Whether output is redrawn in a terminal."""
     return out.console.is_terminal and not out.as_json
 
 
 def _rows(client: Client, out: Output, names: list[str] | None, prefix: str | None) -> Iterator[dict[str, Any]]:
-    """A row of each topic."""
+    """A row for each topic."""
     if not names:
         found = [topic.topic for topic in itertools.islice(client.topics.list(prefix=prefix), MOST + 1)]
         if len(found) > MOST:
-            out.note(f"These are the first {MOST}: name topics, or say --prefix.")
+            out.note(f"These are the first {MOST} topics. Name topics or use --prefix for others.")
         names = found[:MOST]
     for name in names:
         try:
@@ -78,7 +80,7 @@ def _rows(client: Client, out: Output, names: list[str] | None, prefix: str | No
 
 
 def _marked(row: dict[str, Any]) -> dict[str, Any]:
-    """A row for people: a count that may be higher has a + behind it."""
+    """A row for people: counts that may be higher end with +."""
     inexact = ["dead"] if row["dead_exact"] is False else []
     if row["exact"] is False:
         inexact += ["ready", "scheduled", "in_flight"]
@@ -86,7 +88,7 @@ def _marked(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _row(topic: SyncTopic) -> dict[str, Any]:
-    """What a topic has, and how it did. A log has neither."""
+    """A topic's counts and outcomes; empty for a log."""
     row: dict[str, Any] = dict.fromkeys(("at", *COLUMNS, *EXACT))
     row |= {"at": datetime.now(UTC), "topic": topic.name}
     try:
@@ -96,9 +98,9 @@ def _row(topic: SyncTopic) -> dict[str, Any]:
     row |= {name: getattr(totals, name) for name in (*HELD, *EXACT)}
     ages = totals.oldest_claimable_age_ms, totals.oldest_blocked_age_ms
     row["oldest_ms"] = max((age for age in ages if age is not None), default=None)
-    told = topic.stats_history()
+    history = topic.stats_history()
     row |= dict.fromkeys(HAPPENED, 0)
-    if told.steps and (told.told_to - (last := told.steps[-1]).at).total_seconds() <= told.step_s:
+    if history.steps and (history.told_to - (last := history.steps[-1]).at).total_seconds() <= history.step_s:
         row |= {name: getattr(last, name) for name in HAPPENED}
         row |= {"wait_p95_ms": last.wait.p95_ms, "run_p95_ms": last.processing.p95_ms}
     return row

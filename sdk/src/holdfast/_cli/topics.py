@@ -1,4 +1,4 @@
-"""`holdfast topics`: make, look at, change and delete topics."""
+"""`holdfast topics`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from holdfast._cli.params import Json, Limit, TopicName, Yes, example, json_obje
 from holdfast._cli.session import Exit, Refused, confirm, session
 from holdfast._client import SyncTopic
 
-app = typer.Typer(no_args_is_help=True, help="Make, look at, change and delete topics.")
+app = typer.Typer(no_args_is_help=True, help="Create, show, change and delete topics.")
 
 SETTINGS: Final = sorted(field.name for field in dataclasses.fields(models.TopicConfig))
-# What follows from another setting, unless it is said.
+# Settings whose default follows from another setting.
 FOLLOWS: Final = {"durability": "durable", "on_exhausted": "dead_letter"}
 
 
@@ -31,20 +31,20 @@ Settings = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="SETTING=VALUE",
-        help='As lease_ms=60000, dead_letter=mail.dead, backoff=\'{"kind": "fixed"}\'.',
+        help='Such as lease_ms=60000, dead_letter=mail.dead, backoff=\'{"kind": "fixed"}\'.',
         autocompletion=_settings_that_begin,
         show_default=False,
     ),
 ]
 SettingsFile = Annotated[
     typer.FileText | None,
-    typer.Option("--file", "-f", help="Settings as a JSON object; - is stdin.", show_default=False),
+    typer.Option("--file", "-f", help="A file with settings as a JSON object; -: stdin.", show_default=False),
 ]
 
 
 @app.command("list", epilog=example("holdfast topics list --prefix mail"))
 def list_topics(
-    prefix: Annotated[str | None, typer.Option(help="Only names that begin so.", show_default=False)] = None,
+    prefix: Annotated[str | None, typer.Option(help="Only names with this prefix.", show_default=False)] = None,
     limit: Limit = 1_000,
     as_json: Json = False,
 ) -> None:
@@ -52,12 +52,12 @@ def list_topics(
     with session(as_json) as (client, out):
         found = itertools.islice(client.topics.list(prefix=prefix), limit)
         if not out.many(found, "topic", "count", "bytes", "head_seq", "durable"):
-            out.note("There are none.")
+            out.note("There are no topics.")
 
 
 @app.command(epilog=example("holdfast topics show mail"))
 def show(topic: TopicName, as_json: Json = False) -> None:
-    """Show a topic's settings and what it holds."""
+    """Show a topic's settings and counts."""
     with session(as_json) as (client, out):
         state = client.topic(topic).get(touch=False)
         if as_json:
@@ -76,23 +76,23 @@ def put(
     settings: Settings = None,
     file: SettingsFile = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Where it is there: settings that are not named go back to defaults.")
+        bool, typer.Option("--replace", help="Replace an existing topic's settings; others get their defaults.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Make a topic: a durable queue with 20 deliveries, growing pauses and a dead-letter topic, unless it is said
-    otherwise. One that is there is left alone without --replace."""
+    """Create a topic. By default it is a durable queue with 20 deliveries, growing pauses and a dead-letter topic. An
+    existing topic is only changed with --replace."""
     said = _said(settings, file)
     with session(as_json) as (client, out):
         named = client.topic(topic)
-        if not replace and _is_there(named):
+        if not replace and _exists(named):
             hint = "`topics configure` changes some settings, --replace all."
-            raise Refused("already_exists", f"There is a topic {topic!r}.", hint)
+            raise Refused("already_exists", f"Topic {topic!r} already exists.", hint)
         done = named.put(_changed(models.TopicConfig(), said))
-        out.did(done, f"{topic} is {'made' if done.created else 'as you say'}.")
+        out.did(done, f"{topic} {'created' if done.created else 'changed'}.")
 
 
-def _is_there(topic: SyncTopic) -> bool:
+def _exists(topic: SyncTopic) -> bool:
     try:
         topic.get(touch=False)
     except errors.TopicNotFound:
@@ -102,26 +102,26 @@ def _is_there(topic: SyncTopic) -> bool:
 
 @app.command(epilog=example("holdfast topics configure mail lease_ms=60000"))
 def configure(topic: TopicName, settings: Settings = None, file: SettingsFile = None, as_json: Json = False) -> None:
-    """Change settings of a topic; those that are not named stay. SETTING=null goes back to the default."""
+    """Change settings of a topic. Others stay unchanged. SETTING=null restores the default."""
     said = _said(settings, file)
     with session(as_json) as (client, out):
         named = client.topic(topic)
         done = named.put(_changed(named.get(touch=False).config, said))
-        out.did(done, f"{topic} is as you say.")
+        out.did(done, f"{topic} changed.")
 
 
 @app.command(epilog=example("holdfast topics delete mail --if-empty"))
 def delete(
     topic: TopicName,
-    if_empty: Annotated[bool, typer.Option("--if-empty", help="Only if it holds nothing.")] = False,
+    if_empty: Annotated[bool, typer.Option("--if-empty", help="Only if it is empty.")] = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Delete a topic with all that it holds."""
+    """Delete a topic with all its jobs or records."""
     with session(as_json) as (client, out):
         named = client.topic(topic)
         if not (if_empty or yes):
-            confirm(f"Delete {topic} and all that it holds, about {named.get(touch=False).count} jobs or records?")
+            confirm(f"Delete {topic} with about {named.get(touch=False).count} jobs or records?")
         done = named.delete(if_empty=if_empty)
         out.did(done, f"{topic} is deleted." if done.deleted else f"There is no topic {topic}.")
         if not done.deleted:
@@ -129,12 +129,12 @@ def delete(
 
 
 def _said(settings: list[str] | None, file: typer.FileText | None) -> dict[str, Any]:
-    """The settings that were named."""
+    """The settings in the arguments and the file."""
     said = json_object(file.read()) if file else {}
     for setting in settings or ():
         name, equals, value = setting.partition("=")
         if not equals:
-            raise typer.BadParameter(f"{setting!r} is not of the form SETTING=VALUE.")
+            raise typer.BadParameter(f"{setting!r} must have the form SETTING=VALUE.")
         said[name] = json_or_text(value)
     for name in said.keys() - set(SETTINGS):
         near = difflib.get_close_matches(name, SETTINGS, 1)
@@ -143,6 +143,6 @@ def _said(settings: list[str] | None, file: typer.FileText | None) -> dict[str, 
 
 
 def _changed(config: models.TopicConfig, said: Mapping[str, Any]) -> models.TopicConfig:
-    """These settings, with those in place that were named, as they stand: the service says what is wrong with them."""
+    """Settings with changes. The service validates them."""
     reopened: dict[str, Any] = {name: None for name, of in FOLLOWS.items() if of in said}
     return dataclasses.replace(config, **{**reopened, **said})

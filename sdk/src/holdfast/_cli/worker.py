@@ -24,21 +24,21 @@ STUCK_SECONDS: Final = 1.0
 
 
 def worker(
-    target: Annotated[str, typer.Argument(metavar="MODULE:QUEUE", help="Where the handlers are, as tasks:queue.")],
+    target: Annotated[str, typer.Argument(metavar="MODULE:QUEUE", help="The queue with the handlers, as tasks:queue.")],
     *,
     topic: Annotated[
         list[str] | None,
-        typer.Option(help="Only the handler of this one. May be given again.", autocompletion=topics_that_begin),
+        typer.Option(help="Only this topic's handler. Repeatable.", autocompletion=topics_that_begin),
     ] = None,
-    processes: Annotated[int, typer.Option(min=1, max=256, help="So many; one that dies is replaced.")] = 1,
+    processes: Annotated[int, typer.Option(min=1, max=256, help="Number of processes. Dead ones are replaced.")] = 1,
     reload: Annotated[
-        bool, typer.Option("--reload", help="Begin anew when a source changes, for development.")
+        bool, typer.Option("--reload", help="Restart when a source file changes, for development.")
     ] = False,
-    lease: Annotated[float, typer.Option(help="Seconds until a dead worker's jobs come back.")] = LEASE_SECONDS,
-    grace: Annotated[float, typer.Option(help="Seconds that handlers have after SIGTERM.")] = GRACE_SECONDS,
+    lease: Annotated[float, typer.Option(help="Seconds until a dead worker's jobs are ready again.")] = LEASE_SECONDS,
+    grace: Annotated[float, typer.Option(help="Seconds for running handlers after SIGTERM.")] = GRACE_SECONDS,
     supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
 ) -> None:
-    """Run handlers. SIGTERM lets those that run come to their end; a second one gives their jobs back at once."""
+    """Run handlers. On SIGTERM it waits for running handlers. On a second one it returns their jobs at once."""
     who = "%(name)s %(process)d" if supervised else "%(name)s"
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s %(levelname)s {who} %(message)s")
     for name in ("httpx", "watchfiles"):
@@ -56,26 +56,26 @@ def worker(
 
 
 def _supervise(words: list[str], count: int, grace: float, reload: bool) -> int:
-    """Workers below this process; the exit code."""
+    """Run worker processes. Returns the exit code."""
     if sys.platform == "win32":
-        raise typer.BadParameter("--processes and --reload need signals, which Windows has not.")
+        raise typer.BadParameter("--processes and --reload need signals, which Windows does not have.")
     if reload and not CAN_RELOAD:
         raise typer.BadParameter("--reload needs the package's extra: reload.")
     return asyncio.run(Processes(words, count, grace=grace, reload=reload).run())
 
 
 def _stop_with_parent(worker: Worker) -> None:
-    """stdin is a pipe from the parent. Nothing comes by it; it ends when the parent does."""
+    """Stop the worker when the parent ends, which closes the pipe at stdin."""
     while os.read(0, 1):
         pass
     worker.stop()
 
 
 def _queue(target: str) -> Queue:
-    """The queue that `module:name` means, from the working directory too. Raises ValueError."""
+    """Import the queue `module:name`, also from the working directory. Raises ValueError."""
     module, _, name = target.partition(":")
     if not module or not name:
-        raise ValueError(f"{target!r} is not of the form module:queue")
+        raise ValueError(f"{target!r} must have the form module:queue")
     sys.path.insert(0, "")
     try:
         queue = getattr(importlib.import_module(module), name)
@@ -86,13 +86,13 @@ def _queue(target: str) -> Queue:
     except AttributeError as error:
         raise ValueError(f"{module} has no {name}") from error
     if not isinstance(queue, Queue):
-        raise ValueError(f"{target} is a {type(queue).__name__}, and no Queue")
+        raise ValueError(f"{target} must be a Queue, not a {type(queue).__name__}")
     return queue
 
 
 async def _run(worker: Worker) -> int:
-    """The exit code. Handlers have had their time when this returns: what of them is still there, as a thread that does
-    not end, has no more than STUCK_SECONDS. asyncio.run and the interpreter would wait for it for ever."""
+    """Run the worker. Returns the exit code. The process then exits within STUCK_SECONDS, even if a handler's thread
+    does not end: asyncio.run and the interpreter would wait for it for ever."""
     code = 1
     try:
         await worker.run()

@@ -1,1 +1,1 @@
-"""Queues of jqueue's shape: a queue is a topic, and a job's entrypoint is its tag."""
+"""jqueue-compatible queues. A queue is a topic, and a job's entrypoint is its tag."""

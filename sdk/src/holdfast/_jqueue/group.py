@@ -1,4 +1,4 @@
-"""Group commit: calls that come while one is under way become one batch. A call that comes alone goes at once."""
+"""Group commit: calls that arrive while a request is running are sent together as the next batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Commit(Protocol[A_contra, R_co]):
-    """Carries calls out, and answers for each in turn: what to return, or what to raise."""
+    """Carries out a batch. Returns one outcome for each call: a value to return, or an exception to raise."""
 
     __name__: str
 
@@ -23,8 +23,8 @@ class Commit(Protocol[A_contra, R_co]):
 
 
 class Group(Generic[A, R]):
-    """Batches one kind of call. A batch has up to `most` calls, and up to `most_bytes` by `weigh`, or one that weighs
-    more. There is one under way at a time: while it is, others gather."""
+    """Batches one kind of call. A batch has at most `most` calls, and at most `most_bytes` by `weigh` or a single
+    larger call. One batch runs at a time. `unclaimed` gets the outcomes of cancelled callers."""
 
     def __init__(
         self,
@@ -44,17 +44,17 @@ class Group(Generic[A, R]):
         self._writer: asyncio.Task[None] | None = None
 
     async def submit(self, call: A) -> R:
-        """What became of this call. If the caller is cancelled, it may still be carried out."""
+        """Make a call. Returns its outcome. If the caller is cancelled, the call may still be carried out."""
         answered: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._pending.append((call, answered))
         if self._writer is None:
-            # It begins when the loop gets to it: calls that start together with this one are in its first batch.
-            # It is of no caller's context: what that has for itself, a trace for one, is not the others'.
+            # Starts with the next iteration of the event loop, so calls made together are in the first batch. Uses an
+            # empty context: a caller's own context, such as its trace, must not apply to others.
             self._writer = asyncio.create_task(self._write(), name="holdfast-group", context=Context())
         return await answered
 
     async def drain(self) -> None:
-        """Wait until all that was submitted is done."""
+        """Wait until all submitted calls are done."""
         while self._writer is not None:
             await asyncio.wait([self._writer])
 
@@ -65,7 +65,7 @@ class Group(Generic[A, R]):
                 await self._settle(batch, await self._outcomes([call for call, _ in batch]))
         finally:
             self._writer = None
-            for _, answered in (*batch, *self._pending):  # some are left only if this task was cancelled
+            for _, answered in (*batch, *self._pending):  # not empty only if this task was cancelled
                 answered.cancel()
 
     async def _outcomes(self, calls: Sequence[A]) -> Sequence[R | BaseException]:
@@ -79,7 +79,7 @@ class Group(Generic[A, R]):
     ) -> None:
         unclaimed: list[R] = []
         for (_, answered), outcome in zip(batch, outcomes, strict=True):
-            if answered.done():  # its caller has left
+            if answered.done():  # the caller was cancelled
                 if not isinstance(outcome, BaseException):
                     unclaimed.append(outcome)
             elif isinstance(outcome, BaseException):
@@ -93,7 +93,7 @@ class Group(Generic[A, R]):
         batch: list[tuple[A, asyncio.Future[R]]] = []
         weight = 0
         while self._pending and len(batch) < self._most:
-            if self._pending[0][1].done():  # its caller has left before anything was done
+            if self._pending[0][1].done():  # the caller was cancelled before the call began
                 self._pending.popleft()
                 continue
             weight += self._weigh(self._pending[0][0])

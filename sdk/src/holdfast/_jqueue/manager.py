@@ -1,4 +1,4 @@
-"""HeartbeatManager: a job's lease, kept while it is worked on."""
+"""HeartbeatManager: extends a job's lease while a block runs."""
 
 from __future__ import annotations
 
@@ -20,22 +20,20 @@ MINUTE: Final = timedelta(seconds=60)
 
 
 class Heartbeating(Protocol):
-    """What has an async heartbeat: a queue, or an object that wraps one."""
+    """An object with an async heartbeat: a queue, or a wrapper of one."""
 
     async def heartbeat(self, job_id: str) -> None: ...
 
 
 class HeartbeatManager:
-    """Keeps a job's lease while a block runs: `async with HeartbeatManager(queue, job.id): …`.
+    """Extends a job's lease while a block runs: `async with HeartbeatManager(queue, job.id): …`.
 
-    A heartbeat goes out every `interval`: if absent, a third of the lease, a minute at most. A BrokerQueue's or
-    DirectQueue's heartbeats go out from a thread of the queue's. If the lease is lost nevertheless, because somebody
-    else has settled the job or nobody could be reached until it had ended, the block is cancelled, and LeaseLost is
-    raised in its place.
+    Sends a heartbeat every `interval`; default: a third of the lease, at most a minute. The heartbeats of a BrokerQueue
+    or DirectQueue come from a thread of the queue. If the lease is lost, because the job was settled elsewhere or the
+    service was unreachable, the block is cancelled and LeaseLost is raised.
 
-    `queue` may be any object with `async heartbeat(job_id)`, which a task of the event loop calls. A StorageError is
-    tried again; another JQueueError ends the heartbeats with a warning; any other error is raised when the block
-    ends."""
+    `queue` may also be any object with `async heartbeat(job_id)`, which a task calls. A StorageError is retried,
+    another JQueueError ends the heartbeats with a warning, and any other exception is raised when the block ends."""
 
     def __init__(self, queue: Heartbeating, job_id: str, interval: timedelta | None = None) -> None:
         lease = getattr(queue, "stale_timeout", None)
@@ -43,7 +41,7 @@ class HeartbeatManager:
         if interval is not None:
             check_interval("interval", interval)
         if interval is not None and third is not None and interval > third:
-            log.warning("Heartbeats every %s are few for a lease of %s: a third of it is safe", interval, lease)
+            log.warning("Heartbeats every %s are too few for a lease of %s: use a third of it or less", interval, lease)
         self.queue = queue
         self.job_id = job_id
         self.interval = min(MINUTE, third or MINUTE) if interval is None else interval
@@ -56,7 +54,7 @@ class HeartbeatManager:
             self._task = asyncio.create_task(self._beat(), name=f"holdfast-heartbeat-{self.job_id}")
             return self
         block = asyncio.current_task()
-        assert block is not None, "a HeartbeatManager is used in a task"
+        assert block is not None, "use HeartbeatManager in a task"
         self._block = block
         self._cancelling = block.cancelling()
         loop = asyncio.get_running_loop()
@@ -79,11 +77,11 @@ class HeartbeatManager:
         if self._lost is None:
             return
         if not isinstance(error, asyncio.CancelledError):
-            # The block has ended before its cancellation reached it: that is waiting, and comes here.
+            # The block ended before its cancellation arrived. Receive it here.
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
         if self._block.uncancel() > self._cancelling:
-            raise asyncio.CancelledError  # somebody else cancels this task, too
+            raise asyncio.CancelledError  # the task was also cancelled from elsewhere
         raise self._lost from error
 
     def _lose(self, error: LeaseLost) -> None:
@@ -97,13 +95,13 @@ class HeartbeatManager:
             try:
                 await self.queue.heartbeat(self.job_id)
             except StorageError as error:
-                log.warning("A heartbeat for job %s failed and is tried again: %s", self.job_id, error)
+                log.warning("A heartbeat for job %s failed and will be retried: %s", self.job_id, error)
             except JQueueError as error:
                 log.warning("No more heartbeats for job %s: %s", self.job_id, error)
                 return
 
     async def _finish(self, task: asyncio.Task[None], error: BaseException | None) -> None:
-        """End the heartbeats. Raises what they raised, unless the block has an error of its own."""
+        """Stop the heartbeats. Raises their exception, unless the block raised one itself."""
         task.cancel()
         await asyncio.wait([task])
         if not task.cancelled() and (failed := task.exception()) is not None:

@@ -1,4 +1,4 @@
-"""Payloads of jobs as bytes, from the job itself or from object storage."""
+"""Reads jobs' payloads as bytes, from the job or from object storage."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from holdfast._objects import reference_of
 from holdfast._removals import Removals
 from holdfast.errors import ObjectError
 
-MAX_READS: Final = 16  # objects that are read at once
+MAX_READS: Final = 16  # concurrent reads of objects
 
 
 class Payloads:
-    """The payloads of a topic. The client's Objects, where it has some, are where the large ones are."""
+    """The payloads of a topic. Large ones are in the client's Objects, if it has any."""
 
     def __init__(self, topic: AsyncTopic) -> None:
         self._objects = topic._sender.objects
@@ -25,20 +25,20 @@ class Payloads:
         self.has_store: Final = self._objects is not None
 
     def key_of(self, data: Any) -> str | None:
-        """The key of the object that a job's data refers to."""
+        """The key of the object that a job's data refers to, if any."""
         reference = reference_of(data) if self.has_store else None
         return None if reference is None else reference.key
 
     async def read(self, data: Sequence[Any]) -> list[bytes | ObjectError]:
-        """Each as bytes; in place of one that can't be had, why."""
+        """Read payloads as bytes. An unreadable one is an ObjectError."""
         return list(await asyncio.gather(*map(self._read, data)))
 
     def remove(self, keys: Sequence[str]) -> None:
-        """Begin to remove the objects of jobs that are done."""
+        """Delete the objects of completed jobs in the background."""
         self._removals.add(keys)
 
     async def finish(self) -> None:
-        """Wait until they are removed."""
+        """Wait until the objects are deleted."""
         await self._removals.finish()
 
     async def _read(self, data: Any) -> bytes | ObjectError:
@@ -52,7 +52,7 @@ class Payloads:
 
 
 def _bytes(data: Any) -> bytes:
-    """A payload as bytes: also one that another producer enqueued as text or as JSON."""
+    """Convert a payload to bytes. Other producers may have enqueued text or JSON."""
     if isinstance(data, bytes):
         return data
     return (data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)).encode()

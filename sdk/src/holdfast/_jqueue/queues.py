@@ -28,8 +28,8 @@ MAX_TAKEN: Final = 1_000  # jobs in a claim
 
 
 class _Queue(ABC):
-    """What both queues have. A job's lease lasts for `stale_timeout`: 100 ms to 24 h. `heartbeat_http` is what
-    heartbeats go out with, where that takes proxies or certificates of your own; it is not closed here."""
+    """Base class of both queues. `stale_timeout` is the length of a lease, 100 ms to 24 h. `heartbeat_http`: your own
+    httpx.Client for heartbeats, for proxies or certificates. The queue does not close it."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class _Queue(ABC):
     ) -> None:
         check_interval("stale_timeout", stale_timeout)
         if not timedelta(milliseconds=100) <= stale_timeout <= timedelta(days=1):
-            raise ValueError("stale_timeout is 100 ms to 24 h")
+            raise ValueError("stale_timeout must be 100 ms to 24 h")
         self._owns_client = isinstance(url, str)
         self._client = AsyncClient(url, api_key) if isinstance(url, str) else url
         self.topic: Final = topic
@@ -50,37 +50,39 @@ class _Queue(ABC):
         self._verbs = Verbs(self._client.topic(topic), stale_timeout)
         self._heartbeat_http = heartbeat_http
         self._kept: dict[str, Holding] = {}
-        self._blocks: dict[str, asyncio.Task[Any] | None] = {}  # that work on those
+        self._blocks: dict[str, asyncio.Task[Any] | None] = {}  # the tasks that run those jobs
         self._closed = False
 
     async def enqueue(self, entrypoint: str, payload: bytes, priority: int = 0) -> Job:
-        """Put a job in; lower priorities come first. It is written once, however often that is tried. Raises
-        StorageError if it can't be; of one that broke off, it may be there nevertheless."""
+        """Enqueue a job. Lower priorities come first. It is written once, even if the call is retried. Raises
+        StorageError if the call fails; the job may have been written if the connection broke."""
         return await self._do(self._verbs.enqueue, checked(entrypoint, payload, priority, _trace.context(None)))
 
     async def dequeue(self, entrypoint: str | None = None, *, batch_size: int = 1) -> list[Job]:
-        """Take up to `batch_size` jobs (1,000), of this entrypoint or of any; none if there is none."""
+        """Claim up to `batch_size` jobs (at most 1,000), of this entrypoint or of any. Returns an empty list if none is
+        ready."""
         check_int("batch_size", batch_size)
         if not 1 <= batch_size <= MAX_TAKEN:
-            raise ValueError(f"batch_size is 1 to {MAX_TAKEN}")
+            raise ValueError(f"batch_size must be 1 to {MAX_TAKEN}")
         if entrypoint is not None:
             check_entrypoint(entrypoint)
         return await self._do(self._verbs.dequeue, Take(entrypoint, batch_size))
 
     async def ack(self, job_id: str) -> None:
-        """It is done. Raises JobNotFoundError if nobody holds it; LeaseLost, which is one, if this process did."""
+        """Complete a job. Raises JobNotFoundError if no worker holds it. If this process held it, the error is
+        LeaseLost, a subclass."""
         await self._settle(self._verbs.ack, job_id)
 
     async def nack(self, job_id: str) -> None:
-        """Return it. Raises as `ack` does."""
+        """Return a job to the queue. Raises as `ack`."""
         await self._settle(self._verbs.nack, job_id)
 
     async def heartbeat(self, job_id: str) -> None:
-        """Its lease lasts for another `stale_timeout`. Raises as `ack` does."""
+        """Extend a job's lease by `stale_timeout` from now. Raises as `ack`."""
         await self._do(self._verbs.heartbeat, job_id)
 
     async def read_state(self) -> QueueState:
-        """A look at the queue, which changes nothing: its first 10,000 jobs."""
+        """Read the queue's first 10,000 jobs. Changes nothing."""
         if self._owns_client:
             self._must_be_open()
         return await self._verbs.read_state()
@@ -90,8 +92,8 @@ class _Queue(ABC):
         return Heartbeats(self._client.account, self._heartbeat_http)
 
     def keep(self, job_id: str, interval: float, lost: Callable[[LeaseLost], None]) -> Callable[[], None]:
-        """Extend a job's lease every `interval` seconds, from a thread of the queue's; what ends that. HeartbeatManager
-        is what to use."""
+        """Extend a job's lease every `interval` seconds from the queue's thread. Returns a function that stops it. Use
+        HeartbeatManager instead."""
         self._must_be_open()
         known = self._verbs.known(job_id)
         heartbeats = self._heartbeats
@@ -120,7 +122,7 @@ class _Queue(ABC):
         return culprits([(f"job {job_id} of {self.topic}", its) for job_id, its in list(self._blocks.items())], task)
 
     async def _settle(self, commit: Commit[str, None], job_id: str) -> None:
-        """While a job is being settled it is no news that its lease has gone."""
+        """Settle a job. Meanwhile the end of its lease is not reported as lost."""
         holding = self._kept.get(job_id)
         if holding is None:
             await self._do(commit, job_id)
@@ -150,45 +152,46 @@ class _Queue(ABC):
 
 
 def checked(entrypoint: str, payload: bytes, priority: int, trace: Mapping[str, str]) -> Put:
-    """An enqueue. Raises TypeError and ValueError for what can't be one."""
+    """Check the arguments of an enqueue. Raises TypeError and ValueError."""
     if not isinstance(payload, (bytes, bytearray, memoryview)):
-        raise TypeError(f"a payload is bytes, and not {type(payload).__name__}")
+        raise TypeError(f"payload must be bytes, not {type(payload).__name__}")
     check_int("priority", priority)
     if not -32_768 <= priority <= 32_767:
-        raise ValueError("a priority is -32768 to 32767")
+        raise ValueError("priority must be -32768 to 32767")
     check_entrypoint(entrypoint)
     return Put(entrypoint, bytes(payload), priority, trace)
 
 
 def check_entrypoint(entrypoint: str) -> None:
-    """Raises TypeError and ValueError for what can't be one, before it is in a batch with others."""
+    """Raises TypeError and ValueError for an invalid entrypoint, before it can fail a batch with others."""
     if not isinstance(entrypoint, str):
-        raise TypeError(f"an entrypoint is text, and not {type(entrypoint).__name__}")
+        raise TypeError(f"entrypoint must be a str, not {type(entrypoint).__name__}")
     if not 1 <= len(entrypoint) <= 128 or "\0" in entrypoint or len(entrypoint.encode()) > 256:
-        raise ValueError("an entrypoint has 1 to 128 characters, 256 bytes at most, and no NUL")
+        raise ValueError("entrypoint must have 1 to 128 characters, at most 256 bytes, and no NUL")
 
 
 def check_int(name: str, value: int) -> None:
-    """Raises TypeError."""
+    """Raises TypeError for another type."""
     if not isinstance(value, int):
-        raise TypeError(f"{name} must be an int, and is {value!r}")
+        raise TypeError(f"{name} must be an int, not {value!r}")
 
 
 class DirectQueue(_Queue):
-    """A queue whose calls are a request each. `url` is the service's, or an AsyncClient. Close it by `aclose()`, or use
-    it in `async with`."""
+    """A queue that makes one request for each call. `url` is the service's address or an AsyncClient. Use it in
+    `async with`, or close it with `aclose()`."""
 
     async def requeue_stale(self, timeout: timedelta) -> int:  # noqa: ASYNC109 - as jqueue has it
-        """Return the jobs in progress that have had no heartbeat for `timeout`, so that they can be dequeued at once;
-        how many. It takes leases away before they end: a job whose lease has ended needs none of this, and does not
-        count. Leases are taken for `stale_timeout` long, as this queue has it. A job that moved on meanwhile is left.
+        """Return jobs in progress without a heartbeat for `timeout` to the queue. Returns how many.
+
+        This ends leases early. Jobs whose lease has already ended are ready anyway and don't count. Assumes that leases
+        last for this queue's `stale_timeout`. Jobs that were extended, settled or claimed meanwhile are left alone.
         Raises StorageError."""
         check_interval("timeout", timeout)
         self._must_be_open()
         return await self._verbs.requeue_stale(timeout)
 
     async def aclose(self) -> None:
-        """Close its connections."""
+        """Close the queue's connections."""
         await self._close()
 
     async def __aenter__(self) -> Self:
@@ -208,15 +211,15 @@ class DirectQueue(_Queue):
 
 
 class BrokerQueue(_Queue):
-    """A queue whose concurrent calls go out together. `url` is the service's, or an AsyncClient. Use it in `async
-    with`, or between `start()` and `stop()`; at its end, what was called is carried out first."""
+    """A queue that sends concurrent calls in one request. `url` is the service's address or an AsyncClient. Use it in
+    `async with`, or between `start()` and `stop()`. At the end, pending calls are carried out first."""
 
     _groups: Mapping[str, Group[Any, Any]] | None = None
 
     async def start(self) -> None:
-        """Take calls from now on. Raises RuntimeError if it does already."""
+        """Start accepting calls. Raises RuntimeError if the queue is already started."""
         if self._groups is not None:
-            raise RuntimeError(f"the queue {self.topic} has been started already")
+            raise RuntimeError(f"the queue {self.topic} is already started")
         if self._owns_client:
             self._must_be_open()
         self._closed = False
@@ -228,7 +231,7 @@ class BrokerQueue(_Queue):
         }
 
     async def stop(self) -> None:
-        """Take no more calls, carry out those that have come, and close the connections."""
+        """Stop accepting calls, carry out pending ones, and close the connections."""
         groups, self._groups = self._groups or {}, None
         await asyncio.gather(*(group.drain() for group in groups.values()))
         await self._close()
@@ -245,6 +248,6 @@ class BrokerQueue(_Queue):
     async def _do(self, commit: Commit[A, R], call: A) -> R:
         if self._groups is None:
             self._must_be_open()
-            raise JQueueError("A BrokerQueue takes calls in `async with`, or between start() and stop().")
+            raise JQueueError("Use a BrokerQueue in `async with`, or between start() and stop().")
         group: Group[A, R] = self._groups[commit.__name__]
         return await group.submit(call)

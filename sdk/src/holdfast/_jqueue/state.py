@@ -14,7 +14,7 @@ from holdfast.errors import JobNotFoundError
 
 
 class JobStatus(StrEnum):
-    """Where a job is. A delayed one is QUEUED; DEAD is one that failed for good and has stayed in its topic."""
+    """A job's state. Scheduled jobs are QUEUED. DEAD jobs failed for good and stayed in their topic."""
 
     QUEUED = "queued"
     IN_PROGRESS = "in_progress"
@@ -23,11 +23,14 @@ class JobStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One job. `priority`: lower comes first. `heartbeat_at`: when its lease was last extended, None while it is
-    queued. `deliveries`: how often it has been handed out. `lease_id` is that of its holder.
+    """One job.
 
-    A queue's own jobs have its ids. A job that a program makes has a random id until it is enqueued, and takes its
-    payload as bytes or as base64 text."""
+    - priority: lower comes first.
+    - heartbeat_at: when its lease was last extended; None while it is queued.
+    - deliveries: how often it was delivered.
+    - lease_id: of the current lease.
+
+    A job that you make has a random id until it is enqueued. Its payload may be bytes or base64 text."""
 
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     entrypoint: str
@@ -44,11 +47,11 @@ class Job:
         if isinstance(payload, str):
             object.__setattr__(self, "payload", base64.b64decode(payload, validate=True))
         elif not isinstance(payload, bytes):
-            raise TypeError(f"a payload is bytes or base64 text, and not {type(payload).__name__}")
+            raise TypeError(f"payload must be bytes or base64 text, not {type(payload).__name__}")
 
     @classmethod
     def new(cls, entrypoint: str, payload: bytes, priority: int = 0) -> Job:
-        """A queued job with a random id."""
+        """Make a queued job with a random id."""
         return cls(entrypoint=entrypoint, payload=payload, priority=priority)
 
     def with_status(self, status: JobStatus) -> Job:
@@ -62,15 +65,14 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """What a queue holds, up to its first 10,000 jobs. `version` grows with each job that is put in.
-
-    It is a copy: what a program changes in it changes nothing in the service."""
+    """A copy of a queue's first 10,000 jobs. `version` grows with each enqueued job. Changes of the copy don't affect
+    the service."""
 
     jobs: tuple[Job, ...] = ()
     version: int = 0
 
     def queued_jobs(self, entrypoint: str | None = None) -> tuple[Job, ...]:
-        """Jobs that wait, in the order of priority, and then of age."""
+        """Queued jobs, by priority, then by age."""
         waiting = self._of(JobStatus.QUEUED, entrypoint)
         return tuple(sorted(waiting, key=lambda job: (job.priority, job.created_at)))
 
@@ -79,7 +81,7 @@ class QueueState:
         return tuple(self._of(JobStatus.IN_PROGRESS, entrypoint))
 
     def find(self, job_id: str) -> Job | None:
-        """One of them by its id."""
+        """The job with this id, or None."""
         return next((job for job in self.jobs if job.id == job_id), None)
 
     def with_job_added(self, job: Job) -> QueueState:
@@ -87,7 +89,7 @@ class QueueState:
         return QueueState((*self.jobs, job), self.version + 1)
 
     def with_job_replaced(self, updated: Job) -> QueueState:
-        """A copy in which the job of this id is another one. Raises JobNotFoundError."""
+        """A copy with the job of the same id replaced. Raises JobNotFoundError."""
         if self.find(updated.id) is None:
             raise JobNotFoundError(updated.id)
         return QueueState(tuple(updated if job.id == updated.id else job for job in self.jobs), self.version + 1)
@@ -99,7 +101,7 @@ class QueueState:
         return QueueState(tuple(job for job in self.jobs if job.id != job_id), self.version + 1)
 
     def requeue_stale(self, cutoff: datetime) -> QueueState:
-        """A copy in which jobs whose last heartbeat was before `cutoff` are queued; itself if there are none."""
+        """A copy in which jobs with a last heartbeat before `cutoff` are queued; this object if there are none."""
         jobs = tuple(
             job.with_status(JobStatus.QUEUED).with_heartbeat(None) if is_stale(job, cutoff) else job
             for job in self.jobs
@@ -111,11 +113,11 @@ class QueueState:
 
 
 def is_stale(job: Job, cutoff: datetime) -> bool:
-    """Whether a worker holds it and has sent no heartbeat since `cutoff`."""
+    """Whether a worker holds the job and has sent no heartbeat since `cutoff`."""
     return job.status == JobStatus.IN_PROGRESS and (job.heartbeat_at is None or job.heartbeat_at < cutoff)
 
 
 def check_interval(name: str, value: timedelta) -> None:
-    """Raises TypeError."""
+    """Raises TypeError for another type."""
     if not isinstance(value, timedelta):
-        raise TypeError(f"{name} must be a timedelta, and is {value!r}")
+        raise TypeError(f"{name} must be a timedelta, not {value!r}")

@@ -1,6 +1,6 @@
-"""The verbs of a queue of jqueue's shape, each for several calls at once.
+"""The calls of a jqueue-compatible queue, each for a batch.
 
-An entrypoint is the job's tag, for people, and its tenant, by which claims choose.
+An entrypoint is stored as the job's tag, for people, and as its tenant, which claims filter by.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from holdfast.errors import (
 
 log: Final = logging.getLogger("holdfast")
 
-NODE: Final = "jqueue"  # who holds the jobs, in all processes: whoever knows a job's id may settle it, as in jqueue
-# As jqueue has it, a job that is returned can be taken at once, and one that is DEAD stays in the queue.
+NODE: Final = "jqueue"  # holder of the jobs in all processes: as in jqueue, anyone who knows a job's id may settle it
+# As in jqueue, a returned job is ready at once, and a DEAD job stays in the queue.
 SETTINGS: Final = models.TopicConfig(priority_order="lowest_first", on_exhausted="fail", backoff=None)
-PRIORITY: Final = "$priority"  # in a job's metadata, as a claim's answer does not say it
+PRIORITY: Final = "$priority"  # in a job's metadata, because a claim's answer lacks the priority
 MAX_READ: Final = 10_000
 MAX_KNOWN: Final = 100_000
 MAX_ERROR: Final = 2_000  # characters
 MAX_SETTLED: Final = 1_000  # seqs in a nack
-MAX_DIGITS: Final = 18  # of a seq: the service goes to 2^63
+MAX_DIGITS: Final = 18  # of a seq; the service's limit is 2^63
 
 Outcome = BaseException | None
 Send = Callable[..., Coroutine[Any, Any, models.Settled]]
@@ -69,9 +69,8 @@ class Take:
 
 @dataclass(slots=True)
 class Known:
-    """The last lease that this process has had on a job, and when it ends by time.monotonic(). It is kept when it is
-    lost or settled: without this fence, whoever tries again would settle what somebody else holds by now. `key` is that
-    of its payload's object."""
+    """This process's last lease on a job, and its end by time.monotonic(). It is kept after it was lost or settled, as
+    a fence: otherwise a retry would settle another worker's lease. `key`: the object with the payload."""
 
     lease: models.Lease
     deadline: float
@@ -79,7 +78,7 @@ class Known:
 
 
 class Verbs:
-    """A queue's verbs over its topic. Each call of a batch has an outcome of its own."""
+    """A queue's calls on its topic. Each call of a batch has its own outcome."""
 
     def __init__(self, topic: AsyncTopic, stale_timeout: timedelta) -> None:
         self._topic = topic
@@ -90,8 +89,8 @@ class Verbs:
         self._known: OrderedDict[str, Known] = OrderedDict()
 
     def known(self, job_id: str) -> Known:
-        """A job's lease: the last one that this process has had on it, with its fence, else whichever there is. Raises
-        JobNotFoundError for what is no id."""
+        """This process's last lease on a job, with its fence; else any current lease. Raises JobNotFoundError for a
+        malformed id."""
         if known := self._known.get(job_id):
             return known
         if not (job_id.isascii() and job_id.isdigit() and job_id[0] != "0" and len(job_id) <= MAX_DIGITS):
@@ -99,8 +98,8 @@ class Verbs:
         return Known(models.Lease(int(job_id), NODE), time.monotonic() + self.lease_ms / 1000)
 
     async def enqueue(self, puts: Sequence[Put]) -> Sequence[Job | BaseException]:
-        """One batch, written once however often it is sent. What the service refuses is looked for by halves, and fails
-        alone."""
+        """Write a batch once, even if it is retried. If the service refuses it, halves it until the bad job is found,
+        and fails only that."""
         try:
             await self._ensure()
             appended = await self._topic.enqueue_many([record_of(put) for put in puts])
@@ -123,7 +122,7 @@ class Verbs:
         ]
 
     async def dequeue(self, takes: Sequence[Take]) -> Sequence[list[Job] | BaseException]:
-        """One claim for each entrypoint; what it finds goes round among those who asked."""
+        """Make one claim for each entrypoint, and distribute its jobs among the callers."""
         outcomes: list[list[Job] | BaseException] = [[] for _ in takes]
         by_entrypoint: dict[str | None, list[int]] = {}
         for at, take in enumerate(takes):
@@ -148,7 +147,7 @@ class Verbs:
         return outcomes
 
     async def ack(self, job_ids: Sequence[str]) -> Sequence[Outcome]:
-        """They are done."""
+        """Complete jobs."""
 
         async def was_done(seq: int) -> bool:
             try:
@@ -163,15 +162,15 @@ class Verbs:
         return outcomes
 
     async def nack(self, job_ids: Sequence[str]) -> Sequence[Outcome]:
-        """They go back, to be had at once."""
+        """Return jobs, ready at once."""
 
         async def was_returned(_: int) -> bool:
-            return True  # the answer was lost, and nobody holds it now by this lease
+            return True  # the answer was lost, and this lease has ended
 
         return await self._settle(job_ids, partial(self._topic.nack, delay_ms=0), was_returned)
 
     async def heartbeat(self, job_ids: Sequence[str]) -> Sequence[Outcome]:
-        """Their leases last for another stale_timeout."""
+        """Extend leases by stale_timeout from now."""
 
         async def extend(*leases: models.Lease) -> set[int]:
             began = time.monotonic()
@@ -184,15 +183,15 @@ class Verbs:
         return await self._each(job_ids, extend)
 
     async def give_back(self, shares: Sequence[Sequence[Job]]) -> None:
-        """What was taken for callers who have left goes back, and does not count as a delivery. Where that fails, it
-        goes back when its leases end."""
+        """Return jobs of cancelled callers without counting the delivery. If that fails, they are ready again when
+        their leases end."""
         leases = [self.known(job.id).lease for jobs in shares for job in jobs]
         for at in range(0, len(leases), MAX_SETTLED):
             with suppress(HoldfastError):
                 await self._topic.nack(*leases[at : at + MAX_SETTLED], refund=True, counts=False)
 
     async def read_state(self) -> QueueState:
-        """A look at the queue. Raises StorageError."""
+        """Read the queue's jobs. Raises StorageError."""
         try:
             await self._ensure()
             state = await self._topic.get(touch=False)
@@ -205,17 +204,17 @@ class Verbs:
             payloads = await self.payloads.read([job.data for job in jobs])
         except HoldfastError as error:
             raise self._stored("read_state", error) from error
-        shown = []
+        found = []
         for job, payload in zip(jobs, payloads, strict=True):
-            if isinstance(payload, ObjectError):  # of a job that was acked meanwhile, for one
-                log.warning("Job %d of %s is left out of the state: %s", job.seq, self._topic.name, payload)
+            if isinstance(payload, ObjectError):  # for example, the job was acked meanwhile
+                log.warning("Job %d of %s is missing from the state: %s", job.seq, self._topic.name, payload)
             else:
-                shown.append(self._shown(job, payload))
-        return QueueState(tuple(shown), state.head_seq)
+                found.append(self._job_of(job, payload))
+        return QueueState(tuple(found), state.head_seq)
 
     async def requeue_stale(self, age: timedelta) -> int:
-        """Release the jobs that queues of jqueue's shape hold and for which no heartbeat came for so long: how many can
-        be claimed again. One that was extended, settled or claimed since it was listed is left. Raises StorageError."""
+        """Release jobs of jqueue-compatible queues without a heartbeat for `age`. Returns how many are ready again.
+        Leaves jobs alone that were extended, settled or claimed meanwhile. Raises StorageError."""
         cutoff = datetime.now(UTC) - age if age > timedelta() else datetime.max.replace(tzinfo=UTC)
         try:
             await self._ensure()
@@ -223,7 +222,7 @@ class Verbs:
             stale = [
                 (job.seq, job.visible_at)
                 async for job in leased
-                if job.visible_at is not None and is_stale(self._shown(job, b""), cutoff)
+                if job.visible_at is not None and is_stale(self._job_of(job, b""), cutoff)
             ]
             returned = 0
             for at in range(0, len(stale), MAX_SETTLED):
@@ -235,14 +234,14 @@ class Verbs:
         return returned
 
     async def _ensure(self) -> None:
-        """Make the topic if it is not there: a durable queue, lower priorities first."""
+        """Create the topic if it does not exist: a durable queue, lower priorities first."""
         if self._made:
             return
         async with self._making:
             try:
                 await self._topic.get(touch=False)
             except Forbidden:
-                pass  # a producer's key, which may not look: whoever made the key has made the topic
+                pass  # a producer's key without read access: assume that the topic exists
             except TopicNotFound:
                 await self._topic.put(replace(SETTINGS, lease_ms=self.lease_ms))
             self._made = True
@@ -261,8 +260,8 @@ class Verbs:
         return await self._taken(claimed.jobs)
 
     async def _taken(self, claimed: Sequence[models.ClaimedJob]) -> list[Job]:
-        """Jobs with their payloads. One whose payload can't be had goes back; raises its ObjectError if there is no
-        other."""
+        """Claimed jobs with their payloads. Returns jobs with unreadable payloads to the queue; raises the ObjectError
+        if there are no others."""
         jobs: list[Job] = []
         unread: list[tuple[models.ClaimedJob, ObjectError]] = []
         for job, payload in zip(claimed, await self.payloads.read([job.data for job in claimed]), strict=True):
@@ -279,7 +278,7 @@ class Verbs:
         return jobs
 
     async def _keys(self, job_ids: Sequence[str]) -> dict[str, str]:
-        """The keys of these jobs' objects. The service is asked about jobs that another process took."""
+        """The keys of these jobs' objects. Asks the service about jobs that another process claimed."""
         if not self.payloads.has_store:
             return {}
         keys: dict[str, str | None] = {}
@@ -294,8 +293,8 @@ class Verbs:
     async def _settle(
         self, job_ids: Sequence[str], send: Send, was_done: Callable[[int], Coroutine[Any, Any, bool]]
     ) -> Sequence[Outcome]:
-        """One request for all. An id that comes twice is settled once, and is not there for the second. What an answer
-        skips that may not be the first is asked after."""
+        """Settle jobs with one request. A repeated id is settled once; the second call gets JobNotFoundError. If the
+        answer may not be the first, `was_done` checks the skipped jobs."""
 
         async def settle(*leases: models.Lease) -> set[int]:
             settled = await send(*leases, counts=False)
@@ -313,7 +312,7 @@ class Verbs:
         return outcomes
 
     async def _each(self, job_ids: Sequence[str], send: Callable[..., Coroutine[Any, Any, set[int]]]) -> list[Outcome]:
-        """What comes of each, by the seqs that `send` says it has skipped."""
+        """The outcome for each job, from the skipped seqs that `send` returns."""
         leases: dict[str, models.Lease] = {}
         for job_id in job_ids:
             with suppress(JobNotFoundError):
@@ -348,12 +347,12 @@ class Verbs:
             lease_id=job.lease_id,
         )
 
-    def _shown(self, job: models.Job, payload: bytes) -> Job:
+    def _job_of(self, job: models.Job, payload: bytes) -> Job:
         status = {"leased": JobStatus.IN_PROGRESS, "failed": JobStatus.DEAD}.get(job.state, JobStatus.QUEUED)
         beat = None
         if status is JobStatus.IN_PROGRESS and job.visible_at is not None:
             beat = job.visible_at - timedelta(milliseconds=self.lease_ms)
-            if job.leased_at is not None:  # a lease that is shorter than this queue's has not begun before its claim
+            if job.leased_at is not None:  # the lease may be shorter than this queue's
                 beat = max(beat, job.leased_at)
         return Job(
             id=str(job.seq),
@@ -373,7 +372,7 @@ class Verbs:
 
 
 def record_of(put: Put) -> models.Record:
-    """A job as the topic has it. The entrypoint is its tag, and its tenant, by which claims choose."""
+    """A job as a record. The entrypoint is its tag and tenant."""
     return models.Record(
         data=put.payload,
         tag=put.entrypoint,
@@ -389,7 +388,7 @@ def _priority(meta: Any) -> int:
 
 
 def _concerns_one(error: Exception) -> bool:
-    """Whether a batch may be refused for the sake of one of its records."""
+    """Whether the error may be caused by one record of a batch."""
     if isinstance(error, APIStatusError):
         return error.status in (400, 413, 422)
     return isinstance(error, (ValueError, ObjectError))

@@ -1,1 +1,1 @@
-"""The verbs of the service, by what they are about."""
+"""The service's calls, by subject."""

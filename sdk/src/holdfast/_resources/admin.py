@@ -1,4 +1,4 @@
-"""What operators look at and run: `client.admin`."""
+"""Calls for operators: `client.admin`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from holdfast._wire import Request, encode, path, reads, reads_page
 
 
 class Admin(Resource[S]):
-    """For operators: a key needs the scope admin, for every topic."""
+    """Calls for operators. They need a key with the scope admin for every topic."""
 
     @verb
     def horizon(self) -> Request[models.Horizon]:
-        """Who keeps PostgreSQL from removing dead rows."""
+        """Sessions, slots and transactions that keep PostgreSQL from removing dead rows."""
         return Request("GET", path("admin", "horizon"), reads(models.Horizon))
 
     @listing
@@ -30,7 +30,7 @@ class Admin(Resource[S]):
         page_size: int | None = None,
         cursor: str | None = None,
     ) -> Request[models.Page[models.AuditEntry]]:
-        """Who changed what, the newest first."""
+        """The audit trail, newest entries first."""
         return Request(
             "GET",
             path("admin", "audit"),
@@ -47,14 +47,14 @@ class Admin(Resource[S]):
 
     @verb
     def reapers(self) -> Request[tuple[models.Reaper, ...]]:
-        """The background sweeps, and how their last runs went."""
+        """The background sweeps and their last runs."""
         return Request(
             "GET", path("admin", "reapers"), lambda reply: page_of(models.Reaper, "reapers", reply.body).items
         )
 
     @verb
     def reaper_runs(self, name: str) -> Request[tuple[models.ReaperRun, ...]]:
-        """Its last runs that moved something, or failed, the last one first."""
+        """The last runs of a sweep that moved something or failed, newest first."""
         return Request(
             "GET",
             path("admin", "reapers", name, "runs"),
@@ -63,7 +63,7 @@ class Admin(Resource[S]):
 
     @verb
     def run_reaper(self, name: str, *, wait_ms: int = 55_000) -> Request[models.RunReaper]:
-        """Run a sweep now, or join one that runs; wait up to `wait_ms` (55,000) for its end."""
+        """Run a sweep now, or join the current run. Waits up to `wait_ms` (55,000) for its end."""
         return Request(
             "POST",
             path("admin", "reapers", name, "run"),

@@ -1,4 +1,4 @@
-"""Does the service run, and can it work: verbs of the client itself."""
+"""Health checks and metrics: methods of the client itself."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from holdfast._wire import Request, path, reads
 
 
 class Health(Resource[S]):
-    """What is asked of the whole service."""
+    """Calls about the whole service."""
 
     @verb
     def health(self) -> Request[models.Health]:
-        """Does the process run."""
+        """Check that the process runs."""
         return Request("GET", path("health"), reads(models.Health))
 
     @verb
     def ready(self) -> Request[models.Ready]:
-        """Does its database answer; Unavailable if not."""
+        """Check that the service's database answers. Raises Unavailable if not."""
         return Request("GET", path("ready"), reads(models.Ready))
 
     @verb
     def metrics(self) -> Request[str]:
-        """What it counts of itself, in Prometheus' text format."""
+        """The service's metrics, in Prometheus' text format."""
         return Request("GET", "/metrics", lambda reply: str(reply.body), headers={"accept": "text/plain"}, text=True)

@@ -1,4 +1,4 @@
-"""Jobs that one does not hold: to look at, change, cancel and requeue."""
+"""Calls on jobs without a lease: list, change, cancel, requeue."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast._wire import Repeat, Request, encode, reads, reads_page, said
 
 
 class Unchanged(Enum):
-    """What a change leaves as it is."""
+    """Marks a field that a change does not touch."""
 
     UNCHANGED = "unchanged"
 
@@ -24,7 +24,7 @@ UNCHANGED: Final = Unchanged.UNCHANGED
 
 
 class TopicJobs(NamedTopic[S]):
-    """What people do about jobs. Seqs name them."""
+    """Calls on jobs, by their seqs."""
 
     @listing
     def jobs(
@@ -44,8 +44,14 @@ class TopicJobs(NamedTopic[S]):
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Request[models.Page[models.Job]]:
-        """Those that are there, the newest first unless `order` says otherwise; `limit` of them a page (1,000). `node`:
-        who holds them; `error`: a part of the last one; `data`: what payloads have, each path=value."""
+        """Jobs of the topic that match all filters, newest first by default.
+
+        - node: the worker that holds the job.
+        - error: a part of the job's last error.
+        - data: conditions on the payload, each path=value.
+        - older_than_ms: least age.
+        - limit: jobs per page (1,000).
+        """
         params = {
             **{"state": state, "tenant": tenant, "tag": tag, "key": key, "group": group, "priority": priority},
             **{"node": node, "error": error, "data": list(data) or None},
@@ -55,12 +61,12 @@ class TopicJobs(NamedTopic[S]):
 
     @verb
     def job(self, seq: int) -> Request[models.Job]:
-        """One of them; NotFound once it is gone."""
+        """A job. Raises NotFound if it does not exist any more."""
         return Request("GET", self._path("jobs", seq), reads(models.Job))
 
     @verb
     def history(self, seq: int, *, limit: int | None = None) -> Request[models.History]:
-        """What has happened to it."""
+        """A job's history of events."""
         return Request(
             "GET",
             self._path("jobs", seq, "history"),
@@ -70,7 +76,7 @@ class TopicJobs(NamedTopic[S]):
 
     @verb
     def result(self, seq: int, *, wait_ms: int = 0) -> Request[models.Outcome]:
-        """What came of it; with `wait_ms` (60,000 at most), wait so long for its end."""
+        """A job's result. With `wait_ms` (at most 60,000) it waits for the job's end."""
         return Request(
             "GET",
             self._path("jobs", seq, "result"),
@@ -81,7 +87,7 @@ class TopicJobs(NamedTopic[S]):
 
     @verb
     def explain_job(self, seq: int) -> Request[models.JobExplanation]:
-        """Why it is not running."""
+        """Explain why a job is not running."""
         return Request("GET", self._path("jobs", seq, "explain"), reads(models.JobExplanation))
 
     @verb
@@ -97,7 +103,8 @@ class TopicJobs(NamedTopic[S]):
         delay_ms: int | Unchanged = UNCHANGED,
         run_at: datetime | Unchanged = UNCHANGED,
     ) -> Request[models.Job]:
-        """Change one that waits, else NotPending. What is not given stays; None takes `meta` and `tag` away."""
+        """Change a waiting job. Omitted fields stay unchanged; None removes `meta` or `tag`. Raises NotPending if the
+        job is not waiting."""
         changes = {
             "data": data
             if data is UNCHANGED
@@ -116,8 +123,8 @@ class TopicJobs(NamedTopic[S]):
     def cancel(
         self, seqs: int | Iterable[int] | None = None, *, filter: models.CancelFilter | None = None
     ) -> Request[models.Cancelled]:
-        """Cancel jobs, by a seq, up to 1,000 seqs or a filter. Jobs that wait are gone, jobs that are leased are
-        marked."""
+        """Cancel jobs, by a seq, up to 1,000 seqs or a filter. Waiting jobs are deleted. Leased jobs are marked as
+        cancelled."""
         return Request(
             "POST",
             self._path("cancel"),
@@ -129,8 +136,8 @@ class TopicJobs(NamedTopic[S]):
     def cancel_all(
         self, filter: models.CancelFilter, *, rate: int | None = None, dry_run: bool = False
     ) -> Request[models.Matched]:
-        """Cancel however many jobs a filter matches: the answer names an operation, which `client.operations` follows,
-        and which goes on whoever leaves. `rate`: jobs a second."""
+        """Cancel all jobs that match a filter, in the background. The answer names an operation; follow it with
+        `client.operations`. `rate`: jobs per second."""
         more = {"rate": rate, "dry_run": dry_run or None}
         return Request(
             "POST",
@@ -151,10 +158,13 @@ class TopicJobs(NamedTopic[S]):
         visible_at: Iterable[datetime] | None = None,
         refund: bool = False,
     ) -> Request[models.Released]:
-        """Take leases back, so that the jobs are claimable at once and late acks change nothing: of a seq, up to 1,000
-        seqs, a group's job, or of all jobs that `node` holds. Beside seqs or a group, `node` means: only if it holds
-        them. `visible_at`, one for each seq, means: only if its lease still ends when `jobs` said. With `refund`, the
-        deliveries are given back."""
+        """End leases, so that the jobs are ready at once. Late acks have no effect. Name a seq, up to 1,000 seqs, a
+        group, or a node, for all jobs that it holds.
+
+        - node: together with seqs or a group, only jobs that this worker holds.
+        - visible_at: one for each seq. Only leases that still end at this time, as `jobs` returned it.
+        - refund: don't count the deliveries.
+        """
         until = None if visible_at is None else [round(at.timestamp() * 1000) for at in visible_at]
         which = {"seqs": _listed(seqs), "group": group, "tenant": tenant, "node": node, "visible_at": until}
         body = encode(said(which | {"refund": refund or None}))
@@ -170,8 +180,8 @@ class TopicJobs(NamedTopic[S]):
         canary: models.Canary | None = None,
         dry_run: bool = False,
     ) -> Request[models.Matched]:
-        """Bring dead letters and failed jobs back, by up to 1,000 seqs or by filter: the answer names an operation,
-        which `client.operations` follows. `rate`: jobs a second."""
+        """Requeue dead letters and failed jobs, by up to 1,000 seqs or by a filter. The answer names an operation;
+        follow it with `client.operations`. `rate`: jobs per second."""
         more = {
             "rate": rate,
             "canary": None if canary is None else fields_of(canary),
@@ -187,14 +197,14 @@ class TopicJobs(NamedTopic[S]):
 
     @verb
     def operations(self) -> Request[models.Operations]:
-        """Its requeues and cancels of many, those under way before others, the newest first."""
+        """The topic's operations: running ones first, newest first."""
         return Request("GET", self._path("operations"), reads(models.Operations))
 
 
 def _which(seqs: int | Iterable[int] | None, chosen: Any) -> dict[str, Any]:
-    """Jobs by a seq, by seqs or by filter. Raises ValueError for both, or neither."""
+    """The body's fields that select jobs. Raises ValueError for both seqs and a filter, or neither."""
     if (seqs is None) == (chosen is None):
-        raise ValueError("jobs are named by seqs or by a filter: give one of the two")
+        raise ValueError("pass either seqs or a filter")
     return {"filter": fields_of(chosen)} if seqs is None else {"seqs": _listed(seqs)}
 
 

@@ -11,7 +11,7 @@ from holdfast.models.keys import Scope
 
 
 class Keys(Resource[S]):
-    """Keys, by id. All of it needs the scope admin."""
+    """API keys, by id. All calls need the scope admin."""
 
     @listing
     def list(self, *, page_size: int | None = None, cursor: str | None = None) -> Request[models.Page[models.Key]]:
@@ -34,8 +34,12 @@ class Keys(Resource[S]):
         expires_in_ms: int | None = None,
         hide_payloads: bool = False,
     ) -> Request[models.Secret]:
-        """Make a key: its secret is in this answer, and never again. With `prefixes` it is for topics that begin so,
-        with `tenant` for this one's jobs; with `hide_payloads` it sees jobs and not what is in them, and takes none."""
+        """Make a key. Its secret is only in this answer.
+
+        - prefixes: restrict the key to topics with these prefixes.
+        - tenant: restrict it to this tenant's jobs.
+        - hide_payloads: it sees jobs without their payloads and can't claim jobs.
+        """
         body = {
             **{"name": name, "scopes": tuple(scopes), "prefixes": None if prefixes is None else tuple(prefixes)},
             **{"tenant": tenant, "expires_in_ms": expires_in_ms, "payloads": "hidden" if hide_payloads else None},
@@ -55,12 +59,12 @@ class Keys(Resource[S]):
 
     @verb
     def revoke(self, id: str) -> Request[models.Key]:
-        """End it, for good."""
+        """Revoke a key for good."""
         return Request("DELETE", path("keys", id), reads(models.Key))
 
     @verb
     def rotate(self, id: str, *, grace_ms: int = 0) -> Request[models.Secret]:
-        """Give it a new secret; the old one is good for `grace_ms` more."""
+        """Give a key a new secret. The old one stays valid for `grace_ms`."""
         return Request(
             "POST",
             path("keys", id, "rotate"),

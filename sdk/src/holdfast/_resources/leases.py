@@ -18,7 +18,7 @@ _JOB: Final = {"$seq", "lease_id", "deliveries", "data"}
 
 
 class Held(Protocol):
-    """What is settled: a ClaimedJob, a Lease, or what has these three."""
+    """A lease to settle: a ClaimedJob, a Lease, or any object with these three fields."""
 
     @property
     def seq(self) -> int: ...
@@ -43,8 +43,8 @@ class LeasesOfTopics(Resource[S]):
         node: str | None = None,
         counts: bool = True,
     ) -> Request[models.Claimed]:
-        """Lease up to `max` jobs in all from these topics (32 at most), in the order given. Each job has its `topic`,
-        whose `ack` settles it. The rest is as in `topic(…).claim`. Without `lease_ms`, each topic's own counts."""
+        """Claim up to `max` jobs in total from these topics (at most 32), in the given order. Each job has its `topic`;
+        settle it there. `lease_ms` defaults to each topic's own. The other arguments are those of `topic(…).claim`."""
         node = node or self._sender.account.node
         body: dict[str, Any] = {"topics": topics, "node": node, "max": max, "wait_ms": wait_ms or None}
         body |= {"lease_ms": lease_ms, "tenants": listed(tenants), "tags": listed(tags)}
@@ -65,7 +65,7 @@ class LeasesOfTopics(Resource[S]):
 
 
 class TopicLeases(NamedTopic[S]):
-    """What workers do. Jobs of one call have one holder; a call has up to 1,000."""
+    """Calls for workers. All jobs of a call must have the same holder. A call can have up to 1,000."""
 
     @verb
     def claim(
@@ -79,12 +79,15 @@ class TopicLeases(NamedTopic[S]):
         node: str | None = None,
         counts: bool = True,
     ) -> Request[models.Claimed]:
-        """Lease up to `max` jobs (1,000); with `wait_ms` (30,000 at most), wait so long for the first. With `tags`,
-        only jobs with one of these. An empty answer is none of jobs, never an error. `node` is who claims, the client's
-        if absent. Without `counts` the answer does not say how many are ready, and comes sooner.
+        """Claim up to `max` jobs (at most 1,000). Returns no jobs if none is ready.
 
-        It is tried again only where nothing can have been leased: what a lost answer held comes back when its leases
-        end."""
+        - wait_ms: how long to wait for the first job, at most 30,000.
+        - lease_ms: length of the leases; default: the topic's.
+        - tenants, tags: only jobs of these tenants, and with one of these tags.
+        - node: the worker's name; default: the client's.
+        - counts: False leaves out the number of ready jobs, which is faster.
+
+        Retried only if no job can have been leased. Jobs in a lost answer become ready again when their leases end."""
         node = node or self._sender.account.node
         body: dict[str, Any] = {"node": node, "max": max, "wait_ms": wait_ms or None, "lease_ms": lease_ms}
         body |= {"tenants": listed(tenants), "tags": listed(tags)}
@@ -113,8 +116,8 @@ class TopicLeases(NamedTopic[S]):
         tenants: Sequence[str] | None = None,
         node: str | None = None,
     ) -> Stream[models.ClaimedJob]:
-        """Jobs as they come, `max` in flight at most; settle them by their own calls. When the stream is closed, what
-        came on it and was not settled goes back at once."""
+        """Stream jobs, at most `max` in flight. Settle them with ack, nack or fail. When the stream is closed,
+        unsettled jobs are returned at once."""
         node = node or self._sender.account.node
         of_tenants = None if tenants is None else list(tenants)
         params: dict[str, Param] = {"node": node, "max": max, "lease_ms": lease_ms, "tenants": of_tenants}
@@ -129,8 +132,8 @@ class TopicLeases(NamedTopic[S]):
 
     @verb
     def ack(self, *jobs: Held, results: Sequence[Any] | None = None, counts: bool = True) -> Request[models.Acked]:
-        """They are done. `results` beside them, any JSON, None for none. Without `counts` the answer does not say how
-        many are ready and in flight, and comes sooner."""
+        """Complete jobs. `results`: one JSON value for each job, or None for no result. `counts`: False leaves out the
+        numbers of ready and in-flight jobs, which is faster."""
         return self._settle("ack", jobs, models.Acked, counts, results=_beside(jobs, results, "results"))
 
     @verb
@@ -142,8 +145,13 @@ class TopicLeases(NamedTopic[S]):
         refund: bool = False,
         counts: bool = True,
     ) -> Request[models.Nacked]:
-        """Return them, hidden for `delay_ms`, as the topic's backoff says if absent. `errors` beside them, why; with
-        `refund` the delivery does not count, three times a job. `counts` as of ack."""
+        """Return jobs to the queue.
+
+        - delay_ms: how long until they are ready; default: the topic's backoff.
+        - errors: one for each job, or None.
+        - refund: don't count the delivery, at most three times for a job.
+        - counts: as in `ack`.
+        """
         return self._settle(
             "nack",
             jobs,
@@ -158,16 +166,16 @@ class TopicLeases(NamedTopic[S]):
     def fail(
         self, *jobs: Held, errors: Sequence[str | None] | None = None, counts: bool = True
     ) -> Request[models.Failed]:
-        """Take them out: they are not to be tried again. `errors` beside them, why. `counts` as of ack."""
+        """Fail jobs, so that they are not retried. `errors`: one for each job, or None. `counts`: as in `ack`."""
         return self._settle("fail", jobs, models.Failed, counts, errors=_beside(jobs, errors, "errors"))
 
     @verb
     def extend(
         self, *jobs: Held, lease_ms: int, progress: Sequence[models.Progress | None] | None = None
     ) -> Request[models.Extended]:
-        """Their leases end `lease_ms` from now. `progress` beside them, how far they are."""
-        told = [None if one is None else {"percent": one.percent, "note": one.note} for one in progress or ()]
-        body = holders(jobs) | {"lease_ms": lease_ms, "progress": _beside(jobs, told or None, "progress")}
+        """Extend leases, to end `lease_ms` from now. `progress`: one for each job, or None."""
+        reports = [None if one is None else {"percent": one.percent, "note": one.note} for one in progress or ()]
+        body = holders(jobs) | {"lease_ms": lease_ms, "progress": _beside(jobs, reports or None, "progress")}
         return Request(
             "POST",
             self._path("extend"),
@@ -186,8 +194,8 @@ class TopicLeases(NamedTopic[S]):
 
 
 def found(reply: Reply) -> tuple[list[dict[str, Any]], int | None]:
-    """The jobs that a claim found, each as the answer has it, in claim order, and how many more are ready, None if that
-    was not asked. Raises InvalidResponse if it lacks what a worker goes by."""
+    """The jobs in a claim's answer, in claim order, and how many more are ready, None without counts. Raises
+    InvalidResponse if required fields are missing."""
     match reply.body:
         case {"claimed": [*jobs], **rest} if all(isinstance(job, dict) and job.keys() >= _JOB for job in jobs):
             jobs.sort(key=lambda job: job.get("order", 0))
@@ -196,20 +204,20 @@ def found(reply: Reply) -> tuple[list[dict[str, Any]], int | None]:
                     return jobs, ready
                 case _ if "ready" not in rest:
                     return jobs, None
-    raise InvalidResponse(f"The answer is none to a claim: {reply.body!r:.200}")
+    raise InvalidResponse(f"The answer is not a claim's: {reply.body!r:.200}")
 
 
 def listed(names: Sequence[str] | None) -> list[str] | None:
-    """Names as a body has them; None: they are left out."""
+    """Names as a list; None stays None."""
     return None if names is None else list(names)
 
 
 def holders(jobs: Iterable[Held]) -> dict[str, Any]:
-    """The fields that say which jobs are meant, and whose. Raises ValueError for jobs of several holders, or none."""
+    """The body's fields that name jobs and their holder. Raises ValueError without jobs, or for several holders."""
     held = list(jobs)
     nodes = {job.node for job in held}
     if len(nodes) != 1:
-        raise ValueError(f"the jobs of a call have one holder, and these have {sorted(nodes) or 'none'}")
+        raise ValueError(f"all jobs of a call must have the same holder, not {sorted(nodes) or 'none'}")
     return {"node": nodes.pop(), "seqs": [job.seq for job in held], "lease_ids": [job.lease_id for job in held]}
 
 
@@ -218,7 +226,7 @@ def _counts(wanted: bool) -> dict[str, Param]:
 
 
 def _beside(jobs: Sequence[Held], values: Sequence[Any] | None, what: str) -> list[Any] | None:
-    """What is said of each job. Raises ValueError where it is not one each: zip would leave some out."""
+    """One value for each job. Raises ValueError if their number is not that of the jobs."""
     if values is not None and len(values) != len(jobs):
-        raise ValueError(f"{what} has {len(values)} for {len(jobs)} jobs")
+        raise ValueError(f"{what} has {len(values)} values for {len(jobs)} jobs")
     return None if values is None else list(values)

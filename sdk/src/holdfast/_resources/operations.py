@@ -1,4 +1,4 @@
-"""Requeues and cancels of many under way: `client.operations`."""
+"""Background requeues and cancels: `client.operations`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class Operations(Resource[S]):
 
     @verb
     def get(self, id: str) -> Request[models.Operation]:
-        """How far it is."""
+        """An operation's state and progress."""
         return Request("GET", path("operations", id), reads(models.Operation))
 
     @verb
     def cancel(self, id: str) -> Request[models.Operation]:
-        """End it after the batch that it is at."""
+        """Stop an operation after its current batch."""
         return Request("POST", path("operations", id, "cancel"), reads(models.Operation))

@@ -1,4 +1,4 @@
-"""Putting records into a topic, and reading and deleting them without claiming."""
+"""Calls that write, read and delete records without claiming them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast._wire import ALL_MS, Reply, Request, T, encode, reads, said
 
 
 class TopicRecords(NamedTopic[S]):
-    """What goes in."""
+    """Calls on a topic's records."""
 
     @verb
     def enqueue(
@@ -41,9 +41,20 @@ class TopicRecords(NamedTopic[S]):
         idempotency_key: str | None = None,
         traceparent: str | None = None,
     ) -> Request[models.Enqueued]:
-        """Put one job in. It is written once, however often the call is tried: an idempotency key is made where none is
-        given. A topic that is not there is a TopicNotFound. `traceparent` goes into `meta`; without one,
-        OpenTelemetry's current context does, if that is installed."""
+        """Enqueue one job. It is written once, even if the call is retried: if you pass no `idempotency_key`, the
+        client makes one.
+
+        - data: any JSON value, or bytes.
+        - priority: 0 to 9, highest first.
+        - delay_ms, run_at: when the job becomes ready.
+        - ttl_ms: how long until it expires; 0: never.
+        - max_deliveries: default: the topic's.
+        - key: updates a waiting job with the same key.
+        - group: one job of a group runs at a time, in order.
+        - dedupe_id: duplicates within the topic's dedupe window are dropped.
+        - traceparent: stored in `meta`; default: OpenTelemetry's current context, if installed.
+
+        Raises TopicNotFound if the topic does not exist."""
         record = models.Record(
             data=data,
             tag=tag,
@@ -78,10 +89,11 @@ class TopicRecords(NamedTopic[S]):
         idempotency_key: str | None = None,
         traceparent: str | None = None,
     ) -> Request[models.Appended]:
-        """Put 1 to 10,000 records into a queue or a log, all of them or none. What is no Record is the data of one.
+        """Write 1 to 10,000 records to a queue or a log, all of them or none. They are written once, as in `enqueue`.
 
-        As `enqueue`, they are written once. `node` is who produces, where a record does not say. With `config` a topic
-        that is not there is made with these settings, for which a key needs the scope admin.
+        - records: Records; any other value is the data of one.
+        - node: the producer of records that name none.
+        - config: create the topic with these settings if it does not exist. Needs the scope admin.
         """
         return self._append(records, reads(models.Appended), idempotency_key, traceparent, node=node, config=config)
 
@@ -122,8 +134,11 @@ class TopicRecords(NamedTopic[S]):
         wait_ms: int = 0,
         max_batch_bytes: int | None = None,
     ) -> Request[models.Diff]:
-        """Read what comes after `from_seq`, the oldest first; of a queue, its live jobs, without claiming them. With
-        `wait_ms` (30,000 at most), wait so long if there is nothing. Records of `node` are left out."""
+        """Read records after `from_seq`, oldest first. For a queue, reads its live jobs without claiming them.
+
+        - node: leave out records of these producers.
+        - wait_ms: how long to wait for a record, at most 30,000.
+        """
         body = {
             "from_seq": from_seq,
             "limit": limit,
@@ -146,8 +161,8 @@ class TopicRecords(NamedTopic[S]):
     def delete_records(
         self, *, before_seq: int | None = None, tag: str | None = None
     ) -> Request[models.RecordsDeleted]:
-        """Delete what has a lower seq and this tag, or one that begins so where `tag` ends in a star; both if both are
-        given. Of a queue, jobs that wait; those that are leased are cancelled under their holders."""
+        """Delete records with a seq below `before_seq` and with this tag. A tag that ends in * is a prefix. In a queue,
+        waiting jobs are deleted and leased jobs are cancelled."""
         body = said({"before_seq": before_seq, "match": tag})
         return Request(
             "POST",

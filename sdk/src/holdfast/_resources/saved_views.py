@@ -1,4 +1,4 @@
-"""Addresses of the admin pages that one has saved: `client.saved_views`."""
+"""Saved views of the admin pages: `client.saved_views`."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from holdfast._wire import Request, encode, path, reads
 
 
 class SavedViews(Resource[S]):
-    """One's own, by name."""
+    """The caller's saved views, by name."""
 
     @verb
     def all(self) -> Request[models.SavedViews]:
-        """All of them, by name."""
+        """All saved views of the caller, by name."""
         return Request("GET", path("views"), reads(models.SavedViews))
 
     @verb
     def save(self, name: str, address: str) -> Request[models.SavedView]:
-        """Give an address, from `/admin/` on, a name, or another one to a name."""
+        """Save an address that starts with `/admin/` under a name, or replace it."""
         return Request("PUT", path("views", name), reads(models.SavedView), body=encode({"address": address}))
 
     @verb
     def delete(self, name: str) -> Request[models.SavedView]:
-        """Delete one: as it was."""
+        """Delete a saved view. Returns it."""
         return Request("DELETE", path("views", name), reads(models.SavedView))

@@ -1,4 +1,4 @@
-"""Jobs by the clock: `client.schedules`."""
+"""Schedules, which enqueue jobs at set times: `client.schedules`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Schedules(Resource[S]):
     def list(
         self, *, prefix: str | None = None, page_size: int | None = None, cursor: str | None = None
     ) -> Request[models.Page[models.ScheduleSummary]]:
-        """Schedules by name."""
+        """All schedules, by name."""
         return Request(
             "GET",
             path("schedules"),
@@ -38,8 +38,13 @@ class Schedules(Resource[S]):
         missed: Missed | None = None,
         paused: bool | None = None,
     ) -> Request[models.Schedule]:
-        """Make a schedule, or replace one. `record` is the job, or its data; `cron` has five fields, in `time_zone` (an
-        IANA name, UTC if absent); `missed` says what becomes of times that nobody was there for. docs/schedules.md."""
+        """Create or replace a schedule. docs/schedules.md.
+
+        - cron: a cron expression of five fields.
+        - record: the job, or its data.
+        - time_zone: an IANA name; default: UTC.
+        - missed: what to do about times that passed while the service was not running.
+        """
         body = {
             **{"topic": topic, "cron": cron, "time_zone": time_zone, "missed": missed, "paused": paused},
             "record": record_of(record, {}),
@@ -48,22 +53,22 @@ class Schedules(Resource[S]):
 
     @verb
     def get(self, name: str) -> Request[models.Schedule]:
-        """One schedule, and when it fires next."""
+        """A schedule and its next times."""
         return self._one("GET", name)
 
     @verb
     def pause(self, name: str) -> Request[models.Schedule]:
-        """It makes no jobs until it is resumed."""
+        """Pause a schedule. It enqueues no jobs until you resume it."""
         return self._one("POST", name, "pause")
 
     @verb
     def resume(self, name: str) -> Request[models.Schedule]:
-        """It makes jobs again."""
+        """Resume a paused schedule."""
         return self._one("POST", name, "resume")
 
     @verb
     def run(self, name: str) -> Request[models.ScheduleRun]:
-        """Make one job of it now."""
+        """Enqueue one job of a schedule now."""
         return Request(
             "POST",
             path("schedules", name, "run"),
@@ -73,7 +78,7 @@ class Schedules(Resource[S]):
 
     @verb
     def delete(self, name: str) -> Request[None]:
-        """Delete it; NotFound if there is none."""
+        """Delete a schedule. Raises NotFound if it does not exist."""
         return Request("DELETE", path("schedules", name), lambda _: None)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""A topic and its settings, and holding it up."""
+"""Calls on topics: settings, pause, resume, drain."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _QUEUE: Final = models.TopicConfig()
 
 
 def settings_of(topic: str, config: models.TopicConfig) -> dict[str, Any]:
-    """A topic's settings as they are sent: without the defaults that make no sense for this one."""
+    """A topic's settings as JSON, without defaults that don't apply to this topic."""
     settings = fields_of(config)
     if config.type == "log":
         for name in ("max_deliveries", "dead_letter", "backoff"):
@@ -23,7 +23,7 @@ def settings_of(topic: str, config: models.TopicConfig) -> dict[str, Any]:
     elif config.dead_letter == DEAD_LETTERS and (config.on_exhausted == "fail" or topic.endswith(DEAD_LETTERS)):
         del settings["dead_letter"]
     elif config.dead_letter is None:
-        # Else the service would deliver the job again, however often it failed.
+        # The service's default would redeliver failed jobs forever.
         if config.max_deliveries and config.on_exhausted is None:
             settings["on_exhausted"] = "fail"
     elif config.dead_letter.startswith("."):
@@ -32,7 +32,7 @@ def settings_of(topic: str, config: models.TopicConfig) -> dict[str, Any]:
 
 
 class NamedTopic(Resource[S]):
-    """What has verbs of one topic."""
+    """Base class of calls on one topic."""
 
     def __init__(self, sender: S, name: str) -> None:
         super().__init__(sender)
@@ -43,40 +43,40 @@ class NamedTopic(Resource[S]):
 
 
 class TopicSettings(NamedTopic[S]):
-    """The topic itself."""
+    """Calls on the topic itself."""
 
     @verb
     def put(self, config: models.TopicConfig | None = None) -> Request[models.TopicPut]:
-        """Make the topic, or replace its settings: what `config` leaves out goes back to the default of TopicConfig.
-        Without it a job is delivered 20 times with growing pauses, and then moves to the dead letters."""
+        """Create the topic, or replace its settings. Fields that `config` does not set get the defaults of TopicConfig.
+        By default a job is delivered up to 20 times with growing pauses, and then becomes a dead letter."""
         body = encode(settings_of(self.name, config or _QUEUE))
         return Request("PUT", self._path(), reads(models.TopicPut), body=body)
 
     @verb
     def get(self, *, touch: bool | None = None) -> Request[models.TopicState]:
-        """Its settings, and what it holds. With `touch=False` this does not count as a read of it."""
+        """The topic's settings and counts. `touch=False`: don't count this as a read of the topic."""
         return Request("GET", self._path(), reads(models.TopicState), params={"touch": touch})
 
     @verb
     def delete(self, *, if_empty: bool = False) -> Request[models.TopicRemoved]:
-        """Delete it for good, with all that it holds: millions of jobs take minutes. With `if_empty`: a Conflict where
-        it holds something."""
+        """Delete the topic with all its jobs or records. Millions of jobs take minutes. `if_empty`: raise Conflict if
+        it is not empty."""
         params = {"if_empty": if_empty or None}
         return Request("DELETE", self._path(), reads(models.TopicRemoved), params=params, wait_ms=ALL_MS)
 
     @verb
     def pause(self, *, tenant: str | None = None) -> Request[models.Control]:
-        """Hand no jobs out, of this tenant or of the whole topic."""
+        """Pause the topic, or one tenant: workers get no jobs until you resume it."""
         return self._control("pause", tenant)
 
     @verb
     def resume(self, *, tenant: str | None = None) -> Request[models.Control]:
-        """End a pause, and a drain if no tenant is named."""
+        """Resume the topic, or one tenant. Without a tenant it also ends a drain."""
         return self._control("resume", tenant)
 
     @verb
     def drain(self, *, wait_ms: int = 0) -> Request[models.Drained]:
-        """Take nothing in any more; wait up to `wait_ms` (60,000) until it is empty."""
+        """Drain the topic: it accepts no new jobs. Waits up to `wait_ms` (at most 60,000) until it is empty."""
         return Request(
             "POST",
             self._path("drain"),
@@ -102,7 +102,7 @@ class Topics(Resource[S]):
         page_size: int | None = None,
         cursor: str | None = None,
     ) -> Request[models.Page[models.TopicSummary]]:
-        """Topics by name."""
+        """All topics, by name."""
         params = {"prefix": prefix, "touch": touch, "page_size": page_size, "cursor": cursor}
         return Request("GET", path("topics"), reads_page(models.TopicSummary, "topics"), params=params)
 
@@ -116,6 +116,6 @@ class Topics(Resource[S]):
         page_size: int | None = None,
         cursor: str | None = None,
     ) -> Request[models.Page[models.TopicOverview]]:
-        """How topics are: what they hold, what became of their jobs within the hour, and what is wrong with them."""
+        """The state of topics: their jobs, the outcomes of the last hour, and problems."""
         params = {"prefix": prefix, "troubled": troubled, "sort": sort, "page_size": page_size, "cursor": cursor}
         return Request("GET", path("overview"), reads_page(models.TopicOverview, "topics"), params=params)

@@ -1,4 +1,4 @@
-"""All verbs of one topic: `client.topic("mail")`."""
+"""All calls on one topic: `client.topic("mail")`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast._verbs import S
 
 
 class Topic(TopicSettings[S], TopicRecords[S], TopicLeases[S], TopicJobs[S], TopicViews[S]):
-    """One topic: `name`. Making this object asks nothing of the service."""
+    """One topic, by `name`. Making this object makes no call."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"

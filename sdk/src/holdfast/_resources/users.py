@@ -1,4 +1,4 @@
-"""What users of the application are told: `client.users`."""
+"""Events for users of the application: `client.users`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from holdfast._wire import Repeat, Request, encode, path, reads, said
 
 
 class Users(Resource[S]):
-    """Users, by the application's own ids. docs/webhooks.md."""
+    """Users of the application, by the application's ids. docs/webhooks.md."""
 
     @verb
     def token(self, id: str, *, ttl_ms: int | None = None) -> Request[models.UserToken]:
-        """A token for this user's stream, for a browser."""
+        """Make a token with which a browser opens this user's stream."""
         return Request(
             "POST",
             path("users", id, "token"),
@@ -26,7 +26,7 @@ class Users(Resource[S]):
 
     @verb
     def send(self, id: str, event: str, data: Any = None) -> Request[int]:
-        """Tell this user something; the event's id."""
+        """Send an event to a user. Returns the event's id."""
         return Request(
             "POST",
             path("users", id, "events"),
@@ -37,14 +37,14 @@ class Users(Resource[S]):
 
     @stream
     def events(self, id: str, *, token: str | None = None, after: int | None = None) -> Stream[models.UserEvent]:
-        """What this user is told: from now on, or all that is kept of what came `after` an id. `token` is the user's,
-        where the service has keys."""
+        """Stream a user's events, from now on or `after` an id, as far as they are stored. `token`: the user's token,
+        if the service has keys."""
         headers = {"accept": "text/event-stream"} | ({"authorization": f"Bearer {token}"} if token else {})
         request = Request(
             "GET", path("users", id, "events"), lambda _: None, params={"last_event_id": after}, headers=headers
         )
 
-        def told(frame: Frame, body: Any) -> models.UserEvent:
+        def read_event(frame: Frame, body: Any) -> models.UserEvent:
             return models.UserEvent(int(frame.id) if frame.id.isdigit() else None, frame.event, body)
 
-        return Stream(request, told)
+        return Stream(request, read_event)

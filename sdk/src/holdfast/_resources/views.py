@@ -1,4 +1,4 @@
-"""What operators ask about a topic."""
+"""Statistics and explanations of a topic."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from holdfast._wire import ALL_MS, Request, reads, reads_page
 
 
 class TopicViews(NamedTopic[S]):
-    """How the topic does."""
+    """Calls about a topic's state."""
 
     @listing
     def stats(
         self, *, page_size: int | None = None, cursor: str | None = None
     ) -> Request[models.Page[models.TenantStats]]:
-        """What each tenant has, by name; the jobs of none are tenant ""."""
+        """Counts for each tenant, by name. Jobs without a tenant have the tenant ""."""
         return Request(
             "GET",
             self._path("stats"),
@@ -29,7 +29,7 @@ class TopicViews(NamedTopic[S]):
 
     @verb
     def totals(self) -> Request[models.TopicStats]:
-        """What the topic has: its jobs by state, and its failed jobs."""
+        """Counts of the topic's jobs by state, including failed jobs."""
         return Request(
             "GET",
             self._path("stats"),
@@ -46,7 +46,7 @@ class TopicViews(NamedTopic[S]):
         step: int | None = None,
         tenant: str | None = None,
     ) -> Request[models.StatsHistory]:
-        """What became of the jobs, from an hour ago to now if not said; `step` in seconds, a multiple of 60 (60)."""
+        """Outcomes of jobs over time, by default of the last hour. `step`: in seconds, a multiple of 60 (60)."""
         return Request(
             "GET",
             self._path("stats", "history"),
@@ -56,7 +56,7 @@ class TopicViews(NamedTopic[S]):
 
     @verb
     def as_of(self, at: datetime) -> Request[models.AsOf]:
-        """What the queue looked like then."""
+        """The state of the queue at a past time."""
         return Request("GET", self._path("asof"), reads(models.AsOf), params={"at": moment_of(at)})
 
     @listing
@@ -68,7 +68,7 @@ class TopicViews(NamedTopic[S]):
         limit: int | None = None,
         cursor: str | None = None,
     ) -> Request[models.Page[models.PastJob]]:
-        """The jobs that the queue had then, by seq; `limit` of them a page (1,000)."""
+        """The queue's jobs at a past time, by seq. `limit`: jobs per page (1,000)."""
         return Request(
             "GET",
             self._path("asof", "jobs"),
@@ -78,7 +78,7 @@ class TopicViews(NamedTopic[S]):
 
     @verb
     def explain(self, *, group: str | None = None, tenant: str | None = None) -> Request[models.TopicExplanation]:
-        """Why a job that came now would not run at once; of a group, why it does not go on."""
+        """Explain why a new job would not run at once, or why a group is stuck."""
         return Request(
             "GET",
             self._path("explain"),
@@ -88,13 +88,13 @@ class TopicViews(NamedTopic[S]):
 
     @verb
     def scale(self) -> Request[models.Scale]:
-        """What workers have to do, for whoever decides how many run."""
+        """The topic's load, for autoscalers."""
         return Request("GET", self._path("scale"), reads(models.Scale))
 
     @verb
     def failures(self, *, limit: int | None = None, since: datetime | None = None) -> Request[models.Failures]:
-        """What jobs have failed with, by the kind of the error; `limit` kinds (100), of those that went out after
-        `since`."""
+        """Clusters of failed jobs, by the kind of error. `limit`: number of clusters (100). `since`: only jobs that
+        failed after this time."""
         return Request(
             "GET",
             self._path("failures"),
@@ -104,5 +104,5 @@ class TopicViews(NamedTopic[S]):
 
     @verb
     def delete_failures(self, cluster: str) -> Request[models.ClusterDeleted]:
-        """Delete all jobs that failed with this kind of error."""
+        """Delete all failed jobs of a cluster."""
         return Request("DELETE", self._path("failures", cluster), reads(models.ClusterDeleted), wait_ms=ALL_MS)

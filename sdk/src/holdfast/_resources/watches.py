@@ -1,4 +1,4 @@
-"""Watches of several topics over one stream: `client.watches`."""
+"""Watches: records of several topics over one stream: `client.watches`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NEWS: Final[Mapping[str, type[models.WatchNews]]] = {
 
 
 class Watches(Resource[S]):
-    """Watches: made first, and then opened."""
+    """Watches. Make one with `make`, then open it with `events`."""
 
     @verb
     def make(
@@ -37,8 +37,8 @@ class Watches(Resource[S]):
         include_data: bool | None = None,
         lenient: bool = False,
     ) -> Request[models.Watch]:
-        """Make one, of topics by name, each with the last seq that the reader has, None for what comes from now on.
-        With `lenient`, topics that are not there are left out."""
+        """Make a watch. `topics` maps names to the last seq that the reader has; None: only new records. `lenient`:
+        leave out topics that don't exist."""
         body = {
             "topics": {name: {"tail": True} if seq is None else {"from_seq": seq} for name, seq in topics.items()},
             **{"limit": limit, "max_batch_bytes": max_batch_bytes, "heartbeat_ms": heartbeat_ms, "node": node},
@@ -55,7 +55,7 @@ class Watches(Resource[S]):
 
     @stream
     def events(self, wid: str, *, last_event_id: str | None = None) -> Stream[models.WatchNews]:
-        """Its news. The service knows how far it has been told; `last_event_id` takes it back."""
+        """Stream a watch's events. The service remembers the position; `last_event_id` moves it back."""
         headers = {"accept": "text/event-stream"} | ({"last-event-id": last_event_id} if last_event_id else {})
         request = Request("GET", path("watch", wid), lambda _: None, headers=headers)
 

@@ -1,4 +1,4 @@
-"""How a handler is called: in the loop, in a thread, in a process of a pool, or in one of its own."""
+"""Calls handlers: in the event loop, in a thread, in a process of a pool, or in a separate process."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from holdfast.errors import ObjectError
 log: Final = logging.getLogger("holdfast")
 
 HEARD_SECONDS: Final = 1.0
-STOPS: Final = (-signal.SIGTERM, -signal.SIGINT)  # exit codes of processes that a terminal or systemd has stopped
-SPAWN: Final = multiprocessing.get_context("spawn")  # a fork of a process with threads may wait for their locks
+STOPS: Final = (-signal.SIGTERM, -signal.SIGINT)  # exit codes of processes stopped by a terminal or systemd
+SPAWN: Final = multiprocessing.get_context("spawn")  # a fork of a process with threads may deadlock
 
 
 class Caller:
@@ -52,24 +52,24 @@ class Caller:
         self._http: httpx.Client | None = None
         self._making = threading.Lock()
         self.stopping = asyncio.Event()
-        self._context = self._async_context  # as it is handed on for each job
+        self._context = self._async_context  # makes a job's context
         if handler.runs == "thread":
             self._pool = ThreadPoolExecutor(handler.concurrency, f"holdfast-{handler.topic}")
             self._context = self._sync_context
 
     def interruptible(self, taken: Taken) -> bool:
-        """Whether it ends when the task that awaits it is cancelled."""
+        """Whether a job ends when the task that awaits it is cancelled."""
         return self._handler.runs == "async" or self._alone(taken) is not None
 
     def call(self, taken: Taken) -> Awaitable[Any]:
-        """The handler's value, to be awaited, or how the job is to be settled. Raises PayloadError."""
+        """Call the handler. Returns an awaitable of its value or of a Judged. Raises PayloadError."""
         data = payload(taken.body["data"])
         if type(data) is dict and MARK in data and (reference := reference_of(data)) is not None:
             return self._call_with_object(taken, reference)
         return self._call(taken, data)
 
     def close(self) -> None:
-        """Threads and processes that run a handler end with that."""
+        """Shut down threads and processes."""
         pools: set[Executor] = {*self._processes, *([self._pool] if self._pool else [])}
         for pool in pools:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -78,12 +78,12 @@ class Caller:
 
     async def _call_with_object(self, taken: Taken, reference: Reference) -> Any:
         if self._objects is None:
-            raise ObjectError(f"the payload is {reference.key} of an object storage: give the queue Objects(…)")
+            raise ObjectError(f"the payload is the object {reference.key}: pass objects=Objects(…) to the queue")
         data = await self._objects.get_async(reference.data())
         taken.key = reference.key
         taken.body["content_type"] = reference.content_type
         if taken.signalled is not None:
-            raise asyncio.CancelledError("its time was over before it began")
+            raise asyncio.CancelledError("the job was interrupted before it began")
         return await self._call(taken, data)
 
     def _call(self, taken: Taken, data: Any) -> Awaitable[Any]:
@@ -120,8 +120,8 @@ class Caller:
         return taken.within(Context(sender, self._handler.topic, taken.body, self._encode))
 
     async def _in_process(self, taken: Taken, data: Any) -> Judged:
-        # A pool for each process: a death then tells which job it was, and costs no other. A pool of several watches a
-        # process that it starts for a job only from the next job on, so that its death may go unseen for ever.
+        # A pool for each process: its death affects only its own job. A pool of several processes may miss the death of
+        # a process that it has just started.
         process = self._idle.pop() if self._idle else ProcessPoolExecutor(1, SPAWN, in_child)
         self._processes.add(process)
         order = self._order(taken, data)
@@ -129,7 +129,7 @@ class Caller:
             judged: Judged = await asyncio.get_running_loop().run_in_executor(process, perform, order)
         except BrokenProcessPool:
             self._processes.remove(process)
-        except Exception:  # what can't be pickled
+        except Exception:  # not picklable
             self._idle.append(process)
             raise
         else:
@@ -139,23 +139,23 @@ class Caller:
             return Judged(RELEASE)
         isolation = self._handler.isolate
         if isolation is None:
-            log.warning("The process died that ran job %d of %s", taken.seq, order.topic)
-            return Judged(Verdict("nack"), "the process that ran it died")
+            log.warning("The process that ran job %d of %s died", taken.seq, order.topic)
+            return Judged(Verdict("nack"), "the process that ran the job died")
         taken.body["suspected_poison"] = True
         return await self._run_alone(order, isolation)
 
     async def _run_alone(self, order: Order, isolation: Isolation) -> Judged:
-        """Run a job in a process of its own. One that ends without an answer, or is too slow, is a dead letter."""
+        """Run a job in a separate process. If that dies or is too slow, the job fails."""
         ended = await _alone(order, isolation)
         if isinstance(ended, Judged):
             return ended
         if ended in STOPS and await self._stops():
             return Judged(RELEASE)
-        return Judged(FAIL, f"suspected of killing its workers; alone it ended with {ended}")
+        return Judged(FAIL, f"suspected of killing workers: its isolated process ended with exit code {ended}")
 
     async def _stops(self) -> bool:
-        """Whether the worker is being stopped, by a signal that all of its processes got: it may hear of that later
-        than it sees them end."""
+        """Whether the worker is being stopped. A signal to all processes may end the children before the worker handles
+        it, so this waits for a moment."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self.stopping.wait(), HEARD_SECONDS)
         return self.stopping.is_set()
@@ -171,7 +171,7 @@ class Caller:
 
 
 async def _alone(order: Order, isolation: Isolation) -> Judged | int | None:
-    """What came of a job in a process of its own, or how that ended if it did not say."""
+    """Run a job in a separate process. Returns its outcome, or the process's exit code if it died."""
     answers, said = SPAWN.Pipe(duplex=False)
     process = SPAWN.Process(
         target=perform_alone,
@@ -182,12 +182,12 @@ async def _alone(order: Order, isolation: Isolation) -> Judged | int | None:
     starting = asyncio.create_task(asyncio.to_thread(process.start))
     try:
         await asyncio.shield(starting)
-        said.close()  # so that its end is the end of what it says
+        said.close()  # so that the pipe ends when the child does
         async with asyncio.timeout(isolation.seconds):
             await _readable(answers.fileno())
         judged: Judged = await asyncio.to_thread(answers.recv)
     except TimeoutError:
-        return Judged(FAIL, f"suspected of killing its workers; alone it took longer than {isolation.seconds:g} s")
+        return Judged(FAIL, f"suspected of killing workers: isolated, it took longer than {isolation.seconds:g} s")
     except EOFError:
         await asyncio.to_thread(process.join)
         return process.exitcode
@@ -200,7 +200,7 @@ async def _alone(order: Order, isolation: Isolation) -> Judged | int | None:
 
 
 async def _kill(process: SpawnProcess, starting: asyncio.Task[None]) -> None:
-    """Also one that is only being started, in a thread, which no cancellation ends."""
+    """Kill a process, after its start in a thread, which can't be cancelled, has finished."""
     await asyncio.wait([starting])
     if process.pid is not None:
         process.kill()

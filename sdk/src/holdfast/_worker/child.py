@@ -1,4 +1,4 @@
-"""A handler in another process: in a pool, or alone, where a job is suspected to kill its workers."""
+"""Runs a handler in another process: in a pool, or isolated if its job may be a poison pill."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 
-LATE_SECONDS: Final = 5  # beyond its time, until a process ends that its worker has not killed
-MAX_SECONDS: Final = 1e9  # which an alarm can have
+LATE_SECONDS: Final = 5  # after the timeout, until a process ends itself if its worker has not killed it
+MAX_SECONDS: Final = 1e9  # limit of an alarm
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A job to run, in a form that can be sent to a process: its payload, and the rest of it. The function is found
-    there by its name. `trace`: the context of the span that the work on it has in the worker."""
+    """A job in a picklable form: its payload and the rest of the claimed body. The function is pickled by name.
+    `trace`: the trace context of its span in the worker."""
 
     function: Callable[..., Any]
     topic: str
@@ -56,7 +56,7 @@ class Order:
 
 
 def perform(order: Order) -> Judged:
-    """Run it; how it is to be settled."""
+    """Run a job. Returns how to settle it."""
     taken = Taken(order.body, order.account.node, math.inf)
     run_async = inspect.iscoroutinefunction(order.function)
     try:
@@ -69,20 +69,20 @@ def perform(order: Order) -> Judged:
 
 
 def in_child() -> None:
-    """What each process does first. It ends with its worker, however that ends. A terminal's Ctrl-C is for the worker,
-    which lets jobs come to their end."""
+    """Initialize a child process. It ends when its worker ends, and ignores Ctrl-C, on which the worker finishes its
+    jobs."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, name="holdfast-parent", daemon=True).start()
 
 
 def perform_alone(order: Order, memory_bytes: int, seconds: float, answers: Connection) -> None:
-    """Run it with so much more memory than this process has, and say what came of it. The worker kills it after so many
-    seconds; where that can't, and the handler lets no thread run, the system does."""
+    """Run a job with at most `memory_bytes` of additional memory, and send its outcome. The worker kills the process
+    after `seconds`; if the worker is gone, an alarm does."""
     in_child()
     if hasattr(signal, "alarm"):
         signal.alarm(math.ceil(min(seconds, MAX_SECONDS)) + LATE_SECONDS)
     _limit(memory_bytes)
-    with suppress(BrokenPipeError):  # nobody waits for it any more
+    with suppress(BrokenPipeError):  # the worker no longer waits
         answers.send(perform(order))
 
 
@@ -114,7 +114,7 @@ def _end_with_parent() -> None:
 
 
 def _limit(memory_bytes: int) -> None:
-    """Where the system has such limits."""
+    """Limit memory, if the system supports it."""
     if resource is not None:
         with suppress(OSError, ValueError):
             pages = int(Path("/proc/self/statm").read_text().split()[0])

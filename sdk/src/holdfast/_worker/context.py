@@ -1,4 +1,4 @@
-"""What a handler is given beside the payload."""
+"""The context that handlers receive with the payload."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Why = Literal["timeout", "cancelled", "lost", "stopping"]
 
 
 class Signal:
-    """Says that a job is not to go on, and why: its time is over, it was cancelled, its lease was lost, or the worker
-    stops. An async handler is cancelled as well."""
+    """Tells a handler to stop, and why: timeout, cancelled, lost (its lease), or stopping (the worker). An async
+    handler is cancelled as well."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
         self.reason: Why | None = None
 
     def set(self, reason: Why) -> None:
-        """The first reason stays."""
+        """Set the signal. The first reason stays."""
         self.reason = self.reason or reason
         self._event.set()
 
@@ -35,7 +35,7 @@ class Signal:
         return self._event.is_set()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait in a thread until it is set, so many seconds at most; whether it is."""
+        """Block this thread until the signal is set, for at most `seconds`. Returns whether it is set."""
         return self._event.wait(seconds)
 
 
@@ -58,11 +58,11 @@ class Target(Resource[S]):
         self._fields = {"user_id": user_id, "group": group, "dedupe_id": dedupe}
 
     def group(self, id: str) -> Target[S]:
-        """The same topic, for jobs of this group: one runs after another."""
+        """The same topic, for jobs of this group, which run one after another."""
         return self._with("group", id)
 
     def dedupe(self, id: str) -> Target[S]:
-        """The same topic, for one job: a second one of this id within the topic's dedupe window is dropped."""
+        """The same topic, with a dedupe id: further jobs with this id within the topic's dedupe window are dropped."""
         return self._with("dedupe_id", id)
 
     @verb
@@ -80,9 +80,9 @@ class Target(Resource[S]):
         meta: Mapping[str, Any] | None = None,
         content_type: str | None = None,
     ) -> Request[str]:
-        """Put a job in; its id. Objects are JSON, or what `content_type` says, application/msgpack; str is text, bytes
-        are bytes. A topic that is not there is a TopicNotFound, one that ends in .fifo without a group an
-        InvalidRequest."""
+        """Enqueue a job. Returns its id. Objects are sent as JSON, or as MessagePack with the `content_type`
+        application/msgpack; str is sent as text, bytes as bytes. Raises TopicNotFound if the topic does not exist, and
+        InvalidRequest without a group in a topic that ends in .fifo."""
         more = {
             **{"delay_ms": delay_ms, "run_at": run_at, "priority": priority, "key": key, "tag": tag},
             **{"tenant": tenant, "ttl_ms": ttl_ms, "meta": meta, "content_type": content_type},
@@ -90,10 +90,10 @@ class Target(Resource[S]):
         topic = Topic(self._sender, self.topic)
         request = Topic.enqueue(topic, sent(payload, content_type, self._encode), **more, **self._fields)
 
-        def pushed(reply: Reply) -> str:
+        def read_id(reply: Reply) -> str:
             return str(request.read(reply).seq)
 
-        return request.read_by(pushed)
+        return request.read_by(read_id)
 
     def _with(self, field: str, value: str) -> Target[S]:
         target = Target(self._sender, self.topic, self._encode)
@@ -102,7 +102,7 @@ class Target(Resource[S]):
 
 
 class Context(Resource[S]):
-    """A job, as its handler sees it."""
+    """A handler's view of its job."""
 
     def __init__(self, sender: S, queue_name: str, body: Mapping[str, Any], encode: Encoder | None = None) -> None:
         super().__init__(sender)
@@ -121,17 +121,17 @@ class Context(Resource[S]):
 
     @property
     def sequence_number(self) -> int:
-        """Ascends within a group."""
+        """The job's seq, which ascends within a group."""
         return int(self._body["$seq"])
 
     @property
     def received_count(self) -> int:
-        """How often it was handed out, with this time."""
+        """How often the job was delivered, including this time."""
         return int(self._body["deliveries"])
 
     @property
     def queued_at(self) -> datetime:
-        """By the database's clock."""
+        """When the job was enqueued, by the database's clock."""
         return moment(self._body["$ts"])
 
     @property
@@ -140,21 +140,21 @@ class Context(Resource[S]):
 
     @property
     def params(self) -> Mapping[str, Any]:
-        """The parameters of the HTTP request that it came by. docs/webhooks.md."""
+        """The parameters of the HTTP request that enqueued the job. docs/webhooks.md."""
         return self.meta.get("params") or {}
 
     @property
     def user_id(self) -> str | None:
-        """For whom of the application's users it is. What is pushed from here is for the same one."""
+        """The application's user that the job is for. Jobs pushed from this context are for the same user."""
         return self.meta.get("$user_id")
 
     @property
     def token(self) -> str:
-        """The lease, for holdfast.assert_lease and holdfast.complete in SQL."""
+        """The lease's token, for holdfast.assert_lease and holdfast.complete in SQL."""
         return str(self._body["token"])
 
     def get(self, topic: str) -> Target[S]:
-        """Another topic, to push to."""
+        """A topic to push jobs to."""
         return Target(self._sender, topic, self._encode, user_id=self.user_id)
 
     def self(self) -> Target[S]:
@@ -163,16 +163,16 @@ class Context(Resource[S]):
 
     @verb
     def push(self, topic: str, payload: Any, *, group: str | None = None) -> Request[str]:
-        """Put a job into a topic, for the same user; its id. `get(topic).push` has more to say."""
+        """Enqueue a job in a topic, for the same user. Returns its id. `get(topic).push` has more options."""
         target = Target(self._sender, topic, self._encode, user_id=self.user_id, group=group)
         return Target.push(target, payload)
 
     @verb
     def send(self, event: str, data: Any = None) -> Request[int]:
-        """Tell the user whose job it is something, as a progress; the event's id. Raises ValueError where it is
-        nobody's. docs/webhooks.md."""
+        """Send an event, such as progress, to the job's user. Returns the event's id. Raises ValueError if the job has
+        no user. docs/webhooks.md."""
         if self.user_id is None:
-            raise ValueError("this job is no user's: give its enqueue a user_id")
+            raise ValueError("this job has no user: pass user_id to its enqueue")
         return Users.send(Users(self._sender), self.user_id, event, plain(data, self._encode))
 
 

@@ -1,4 +1,4 @@
-"""Whether a cron expression of five fields makes sense, and a time zone's name. When it is due the service says:
+"""Validates cron expressions of five fields and names of time zones. The service computes when they are due:
 docs/schedules.md."""
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _MOST_LENGTH: Final = 256
 
 
 def check(cron: str) -> None:
-    """Raises ValueError, which names the part that is wrong."""
+    """Raises ValueError, which names the invalid part."""
     if len(cron) > _MOST_LENGTH:
-        raise ValueError(f"a cron expression has up to {_MOST_LENGTH} characters, and {cron[:40]!r}… has {len(cron)}")
+        raise ValueError(f"a cron expression has at most {_MOST_LENGTH} characters, and {cron[:40]!r}… has {len(cron)}")
     fields = cron.upper().split()
     if len(fields) != len(_FIELDS):
         raise ValueError(
@@ -39,23 +39,23 @@ def check(cron: str) -> None:
         for item in field.split(","):
             found = _values(item, name, values, most)
             if not found:
-                raise ValueError(f"{item!r} is no {name} in the cron expression {cron!r}")
+                raise ValueError(f"{item!r} is not a valid {name} in the cron expression {cron!r}")
             due[-1] |= found
     _, _, days, months, weekdays = due
-    is_both = fields[2].startswith("*") or fields[4].startswith("*")  # otherwise, it is due on either
+    is_both = fields[2].startswith("*") or fields[4].startswith("*")  # otherwise it is due on either
     if is_both and not any(_has_day(year, int(month), days, weekdays) for month in months for year in _YEARS):
-        raise ValueError(f"the cron expression {cron!r} is never due: no month that it names has such a day")
+        raise ValueError(f"the cron expression {cron!r} is never due: none of its months has such a day")
 
 
 def check_zone(name: str) -> None:
-    """Raises ValueError for what is no IANA time zone. Where this machine has no list of them, the service checks."""
+    """Raises ValueError for an unknown IANA time zone. If this machine has no list of them, only the service checks."""
     zones = zoneinfo.available_timezones() - {"localtime"}
     if zones and name not in zones | {"UTC"}:
-        raise ValueError(f"time_zone is an IANA time zone, such as Europe/Berlin, and not {name!r:.100}")
+        raise ValueError(f"time_zone must be an IANA time zone, such as Europe/Berlin, not {name!r:.100}")
 
 
 def _has_day(year: int, month: int, days: Set[str], weekdays: Set[str]) -> bool:
-    """Whether a day of the month is one of both."""
+    """Whether a day of the month matches both fields."""
     first, length = calendar.monthrange(year, month)
     workday = length - max((first + length - 1) % 7 - 4, 0)  # the last
     return any(
@@ -66,7 +66,7 @@ def _has_day(year: int, month: int, days: Set[str], weekdays: Set[str]) -> bool:
 
 
 def _values(item: str, name: str, values: Mapping[str, int], most: int) -> set[str]:
-    """The values that an item names: numbers, `L`, `LW`, `5L`, `1#2`. Sunday is 0. Nothing where it makes no sense."""
+    """The values of an item: numbers, `L`, `LW`, `5L`, `1#2`. Sunday is 0. Empty for an invalid item."""
     if name == "day of month" and item in ("L", "LW"):
         return {item}
     if name == "day of week" and (item.endswith("L") or "#" in item):  # the last, or the nth of the month
@@ -88,5 +88,5 @@ def _values(item: str, name: str, values: Mapping[str, int], most: int) -> set[s
 
 
 def _value(text: str) -> str:
-    """A number without leading zeros."""
+    """Strip leading zeros from a number."""
     return text.lstrip("0") or "0" if text.isdecimal() else text

@@ -1,4 +1,4 @@
-"""Handlers, and the queue that they are declared on."""
+"""Queue, on which handlers are declared."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ TIMEOUT_SECONDS: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When jobs come by the clock: a cron expression of five fields, what they carry, and what becomes of times that
-    nobody was there for. docs/schedules.md."""
+    """When a schedule enqueues jobs: a cron expression of five fields, the jobs' data, the IANA time zone, and what to
+    do about missed times. docs/schedules.md."""
 
     cron: str
     data: Any = None
@@ -42,25 +42,25 @@ class Schedule:
         if self.time_zone is not None:
             cron.check_zone(self.time_zone)
         if self.missed not in (None, *typing.get_args(Missed)):
-            raise ValueError(f"missed is 'skip', 'once' or 'all', and not {self.missed!r:.100}")
+            raise ValueError(f"missed must be 'skip', 'once' or 'all', not {self.missed!r:.100}")
 
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """How a job that is suspected to kill its workers is run: in a process of its own, which may take `memory_mb` more
-    than it starts with, and `seconds`. One that kills this process as well, or takes longer, is a dead letter."""
+    """Runs a job that is suspected of killing workers in a separate process, with limits: `memory_mb` of additional
+    memory, and `seconds`. If the process dies or takes longer, the job fails."""
 
     memory_mb: int = 512
     seconds: float = 60.0
 
     def __post_init__(self) -> None:
         if self.memory_mb < 1 or not self.seconds > 0:
-            raise ValueError("an isolated job has 1 MB at least, and more than 0 seconds")
+            raise ValueError("an isolated job needs memory_mb of at least 1 and seconds of more than 0")
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """What runs the jobs of a topic, and how. `runs`: in the event loop, in threads, or in processes."""
+    """The handler of a topic and its options. `runs`: in the event loop, in threads, or in processes."""
 
     function: Callable[..., Any]
     topic: str
@@ -75,11 +75,13 @@ class Handler:
 
 
 class Queue:
-    """Handlers, and topics to push to, of one service. Making one asks nothing of the service.
+    """Declares handlers of a service's topics, and pushes jobs to them. Making one makes no call.
 
-    `base_url` and `api_key` as AsyncClient has them. `encode` makes JSON, text or bytes of pushed objects that are none
-    of those that are known: dataclasses, pydantic's models, msgspec's structs, dates, UUIDs. `objects`: where
-    large payloads are put, and handlers' come from."""
+    - base_url, api_key: as in AsyncClient.
+    - encode: converts pushed objects to JSON, text or bytes. Not needed for dataclasses, pydantic models, msgspec
+      structs, dates and UUIDs.
+    - objects: object storage for large payloads.
+    """
 
     def __init__(
         self,
@@ -122,24 +124,30 @@ class Queue:
         pool: Literal["thread", "process"] = "thread",
         isolate: Isolation | None = None,
     ) -> Callable[..., Any]:
-        """Declare a function, which stays as it is, as what runs the jobs of a topic: `handler(payload)` or
-        `handler(payload, context)`. The payload is what the first parameter's type hint says. Without a topic, as in
-        `@queue.handler` without brackets, the topic has the function's name.
+        """Decorate a function as the handler of a topic. It is called as `handler(payload)` or
+        `handler(payload, context)`. The payload is converted to the type hint of the first parameter. The function
+        itself stays unchanged.
 
-        An async function runs in the worker's event loop, and `concurrency` of them at once; another in a `pool` of so
-        many threads or processes. `timeout`: seconds until a job is given up, and returned. `retry`: seconds before
-        each new try of a job that failed, after which it is a dead letter; as the topic says if absent. `schedule`: a
-        cron expression, or a Schedule, which the worker puts. `isolate`: how suspected poison pills are run."""
+        - topic: default: the function's name, also for `@queue.handler` without parentheses.
+        - concurrency: how many jobs run at once. Async functions run in the worker's event loop, others in a `pool` of
+          threads or processes.
+        - timeout: seconds until a running job is interrupted and returned.
+        - retry: seconds before each retry of a failed job; after the last one the job fails for good. Default: the
+          topic's backoff.
+        - schedule: a cron expression or a Schedule, which the worker creates.
+        - isolate: how to run jobs that are suspected of killing workers.
+
+        Raises TypeError or ValueError for invalid arguments, and ValueError if the topic already has a handler."""
         if not isinstance(concurrency, int):
-            raise TypeError(f"concurrency is a whole number, and not {concurrency!r:.100}")
+            raise TypeError(f"concurrency must be a whole number, not {concurrency!r:.100}")
         if not 1 <= concurrency <= MAX_CONCURRENCY:
-            raise ValueError(f"concurrency is 1 to {MAX_CONCURRENCY}, and not {concurrency}")
+            raise ValueError(f"concurrency must be 1 to {MAX_CONCURRENCY}, not {concurrency}")
         if not timeout > 0:
-            raise ValueError("a timeout is more than 0 seconds")
+            raise ValueError("timeout must be more than 0 seconds")
         if pool not in ("thread", "process"):
-            raise ValueError(f"a pool is 'thread' or 'process', and not {pool!r}")
+            raise ValueError(f"pool must be 'thread' or 'process', not {pool!r}")
         if not isinstance(isolate, Isolation | None):
-            raise TypeError(f"isolate is an Isolation, and not {isolate!r:.100}")
+            raise TypeError(f"isolate must be an Isolation, not {isolate!r:.100}")
         if isinstance(topic, str):
             self._must_be_free(topic)
         pauses = pauses_of(retry)
@@ -180,14 +188,14 @@ class Queue:
         return self._client[1]
 
     def get(self, topic: str) -> Target[AsyncSender]:
-        """A topic to push to: `await queue.get("mail").group("ada").push(letter)`. What is pushed while a job is worked
-        on is for the user whom that is for."""
+        """A topic to push jobs to: `await queue.get("mail").group("ada").push(letter)`. Inside a handler, the pushed
+        jobs are for the user of the handler's job."""
         return Target(self.client._sender, topic, self.encode, user_id=user_id())
 
     @staticmethod
     def self() -> Target[AsyncSender]:
-        """The topic that the job came from which an async handler works on, to push to: for functions that it calls,
-        which have no context. A sync one has `sync_context().self()`. Raises RuntimeError outside a handler."""
+        """The topic of the current job, to push jobs to. For functions without a context that an async handler calls;
+        sync handlers use `sync_context().self()`. Raises RuntimeError outside of a handler."""
         return async_context().self()
 
     async def aclose(self) -> None:
@@ -206,30 +214,31 @@ class Queue:
 
 
 def pauses_of(retry: Any) -> tuple[float, ...] | None:
-    """The seconds before each new try. Raises TypeError or ValueError for what is no list of them."""
+    """Check `retry`, the seconds before each retry. Raises TypeError or ValueError."""
     if retry is None:
         return None
     if not isinstance(retry, Sequence) or not all(type(pause) in (int, float) for pause in retry):
-        raise TypeError(f"retry is the seconds before each new try, as in (1, 10, 60), and not {retry!r:.100}")
+        raise TypeError(f"retry must be the seconds before each retry, such as (1, 10, 60), not {retry!r:.100}")
     if not all(0 <= pause <= DAY_SECONDS for pause in retry):
-        raise ValueError(f"the pauses of retry are 0 to {DAY_SECONDS} seconds, and not {retry!r:.100}")
+        raise ValueError(f"the pauses of retry must be 0 to {DAY_SECONDS} seconds, not {retry!r:.100}")
     return tuple(retry)
 
 
 def parameters(function: Callable[..., Any]) -> tuple[bool, Any]:
-    """Whether a handler takes the context, and the type hint of its payload. Raises TypeError for what is none."""
+    """Whether a handler takes the context, and the type hint of its payload. Raises TypeError if it can't be a
+    handler."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise TypeError(f"{function.__qualname__} is a generator, which calling it does not run")
+        raise TypeError(f"{function.__qualname__} is a generator: a call would not run it")
     try:
         every = inspect.signature(function).parameters.values()
     except ValueError as error:
-        raise TypeError(f"{function!r} does not say which parameters it takes: wrap it in a function") from error
+        raise TypeError(f"{function!r} has no signature: wrap it in a function") from error
     for parameter in every:
         if parameter.kind is parameter.KEYWORD_ONLY and (
             parameter.default is parameter.empty or parameter.name in {"context", "ctx"}
         ):
             raise TypeError(
-                f"{function.__qualname__} takes {parameter.name} by keyword alone: a handler is called as "
+                f"{function.__qualname__} takes {parameter.name} as a keyword only: a handler is called as "
                 "handler(payload, context)"
             )
     positional = [
@@ -243,9 +252,9 @@ def parameters(function: Callable[..., Any]) -> tuple[bool, Any]:
             f"{function.__qualname__} must take a payload, and may take a context after it: a handler is called as "
             "handler(payload, context)"
         )
-    # Only the payload's: the context's may be imported for type checkers alone.
+    # Resolve only the payload's hint: the context's type may be imported only for type checkers.
     payload = types.SimpleNamespace(__annotations__={"payload": positional[0].annotation})
-    # A built-in function has no globals, and no annotations that could need them.
+    # A built-in function has no globals and no annotations.
     names = getattr(inspect.unwrap(function), "__globals__", {})
     hints = typing.get_type_hints(payload, names, include_extras=True)
     return len(positional) > 1, hints["payload"]

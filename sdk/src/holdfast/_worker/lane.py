@@ -1,4 +1,4 @@
-"""One handler at work: jobs are claimed ahead, run by as many runners as it has concurrency, and settled."""
+"""Runs one handler: claims jobs ahead, runs them with `concurrency` runners, and settles them."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ log: Final = logging.getLogger("holdfast")
 
 WAIT_MS: Final = 20_000
 MAX_CLAIM: Final = 500  # jobs
-MAX_CLAIMS: Final = 4  # under way at once
-TURN_SECONDS: Final = 0.002  # that a handler's runners have together before other handlers' have theirs
+MAX_CLAIMS: Final = 4  # at once
+TURN_SECONDS: Final = 0.002  # that a handler's runners may use before those of other handlers
 LAST_CLAIM_SECONDS: Final = 0.1
 DONE: Final = Judged(ACK)
 
 
 class Lane:
-    """The jobs of one handler's topic, in this process."""
+    """Claims, runs and settles the jobs of one handler in this process."""
 
     def __init__(
         self,
@@ -70,18 +70,18 @@ class Lane:
         self._running = 0
         self._ahead = Ahead(handler.concurrency, lease_ms)
         self._room_wanted: asyncio.Future[None] | None = None
-        self._claims: dict[asyncio.Task[None], int] = {}  # under way, and how many jobs each may bring
+        self._claims: dict[asyncio.Task[None], int] = {}  # running claims, and the most jobs of each
         self._backlog = False
         self._failures = 0
-        self._waits = False  # for its topic, which is not there
+        self._waits = False  # for its topic to be created
         self._fault: BaseException | None = None
         self._draining = asyncio.Event()
         self._emptied: asyncio.Future[None] | None = None
         self.turn: Final = TURN_SECONDS / handler.concurrency
-        self.ending = False  # whoever runs its tasks cancels them: that is no handler's doing
+        self.ending = False  # a cancellation now comes from the worker, not from a handler
 
     def tasks(self) -> Iterator[asyncio.Task[None]]:
-        """What it does, begun. None of them ends by itself, but for the claims when it is drained."""
+        """Start the lane's tasks. They run until cancelled; the claims end after `drain`."""
         name = f"holdfast-{self.handler.topic}"
         yield asyncio.create_task(self._claim_on(), name=f"{name}-claims")
         yield asyncio.create_task(self._watch_time(), name=f"{name}-timeouts")
@@ -93,7 +93,7 @@ class Lane:
     # Claims.
 
     async def _claim_on(self) -> None:
-        """One claim waits for jobs; others go out beside it while answers are full: there may be more."""
+        """Keep one claim waiting for jobs. While answers are full, make more claims at once."""
         while not self._draining.is_set():
             while (room := self._room()) and len(self._claims) < (MAX_CLAIMS if self._backlog else 1):
                 task = asyncio.create_task(self._claim_once(room, 0 if self._claims else WAIT_MS))
@@ -108,34 +108,34 @@ class Lane:
         try:
             bodies, _ = await self._sender.send(self._claim(most, wait_ms))
         except errors.Unauthorized:
-            raise  # no later claim would do better: the worker ends
+            raise  # later claims would fail as well: the worker ends
         except errors.HoldfastError as error:
-            # What a lost answer may have leased comes back when those leases end.
+            # Jobs in a lost answer become ready again when their leases end.
             self._backlog = False
             self._failures += 1
             pause = random.uniform(0, min(CAP_SECONDS, BASE_SECONDS * 2 ** min(self._failures, 16)))  # noqa: S311
             if not isinstance(error, errors.TopicNotFound):
-                log.warning("A claim of %s failed, the next is in %.1f s: %s", self.handler.topic, pause, error)
+                log.warning("A claim of %s failed, retry in %.1f s: %s", self.handler.topic, pause, error)
             elif not self._waits:
                 self._waits = True
-                log.warning("Waiting for topic %s: no topic has this name yet", self.handler.topic)
+                log.warning("Waiting for topic %s: it does not exist yet", self.handler.topic)
             await asyncio.sleep(pause)
         else:
             self._backlog = len(bodies) == most
             self._failures = 0
             if self._waits:
                 self._waits = False
-                log.info("Topic %s is there now", self.handler.topic)
+                log.info("Topic %s exists now", self.handler.topic)
             self._take(bodies)
 
     def _claim_ended(self, task: asyncio.Task[None]) -> None:
         del self._claims[task]
         if not task.cancelled():
-            self._fault = self._fault or task.exception()  # of ours: it ends the worker
+            self._fault = self._fault or task.exception()  # an internal error: it ends the worker
         self._wake_claims()
 
     def _claim(self, most: int, wait_ms: int) -> Request[tuple[list[dict[str, Any]], int | None]]:
-        """A claim whose jobs stay as the answer has them."""
+        """A claim whose answer is not decoded."""
         request = TopicLeases.claim(self._topic, max=most, wait_ms=wait_ms, lease_ms=self._lease_ms, counts=False)
         return request.read_by(found)
 
@@ -154,7 +154,7 @@ class Lane:
             self._wake(self._idle.popleft())
 
     def _room(self) -> int:
-        """How many jobs to claim now; 0 for none. What is being settled needs no slot, but has bounds as well."""
+        """How many jobs to claim now. Jobs that are being settled need no slot, but their number is limited as well."""
         slots, most = self.handler.concurrency, self._ahead.most()
         working = self._running + len(self._queued) + sum(self._claims.values())
         room = min(most - working, 2 * most - len(self._held), MAX_CLAIM)
@@ -163,18 +163,18 @@ class Lane:
     # Running.
 
     async def next(self) -> None:
-        """Wait until there may be a job."""
+        """Wait until there may be a job to run."""
         waiting: asyncio.Future[None] = self._loop.create_future()
         self._idle.append(waiting)
         try:
             await waiting
         except asyncio.CancelledError:
-            with suppress(ValueError):  # or it has been woken
+            with suppress(ValueError):  # already woken
                 self._idle.remove(waiting)
             raise
 
     def take(self, now: float) -> Taken | None:
-        """The next job to run, None if there is none."""
+        """The next job to run; None if there is none."""
         while self._queued:
             taken = self._queued.popleft()
             if taken.over:
@@ -192,13 +192,13 @@ class Lane:
         return self._caller.call(taken) if self._tracer is None else self._call_traced(taken)
 
     async def _call_traced(self, taken: Taken) -> Any:
-        """The span is current in the handler, and ends when the job is judged."""
+        """Call the handler within a span, which ends when the job is judged."""
         taken.span = _trace.begin_process(self._tracer, self.handler.topic, taken.body)
         with _trace.current(taken.span):
             return await self._caller.call(taken)
 
     def ended(self, taken: Taken, value: Any, seconds: float) -> None:
-        """A handler has returned or raised."""
+        """Report that a handler has returned or raised."""
         self._running -= 1
         self._ahead.busy += seconds
         self._ahead.done += 1
@@ -207,7 +207,7 @@ class Lane:
                 value = self._interrupted(taken, taken.signalled)
             self._finish(taken, value)
         elif taken.span is not None:
-            _trace.end_process(taken.span, "lost", "its lease was lost", None)  # unless it was judged before this
+            _trace.end_process(taken.span, "lost", "its lease was lost", None)  # no effect if it was already judged
         if self._room_wanted is not None and self._room():
             self._wake_claims()
 
@@ -218,7 +218,7 @@ class Lane:
             if isinstance(value, BaseException) and not isinstance(value, (Retry, Dead)):
                 error = value
                 log.warning("Job %d of %s failed", taken.seq, self.handler.topic, exc_info=value)
-                self._tell(value)
+                self._report(value)
             made = judged(value, self.handler.retry, taken.body["deliveries"])
             if taken.completes:
                 made = unless_committed(made)
@@ -226,20 +226,20 @@ class Lane:
             _trace.end_process(taken.span, made.verdict.verb, made.said, error)
         self._settler.add(taken, made)
 
-    def _tell(self, error: BaseException) -> None:
+    def _report(self, error: BaseException) -> None:
         if self._on_error is not None:
             try:
                 self._on_error(self.handler.topic, error)
             except Exception:
-                log.exception("on_error of the worker raised")
+                log.exception("The worker's on_error raised an exception")
 
     def _interrupted(self, taken: Taken, why: Why) -> Any:
-        """What an interruption means for the job. One that has begun has had its delivery."""
+        """How to settle an interrupted job. If it has begun, its delivery counts."""
         match why:
             case "timeout":
                 return Retry(reason=f"took longer than {self.handler.timeout:g} s")
             case "cancelled":
-                return Judged(Verdict("nack"), "cancelled")  # which ends it, whatever tries it has left
+                return Judged(Verdict("nack"), "cancelled")  # ends a cancelled job, whatever attempts are left
             case "stopping" if taken.task is not None:
                 return Judged(Verdict("nack", 0), "its worker stopped before the job was done")
             case "stopping" | "lost":
@@ -248,14 +248,14 @@ class Lane:
     # Interrupting.
 
     def interrupt(self, taken: Taken, why: Why) -> None:
-        """A job is not to go on. What can't be ended, as a thread, is told; what it does then no longer counts."""
+        """Interrupt a job. A thread can't be ended, only signalled; its result no longer counts."""
         if taken.over:
             return
         if why == "lost":
             taken.over = True
             self._let_go([taken])
             if taken.completes:
-                return  # by its own transaction: which fails, if it was not that which ended the lease
+                return  # its own transaction may have ended the lease; otherwise that transaction fails
             log.warning("The lease of job %d of %s was lost", taken.seq, self.handler.topic)
         taken.signal(why)
         if taken.task is None:
@@ -266,8 +266,7 @@ class Lane:
             self._finish(taken, self._interrupted(taken, why))
 
     async def _watch_time(self) -> None:
-        """What begins from now on has its time at least, so this looks again when the next of those that run may have
-        used it up."""
+        """Interrupt jobs that exceed the timeout. Sleeps until the next running job can exceed it."""
         timeout = self.handler.timeout
         while True:
             now = time.monotonic()
@@ -282,24 +281,24 @@ class Lane:
             await asyncio.sleep(after - now)
 
     async def _watch_queue(self) -> None:
-        """What was claimed ahead of a handler that has turned slow is for others to do."""
+        """Return jobs that were claimed ahead if the handler has become slow."""
         while True:
             await asyncio.sleep(self._ahead.every)
             if surplus := self._ahead.surplus(len(self._queued)):
-                log.info("%d jobs of %s go back, as they would not begin here soon", surplus, self.handler.topic)
+                log.info("Returning %d jobs of %s that would not begin here soon", surplus, self.handler.topic)
                 self._give_back(surplus)
 
     # Leases.
 
     def running(self) -> list[tuple[str, asyncio.Task[None] | None]]:
-        """The jobs that run in the event loop, by name, and their tasks."""
+        """Names and tasks of the jobs that run in the event loop."""
         if self.handler.runs != "async":
             return []
         now = [(runner.taken, runner.task) for runner in self._runners]
         return [(f"job {taken.seq} of {self.handler.topic}", task) for taken, task in now if taken is not None]
 
     def due(self, interval: float) -> list[Holding]:
-        """Leases to keep from now on: those of jobs that are here for a while. Called in the heartbeats' thread."""
+        """Leases of jobs that have been here for a while, to extend from now on. Called in the heartbeats' thread."""
         old = time.monotonic() + self._lease_ms / 1000 - interval / 2
         due = []
         for taken in list(self._held.values()):
@@ -334,12 +333,12 @@ class Lane:
     # Ending.
 
     async def drain(self) -> None:
-        """Claim nothing more, give back what has not begun, and wait until the rest is settled."""
+        """Stop claiming, return jobs that have not begun, and wait until the others are settled."""
         self._draining.set()
         self._caller.stopping.set()
         self._wake_claims()
         self._give_back(len(self._queued))
-        # What a claim finds is leased: its answer is better read than lost. One that waits for jobs finds none.
+        # Wait briefly for running claims: jobs in a lost answer would stay leased.
         if claims := list(self._claims):
             await asyncio.wait(claims, timeout=LAST_CLAIM_SECONDS)
             for claim in claims:
@@ -351,18 +350,18 @@ class Lane:
         await self._removals.finish()
 
     def release(self) -> None:
-        """Interrupt what runs, and give it back."""
+        """Interrupt and return all running jobs."""
         for taken in list(self._held.values()):
             self.interrupt(taken, "stopping")
 
     def close(self) -> None:
-        """Threads that run a handler end with that."""
+        """Cancel claims and shut down threads and processes."""
         for claim in self._claims:
             claim.cancel()
         self._caller.close()
 
     def _give_back(self, count: int) -> None:
-        """The last ones of those that have not begun."""
+        """Return the last `count` jobs that have not begun."""
         last = [self._queued.pop() for _ in range(count)]
         self._release([taken for taken in reversed(last) if not taken.over])
 

@@ -1,4 +1,4 @@
-"""What becomes of a job, by what its handler gave or raised."""
+"""Decides how to settle a job from what its handler returned or raised."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from typing import Any, Final, Literal
 from holdfast._wire import encode
 from holdfast._worker.payloads import plain
 
-DAY_SECONDS: Final = 86_400  # the service makes no longer pause
-MAX_ERROR_BYTES: Final = 8_000  # the service takes 8,192
+DAY_SECONDS: Final = 86_400  # the service's limit of a pause
+MAX_ERROR_BYTES: Final = 8_000  # the service's limit is 8,192
 
 
 class Retry(Exception):
-    """Give the job back, to be tried again `after` so many seconds, as the handler or the topic says if absent. To be
-    returned or raised."""
+    """Return the job to the queue and retry it `after` seconds; default: the handler's `retry` or the topic's backoff.
+    Return or raise it in a handler."""
 
     def __init__(self, after: float | timedelta | None = None, reason: str | None = None) -> None:
         super().__init__(after, reason)
         seconds = after.total_seconds() if isinstance(after, timedelta) else after
         if seconds is not None and not 0 <= seconds < math.inf:
-            raise ValueError(f"a retry is after 0 seconds or more, and not {after}")
+            raise ValueError(f"after must be 0 seconds or more, not {after}")
         self.after = seconds
         self.reason = reason
 
 
 class Dead(Exception):
-    """The job has failed for good: it goes to the dead letters, and is not tried again. To be returned or raised."""
+    """Fail the job for good, without retries. It becomes a dead letter if the topic has them. Return or raise it in a
+    handler."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -39,20 +40,20 @@ class Dead(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The job is done, and this, which has a JSON or is a dataclass, a model or a struct, is what came of it:
-    `topic.result(seq)` has it."""
+    """Complete the job with a result, which `topic.result(seq)` returns. The value can be any JSON value, dataclass,
+    pydantic model or msgspec struct. Return it from a handler."""
 
     value: Any
 
 
-# How a job is settled. To release it is a nack whose delivery does not count: it was not the job's fault. `uncommitted`
-# is a nack of a job that a transaction of its handler's completes: it finds nothing, unless that was rolled back.
+# How a job is settled. `release` is a nack whose delivery does not count. `uncommitted` is a nack of a job that its
+# handler completes in a transaction: it has an effect only if that was rolled back.
 Verb = Literal["ack", "nack", "fail", "release", "uncommitted"]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How a job is to be settled: what has the same one goes out in one request."""
+    """How to settle a job. Jobs with equal verdicts are settled in one request."""
 
     verb: Verb
     delay_ms: int | None = None
@@ -60,7 +61,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A verdict, and what is said with it: a result, or why."""
+    """A verdict with `said`: a result or an error."""
 
     verdict: Verdict
     said: Any = None
@@ -72,13 +73,13 @@ RELEASE: Final = Verdict("release")
 
 
 def judged(value: Any, retry: Sequence[float] | None, deliveries: int) -> Judged:
-    """What a handler's value or error means. `retry`: seconds before each new try, after which there is none; None
-    leaves that to the topic. `deliveries`: how often the job was handed out, with this time."""
+    """Judge a handler's value or exception. `retry`: seconds before each retry, None: the topic's backoff.
+    `deliveries`: of the job, including this one."""
     try:
         return _judged(value, retry, deliveries)
-    except Exception as error:  # of the handler's own classes: a __str__ that raises, a reason that is no text
+    except Exception as error:  # from the handler's own classes, such as a __str__ that raises
         kind = type(value).__name__
-        return _failed(f"{kind}, which could not be read: {type(error).__name__}", retry, deliveries)
+        return _failed(f"{kind}, whose text can't be read: {type(error).__name__}", retry, deliveries)
 
 
 def _judged(value: Any, retry: Sequence[float] | None, deliveries: int) -> Judged:  # noqa: PLR0911 - one for each kind
@@ -89,7 +90,7 @@ def _judged(value: Any, retry: Sequence[float] | None, deliveries: int) -> Judge
             try:
                 encode(result := plain(value.value))
             except (TypeError, ValueError, RecursionError) as error:
-                return _failed(f"its result has no JSON: {error}", retry, deliveries)
+                return _failed(f"the result can't be encoded as JSON: {error}", retry, deliveries)
             return Judged(ACK, result)
         case Dead():
             return Judged(FAIL, why(value.reason))
@@ -100,18 +101,20 @@ def _judged(value: Any, retry: Sequence[float] | None, deliveries: int) -> Judge
         case BaseException():
             return _failed(f"{type(value).__name__}: {value}", retry, deliveries)
         case type() if issubclass(value, (Retry, Dead)):
-            return _failed(f"TypeError: it gave the class {value.__name__}, and not one of these", retry, deliveries)
+            return _failed(
+                f"TypeError: the handler returned the class {value.__name__}, not an instance", retry, deliveries
+            )
         case _ if _unrun(value):
             if inspect.iscoroutine(value) or inspect.isgenerator(value):
                 value.close()
-            reason = f"TypeError: it gave a {type(value).__name__}, which nobody runs: await what it calls"
+            reason = f"TypeError: the handler returned a {type(value).__name__}, which never ran: await it"
             return _failed(reason, retry, deliveries)
         case _:
             return Judged(ACK)
 
 
 def _rounded(seconds: float) -> int:
-    """A pause in ms, of two digits and noughts, up: those of many jobs are to share requests, and a request has one."""
+    """A pause in ms, rounded up to two digits, so that many jobs have the same one and share a request."""
     ms = round(min(seconds, DAY_SECONDS) * 1000)
     step: int = 10 ** max(0, len(str(ms)) - 2)
     return -(-ms // step) * step
@@ -122,12 +125,14 @@ def _unrun(value: Any) -> bool:
 
 
 def unless_committed(judged: Judged) -> Judged:
-    """What to do about a job whose handler has called holdfast.sql.complete: it is done, and nothing is to be, if that
-    was committed."""
+    """How to settle a job whose handler has called holdfast.sql.complete. It is already completed if that was
+    committed."""
     verdict = judged.verdict
     match verdict.verb:
         case "ack":
-            return Judged(Verdict("uncommitted"), "its handler completed it in a transaction that was not committed")
+            return Judged(
+                Verdict("uncommitted"), "the handler completed the job in a transaction that was not committed"
+            )
         case "nack":
             return Judged(Verdict("uncommitted", verdict.delay_ms), judged.said)
         case _:
@@ -143,7 +148,7 @@ def _failed(reason: str | None, retry: Sequence[float] | None, deliveries: int) 
 
 
 def why(reason: str | None) -> str | None:
-    """A reason as the service takes it: not too long, and without U+0000."""
+    """Truncate a reason to the service's limit and replace U+0000."""
     if reason is None:
         return None
     return reason.replace("\0", "\ufffd").encode(errors="replace")[:MAX_ERROR_BYTES].decode(errors="ignore")

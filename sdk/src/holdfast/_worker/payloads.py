@@ -1,4 +1,4 @@
-"""Payloads by type hint: what a handler is called with, and what is pushed."""
+"""Decodes payloads by the handler's type hint, and encodes pushed objects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from uuid import UUID
 from holdfast._msgpack import is_msgpack, pack, unpack
 from holdfast._wire import TOO_DEEP
 
-Decoder = Callable[[Any, str | None], Any]  # of a payload, and of its content type
+Decoder = Callable[[Any, str | None], Any]  # takes a payload and its content type
 Encoder = Callable[[Any], Any]
 
 _ANYTHING: Final = (Any, object, inspect.Parameter.empty)
@@ -29,13 +29,13 @@ _TEXTUAL: Final[Mapping[Any, Callable[[str], Any]]] = {
 
 
 class PayloadError(ValueError):
-    """A payload that is not what its handler's hint says."""
+    """The payload does not match the handler's type hint."""
 
 
 def decoder(hint: Any) -> Decoder:
-    """How a payload becomes what a parameter of this hint takes. Raises PayloadError for one that does not fit."""
+    """A function that decodes payloads for this type hint. It raises PayloadError if one does not match."""
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        _hints(hint)  # one that can't be read is better known now
+        _hints(hint)  # report unresolvable hints now
     return _bytes if hint is bytes else functools.partial(_top, hint)
 
 
@@ -50,18 +50,18 @@ def _top(hint: Any, value: Any, content_type: str | None) -> Any:
         try:
             value = unpack(value)
         except Exception as error:  # msgspec's
-            raise PayloadError(f"payload is no {content_type}: {error}") from error
+            raise PayloadError(f"payload is not valid {content_type}: {error}") from error
     return value if hint in _ANYTHING else made(hint, value, "payload")
 
 
 def made(hint: Any, value: Any, where: str) -> Any:
-    """A value of this hint, of what JSON has. Raises PayloadError, which says `where`."""
+    """Convert a JSON value to this type. Raises PayloadError; its message begins with `where`."""
     try:
         return _made(hint, value, where)
     except PayloadError:
         raise
     except Exception as error:  # pydantic's and msgspec's
-        raise PayloadError(f"{where} is no {_name(hint)}: {error}") from error
+        raise PayloadError(f"{where} is not a valid {_name(hint)}: {error}") from error
 
 
 def _made(hint: Any, value: Any, where: str) -> Any:  # noqa: PLR0911 - one branch for each kind of hint
@@ -82,14 +82,14 @@ def _made(hint: Any, value: Any, where: str) -> Any:  # noqa: PLR0911 - one bran
         return origin(made(args[0], one, f"{where}[{i}]") for i, one in enumerate(value))
     if isinstance(hint, type):
         return _of_class(hint, value, where)
-    raise TypeError(f"payloads are not read into {_name(hint)}")
+    raise TypeError(f"payloads can't be decoded into {_name(hint)}")
 
 
 def _of_class(hint: type, value: Any, where: str) -> Any:  # noqa: PLR0911
     if hasattr(hint, "model_validate"):
         return hint.model_validate(value)
     if hasattr(hint, "__struct_fields__"):
-        import msgspec  # noqa: PLC0415 - whoever has a Struct has it
+        import msgspec  # noqa: PLC0415 - optional dependency
 
         return msgspec.convert(value, hint)
     if dataclasses.is_dataclass(hint):
@@ -104,7 +104,7 @@ def _of_class(hint: type, value: Any, where: str) -> Any:  # noqa: PLR0911
 
 
 def _of_dataclass(hint: type, value: Any, where: str) -> Any:
-    """Fields that it does not have are left out: a newer producer may say more."""
+    """Ignores unknown fields, which a newer producer may send."""
     _checked(isinstance(value, dict), value, hint, where)
     hints = _hints(hint)
     given = {
@@ -134,7 +134,7 @@ def _one_of(hints: tuple[Any, ...], value: Any, where: str) -> Any:
 
 def _checked(fits: bool, value: Any, hint: Any, where: str) -> Any:
     if not fits:
-        raise PayloadError(f"{where} is no {_name(hint)}: {value!r:.100}")
+        raise PayloadError(f"{where} is not a valid {_name(hint)}: {value!r:.100}")
     return value
 
 
@@ -143,8 +143,8 @@ def _name(hint: Any) -> str:
 
 
 def sent(value: Any, content_type: str | None, hook: Encoder | None = None) -> Any:
-    """What is pushed, as it is enqueued: bytes of MessagePack where its type is that, else as `plain` has it. Raises
-    TypeError for what contains itself."""
+    """Encode a pushed object: as MessagePack for that content type, else as `plain`. Raises TypeError for an object
+    that contains itself."""
     try:
         if is_msgpack(content_type) and not isinstance(value, (bytes, bytearray, memoryview)):
             return pack(value, hook)
@@ -154,8 +154,8 @@ def sent(value: Any, content_type: str | None, hook: Encoder | None = None) -> A
 
 
 def plain(value: Any, hook: Encoder | None = None) -> Any:  # noqa: PLR0911
-    """What is pushed, as JSON, text or bytes have it. `hook` makes something plain of what is none of those that are
-    known here; without it that is a TypeError when it is sent."""
+    """Convert a pushed object to JSON values, text or bytes. `hook` converts unknown types; without it they raise
+    TypeError when the job is sent."""
     if value is None or isinstance(value, (str, bytes, bytearray, memoryview, bool, int, float)):
         return value.value if isinstance(value, Enum) else value
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""What runs a lane's jobs, one after another."""
+"""Runs a lane's jobs, one after another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast._worker.taken import Taken
 
 
 class Lane(Protocol):
-    """What a runner needs of its lane: whether it ends, how long a turn is in seconds, and jobs."""
+    """A runner's interface to its lane. `turn` is in seconds."""
 
     ending: bool
 
@@ -29,8 +29,8 @@ class Lane(Protocol):
 
 
 class Runner:
-    """One task of a lane, which handlers run in. What cancels it is an interruption of its job, the handler itself, or
-    the lane's end."""
+    """One task of a lane, in which handlers run. A cancellation comes from an interruption of its job, from the handler
+    itself, or from the lane's end."""
 
     __slots__ = ("_lane", "began", "taken", "task")
 
@@ -41,17 +41,17 @@ class Runner:
         self.task: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Until the lane ends."""
+        """Run jobs until the lane ends."""
         while not self._lane.ending:
             try:
                 await self._run()
             except asyncio.CancelledError:
                 if self._lane.ending:
                     raise
-                await self._absorb()  # of a handler that had kept this task
+                await self._absorb()  # a handler kept this task and cancelled it
 
     async def _run(self) -> None:
-        """Where handlers never wait, this would keep the loop for itself: so it has turns."""
+        """Run jobs. Yields to the event loop after each turn, in case handlers never wait."""
         lane, clock = self._lane, time.monotonic
         task = self.task
         assert task is not None
@@ -84,7 +84,7 @@ class Runner:
                 turn_ends = clock() + lane.turn
 
     async def _absorb(self) -> None:
-        """A cancellation that was meant for a job may come after it: it is not the next one's."""
+        """Swallow a cancellation that was meant for a job and came after its end."""
         assert self.task is not None
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0)

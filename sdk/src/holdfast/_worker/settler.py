@@ -1,4 +1,4 @@
-"""Acks, nacks and fails, gathered into requests: at once while none is under way, else within 5 ms."""
+"""Batches acks, nacks and fails into requests: sent at once if none is running, else within 5 ms."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from holdfast.models.leases import Settled
 log: Final = logging.getLogger("holdfast")
 
 LATE_SECONDS: Final = 0.005
-MAX_ACKS: Final = 3  # requests under way
-MAX_OTHERS: Final = 2  # which acks do not wait for, nor they for acks
+MAX_ACKS: Final = 3  # concurrent requests
+MAX_OTHERS: Final = 2  # concurrent requests, independent of acks
 
 
 class Settler:
-    """Settles the jobs of a topic. `settled` is called with each batch that is out of this process's hands, `removed`
-    with the keys of payloads' objects whose jobs are done."""
+    """Settles jobs of a topic. Calls `settled` with each settled batch, and `removed` with the keys of the completed
+    jobs' objects."""
 
     def __init__(
         self, topic: AsyncTopic, settled: Callable[[Sequence[Taken]], None], removed: Callable[[list[str]], None]
@@ -33,11 +33,11 @@ class Settler:
         self._removed = removed
         self._waiting: dict[Verdict, list[Taken]] = {}
         self._timer: asyncio.Handle | None = None
-        self._acks: set[asyncio.Task[None]] = set()  # under way
+        self._acks: set[asyncio.Task[None]] = set()  # running requests
         self._others: set[asyncio.Task[None]] = set()
 
     def add(self, taken: Taken, judged: Judged) -> None:
-        """It goes out with the next request. Its lease is kept until that is answered."""
+        """Settle a job with the next request. Its lease is extended until the answer."""
         taken.said = judged.said
         if taken.holding is not None:
             taken.holding.settling = True
@@ -83,7 +83,7 @@ class Settler:
             self._settled(batch)
 
     async def _send(self, verdict: Verdict, batch: Sequence[Taken]) -> None:
-        """One request. What is refused is halved until what is bad stands alone."""
+        """Send a request. A refused batch is halved until the bad job is found."""
         try:
             with _trace.settling(self._topic.name, verdict.verb, [one.span for one in batch if one.span is not None]):
                 settled = await self._request(verdict, batch)
@@ -93,14 +93,14 @@ class Settler:
                 await self._send(verdict, batch[:half])
                 await self._send(verdict, batch[half:])
             elif batch[0].said is not None:
-                # Without what it said; an ack without its result would be another one.
-                batch[0].said = why(f"its result is refused: {error}") if verdict.verb == "ack" else None
+                # Retry without the refused text. An ack must not lose its result, so it becomes a nack.
+                batch[0].said = why(f"the result was refused: {error}") if verdict.verb == "ack" else None
                 await self._send(Verdict("nack") if verdict.verb == "ack" else verdict, batch)
             else:
                 log.error("%d jobs of %s could not be settled: %s", len(batch), self._topic.name, error)
         except errors.HoldfastError as error:
             log.error(
-                "%d jobs of %s could not be settled, and come again when their leases end: %s",
+                "%d jobs of %s could not be settled. They will be ready again when their leases end: %s",
                 len(batch),
                 self._topic.name,
                 error,
@@ -126,8 +126,8 @@ class Settler:
 
 
 def _apart(waiting: Sequence[Taken]) -> tuple[list[Taken], list[Taken]]:
-    """What goes out together, and what goes after it. A job that is there twice, by an old lease and a new one, goes
-    apart: an answer tells of seqs."""
+    """Split jobs into one request and the rest. A job with two leases, an old one and a new one, goes into two
+    requests, because answers name seqs."""
     first: dict[int, Taken] = {}
     rest: list[Taken] = []
     for taken in waiting:

@@ -1,4 +1,4 @@
-"""A job in the worker's hands. There may be thousands, and thousands a second: this is all that is made for each."""
+"""A job that a worker holds. Kept small, because there may be thousands a second."""
 
 from __future__ import annotations
 
@@ -14,10 +14,15 @@ if TYPE_CHECKING:
 
 
 class Taken:
-    """A claimed job, as the answer has it; its payload is decoded by whoever runs it. `until` is when its lease ends at
-    the soonest, by time.monotonic(), unless a `holding` of the heartbeats knows better. `task` runs it. `over`: it is
-    settled, or about to be, or not ours any more. `completes`: its handler has it acked by a transaction of its own.
-    `key`: of the object that its payload is in. `span`: of the work on it, where that is traced."""
+    """A claimed job. `body` is the job in the claim's answer, with its payload still encoded.
+
+    - until: the earliest end of its lease, by time.monotonic(). A `holding` of the heartbeats takes precedence.
+    - task: runs the job.
+    - over: the job is settled, is about to be, or its lease was lost.
+    - completes: the handler acks the job in its own transaction.
+    - key: the object with its payload.
+    - span: the span of the run, if traced.
+    """
 
     __slots__ = (
         *("body", "completes", "context", "holding", "key", "lease_id", "node", "over", "said", "seq", "signalled"),
@@ -41,18 +46,18 @@ class Taken:
         self.span: _trace.Span | None = None
 
     def kept(self, now: float) -> bool:
-        """Whether its lease holds, as far as this process knows: it may have been stopped for longer than that."""
+        """Whether the lease is valid, as far as this process knows. The process may have been suspended."""
         return now < self.until or (self.holding is not None and now < self.holding.deadline)
 
     def within(self, context: Context[Any]) -> Context[Any]:
-        """Its handler is shown this."""
+        """Set the handler's context. Returns it."""
         self.context = context
         if self.signalled is not None:
             context.signal.set(self.signalled)
         return context
 
     def signal(self, why: Why) -> None:
-        """Tell its handler that it is not to go on."""
+        """Tell the handler to stop."""
         self.signalled = self.signalled or why
         if self.context is not None:
             self.context.signal.set(why)

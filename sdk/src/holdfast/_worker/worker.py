@@ -1,4 +1,4 @@
-"""The worker: it runs a queue's handlers until it is told to stop."""
+"""Worker, which runs a queue's handlers until it is stopped."""
 
 from __future__ import annotations
 
@@ -22,16 +22,22 @@ log: Final = logging.getLogger("holdfast")
 
 LEASE_SECONDS: Final = 30.0
 GRACE_SECONDS: Final = 25.0
-LAST_SECONDS: Final = 5.0  # for handlers that were cancelled, and for what is said about their jobs
-ALWAYS: Final = 1_000_000  # tries of a call: its timeout is what ends it
+LAST_SECONDS: Final = 5.0  # for cancelled handlers to end and their jobs to be settled
+ALWAYS: Final = 1_000_000  # retries of a call, which ends at its timeout
 
 
 class Worker:
     """Runs the handlers of a queue: `await Worker(queue).run()`.
 
-    `topics`: only those handlers. `lease`: for how many seconds a job is this worker's before a heartbeat is due; what
-    a worker held that died comes back so much later. `grace`: how many seconds handlers have when it stops. `on_error`
-    is told the topic and the exception of each job that raised one, other than Retry and Dead: for an error tracker."""
+    - topics: run only the handlers of these topics.
+    - lease: length of a lease in seconds (0.1 to 86,400). Heartbeats extend it. If the worker dies, its jobs are ready
+      again after this time.
+    - grace: seconds that running handlers have to finish when the worker stops.
+    - on_error: called with the topic and the exception of each job that raised one other than Retry and Dead, for an
+      error tracker.
+
+    Raises ValueError for a topic without a handler, or without any handlers.
+    """
 
     def __init__(
         self,
@@ -43,14 +49,14 @@ class Worker:
         on_error: Callable[[str, BaseException], object] | None = None,
     ) -> None:
         if not 0.1 <= lease <= 86_400:
-            raise ValueError("a lease is 0.1 seconds to 24 hours")
+            raise ValueError("lease must be 0.1 seconds to 24 hours")
         missing = set(topics or ()) - set(queue.handlers)
         if missing:
-            raise ValueError(f"no handlers for {', '.join(sorted(missing))}")
+            raise ValueError(f"there are no handlers for {', '.join(sorted(missing))}")
         self._queue = queue
         self._handlers = [queue.handlers[topic] for topic in (queue.handlers if topics is None else topics)]
         if not self._handlers:
-            raise ValueError("a worker needs a handler")
+            raise ValueError("a worker needs at least one handler")
         self._lease = lease
         self._grace = grace
         self._on_error = on_error
@@ -60,8 +66,9 @@ class Worker:
         self._releasing = asyncio.Event()
 
     async def run(self, *, signals: bool = True) -> None:
-        """Work until `stop`, or until SIGTERM or SIGINT where these are to be heard: claim nothing more, give back what
-        has not begun, let what has come to its end. A second one gives that back, too, and returns at once."""
+        """Run jobs until `stop` is called, or, with `signals`, until SIGTERM or SIGINT. The worker then stops claiming,
+        returns jobs that have not begun, and waits for running handlers. On a second signal it returns the running jobs
+        as well and ends at once."""
         with _trace.apart():
             await self._run(signals)
 
@@ -95,11 +102,11 @@ class Worker:
                 await asyncio.wait(tasks, timeout=LAST_SECONDS)
             for lane in self._lanes:
                 lane.close()
-            # In a thread of its own: handlers may have all of the loop's.
+            # In a separate thread: handlers may occupy all of the loop's.
             await self._loop.run_in_executor(ThreadPoolExecutor(1), heartbeats.close)
 
     def stop(self) -> None:
-        """As a SIGTERM; from any thread."""
+        """Stop the worker, like a SIGTERM. Call it from any thread."""
         if self._loop is None:
             self._draining.set()
         else:
@@ -107,26 +114,26 @@ class Worker:
 
     def _stop(self) -> None:
         if not self._draining.is_set():
-            log.info("The worker stops when what it runs is done")
+            log.info("The worker stops when its running jobs have finished")
             self._draining.set()
         else:
-            log.info("The worker stops, and gives back what it runs")
+            log.info("The worker stops and returns its running jobs")
             self._releasing.set()
 
     def _hear(self) -> list[signal.Signals]:
-        """Where this is the thread that hears signals."""
+        """Handle signals, if this is the main thread."""
         if threading.current_thread() is not threading.main_thread():
             return []
         kinds = [signal.SIGTERM, signal.SIGINT]
         try:
             for kind in kinds:
                 asyncio.get_running_loop().add_signal_handler(kind, self._stop)
-        except NotImplementedError:  # an event loop on Windows has none
+        except NotImplementedError:  # event loops on Windows
             return []
         return kinds
 
     async def _until(self, event: asyncio.Event, tasks: Sequence[asyncio.Task[None]]) -> None:
-        """Wait for it. Raises the error of a task that ends with one: a fault of ours."""
+        """Wait for an event. Raises the exception of a task that fails, which is an internal error."""
         waiting = asyncio.create_task(event.wait())
         try:
             pending: set[asyncio.Task[Any]] = {waiting, *tasks}
@@ -161,21 +168,21 @@ class Worker:
 
 
 async def _put_schedule(client: AsyncClient, handler: Handler) -> None:
-    """The schedule that a handler declares, by its topic's name, as soon as that is possible."""
+    """Create a handler's schedule, named after its topic. Retries until the service accepts or rejects it."""
     while handler.schedule is not None:
         try:
             await _put(client, handler.topic, handler.schedule)
             break
         except errors.Unprocessable as error:
-            log.error("The schedule of %s makes no sense: %s", handler.topic, error)
+            log.error("The schedule of %s is not valid: %s", handler.topic, error)
             break
         except errors.HoldfastError as error:
-            log.warning("The schedule of %s can't be put yet: %s", handler.topic, error)
+            log.warning("The schedule of %s can't be created yet: %s", handler.topic, error)
             await asyncio.sleep(LAST_SECONDS)
 
 
 async def _put(client: AsyncClient, topic: str, schedule: Schedule) -> None:
-    """One that is there as it should be is left alone."""
+    """Create or update a schedule. Leaves an equal one unchanged."""
     data = plain(schedule.data)
     with suppress(errors.NotFound):
         there = await client.schedules.get(topic)

@@ -1,6 +1,5 @@
-"""What the service is given and what it answers, as frozen dataclasses. Times are aware datetimes, in UTC, by the
-database's clock; what ends in _ms is in milliseconds. Fields of an answer that a job or a topic does not have are
-None."""
+"""Arguments and answers of the service, as frozen dataclasses. Times are aware datetimes in UTC, by the database's
+clock. Fields that end in _ms are in milliseconds. Fields without a value are None."""
 
 from holdfast.models.admin import (
     AuditEntry,

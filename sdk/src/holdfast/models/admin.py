@@ -1,4 +1,4 @@
-"""The service itself: health, the horizon, who changed what, background sweeps."""
+"""Health, vacuum horizon, audit trail and background sweeps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """The process runs."""
+    """The process's status and version."""
 
     status: str
     version: str
@@ -19,7 +19,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """Its database answers."""
+    """The service's database answers."""
 
     status: str
     topics: int
@@ -27,7 +27,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """Who changed what, and when."""
+    """An entry of the audit trail: who changed what, and when."""
 
     id: int
     at: datetime
@@ -41,7 +41,7 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XminPosition:
-    """Where the horizon stands."""
+    """The vacuum horizon: the oldest xmin and its age."""
 
     xmin: str
     xmin_age: int
@@ -50,7 +50,7 @@ class XminPosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """Who holds the horizon back, and what to do about it."""
+    """Something that holds back the vacuum horizon, with advice how to end it."""
 
     kind: Literal["session", "replication_slot", "prepared_transaction", "standby"]
     pid: int | None
@@ -73,7 +73,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """How many rows of a table are dead."""
+    """A table's estimates of live and dead rows."""
 
     name: str
     partitions: int
@@ -86,7 +86,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Horizon:
-    """Who keeps PostgreSQL from removing dead rows, the oldest first. docs/v0.md."""
+    """What keeps PostgreSQL from removing dead rows, oldest holder first. docs/v0.md."""
 
     at: datetime
     healthy: bool
@@ -101,7 +101,7 @@ class Horizon:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaperRun:
-    """How a run of a sweep went."""
+    """One run of a background sweep."""
 
     started_at: datetime
     finished_at: datetime | None
@@ -112,7 +112,7 @@ class ReaperRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reaper:
-    """A background sweep: it runs every so often, by a cron expression, or on demand only."""
+    """A background sweep. It runs periodically, by a cron expression, or only on demand."""
 
     name: str
     every_ms: int | None
@@ -122,7 +122,7 @@ class Reaper:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReaper:
-    """What a sweep has moved so far, and whether it still runs."""
+    """The number of rows that a sweep has moved so far, and whether it still runs."""
 
     moved: int
     running: bool

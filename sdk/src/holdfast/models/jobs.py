@@ -1,4 +1,4 @@
-"""Jobs as an onlooker sees them."""
+"""Jobs, as seen without a lease."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ OutcomeState = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A job that is there. `visible_at`: until when it is leased or scheduled; `hidden`: why `data` and `meta`
-    are not shown, where that is so. docs/jobs.md."""
+    """A job. `visible_at`: until when it is leased or scheduled. `hidden`: why `data` and `meta` are missing, if they
+    are hidden. docs/jobs.md."""
 
     topic: str
     seq: int
@@ -54,7 +54,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One thing that happened to a job."""
+    """One event in a job's history."""
 
     at: datetime
     event: str
@@ -66,7 +66,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What has happened to a job, the oldest first. `more`: what is newer was left out."""
+    """A job's history, oldest event first. `more`: newer events were left out."""
 
     topic: str
     seq: int
@@ -76,7 +76,7 @@ class History:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterPlace:
-    """Where a dead letter is."""
+    """The topic and seq of a dead letter."""
 
     topic: str
     seq: int
@@ -84,7 +84,7 @@ class DeadLetterPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """How far its holder said a job is."""
+    """Progress that a job's worker reported."""
 
     percent: int
     note: str | None
@@ -93,8 +93,8 @@ class Reported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of a job. `result` is what was handed in, of a completed one; `hidden`: why it is not shown.
-    docs/jobs.md."""
+    """A job's outcome. `result`: of a completed job, as passed to ack. `hidden`: why the result is missing, if it is
+    hidden. docs/jobs.md."""
 
     topic: str
     seq: int
@@ -111,8 +111,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelFilter:
-    """Which jobs to cancel: those that have all of it. `node`: who holds them; `error`: a part of the last one; `data`:
-    what payloads have, each path=value."""
+    """Selects jobs to cancel, which must match all fields. `node`: the worker that holds the job. `error`: a part of
+    the last error. `data`: conditions on the payload, each path=value."""
 
     state: Literal["ready", "scheduled", "blocked", "leased"] | None = None
     priority: int | None = None
@@ -128,8 +128,8 @@ class CancelFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Released:
-    """How many leases were taken back, how many of their jobs ended instead of being claimable, with no delivery left
-    or cancelled, and which jobs were not leased, or not as was said."""
+    """`released`: how many leases were ended. `ended`: how many of these jobs ended as well, because they were
+    cancelled or had no deliveries left. `skipped`: jobs that were not leased, or whose lease did not match."""
 
     topic: str
     released: int
@@ -139,7 +139,8 @@ class Released:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelled:
-    """How many waited and are gone, how many are leased and marked, and which were not to be cancelled."""
+    """`cancelled`: how many waiting jobs were deleted. `marked`: how many leased jobs were marked. `skipped`: jobs that
+    could not be cancelled."""
 
     topic: str
     cancelled: int

@@ -1,4 +1,4 @@
-"""API keys, and what users of the application are told."""
+"""API keys, and events for users of the application."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Scope = Literal["read", "write", "delete", "admin"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """An API key, without its secret. `payloads` hidden: it sees jobs and not what is in them. docs/keys.md."""
+    """An API key without its secret. `payloads` hidden: it sees jobs without their payloads. docs/keys.md."""
 
     id: str
     name: str
@@ -30,14 +30,14 @@ class Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secret(Key):
-    """A key that was made or rotated: its secret is shown this once."""
+    """A new or rotated key with its secret, which is not shown again."""
 
     secret: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserToken:
-    """A token for one user's stream of events, and for nothing else."""
+    """A token that only opens one user's stream of events."""
 
     user_id: str
     token: str = field(repr=False)
@@ -46,7 +46,7 @@ class UserToken:
 
 @dataclass(frozen=True, slots=True)
 class UserEvent:
-    """Something that a user is told. `id` is what to go on after."""
+    """An event for a user. Pass its `id` as `after` to continue the stream."""
 
     id: int | None
     event: str

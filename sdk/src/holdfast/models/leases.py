@@ -1,4 +1,4 @@
-"""What a worker gets and settles."""
+"""Claimed jobs, leases and settlements."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from holdfast.models.marks import PAYLOAD, Named
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A hold on a job, to settle it where the job itself is not at hand. Without a `lease_id` it has no fence: whatever
-    lease this node has on the job is meant."""
+    """A lease, to settle a job without its ClaimedJob. Without a `lease_id` it has no fence and stands for any lease of
+    this node on the job."""
 
     seq: int
     node: str
@@ -22,9 +22,12 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedJob:
-    """A job, leased to `node` until `deadline`. `token` is for holdfast.complete and holdfast.assert_lease in SQL.
-    `content_type`: of its data; None is JSON. `order`: its place in claim order, from 1; None in a work stream, which
-    has jobs in that order."""
+    """A job, leased to `node` until `deadline`.
+
+    - token: for holdfast.complete and holdfast.assert_lease in SQL.
+    - content_type: of its data; None is JSON.
+    - order: position in the claim, from 1; None in a work stream, which is in order.
+    """
 
     topic: str
     node: str
@@ -49,7 +52,7 @@ class ClaimedJob:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What a claim found, in claim order, and how many more are ready, where it was asked for."""
+    """Jobs of a claim, in order. `ready`: how many more are ready, if the claim asked for counts."""
 
     jobs: tuple[ClaimedJob, ...]
     ready: int | None = None
@@ -57,10 +60,11 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """What became of some jobs. `skipped` are those that this holder does not hold: nothing was changed there.
+    """The result of a settlement.
 
-    `repeated`: the answer to an earlier try was lost, so what is skipped may have been settled by that.
-    `ready` and `in_flight`: how many there are now, None where that was not asked for.
+    - skipped: seqs of jobs that this holder does not hold. They are unchanged.
+    - repeated: an earlier attempt whose answer was lost may have settled the skipped jobs.
+    - ready, in_flight: how many there are now; None without counts.
     """
 
     topic: str
@@ -72,15 +76,15 @@ class Settled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acked(Settled):
-    """`acked`: how many are done."""
+    """`acked`: how many jobs were completed."""
 
     acked: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nacked(Settled):
-    """`nacked`: how many went back, or out where their deliveries are spent. `refunded`: those whose delivery counts no
-    more."""
+    """`nacked`: how many jobs were returned, or failed because they had no deliveries left. `refunded`: jobs whose
+    delivery was not counted."""
 
     nacked: int
     refunded: tuple[int, ...] = ()
@@ -88,14 +92,14 @@ class Nacked(Settled):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed(Settled):
-    """`failed`: how many went out."""
+    """`failed`: how many jobs failed."""
 
     failed: int
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a job is: 0 to 100, and what to say about it."""
+    """A job's progress in percent, 0 to 100, and a note."""
 
     percent: int
     note: str | None = None
@@ -103,7 +107,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extended:
-    """`deadlines` by seq. Those in `cancelled` were cancelled meanwhile: nobody waits for them any more."""
+    """New `deadlines` by seq. `cancelled`: jobs that were cancelled meanwhile, so their work is no longer needed."""
 
     topic: str
     extended: int

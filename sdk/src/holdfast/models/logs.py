@@ -1,4 +1,4 @@
-"""Reading: of logs, and of queues without claiming."""
+"""Records of logs, and of queues read without claiming."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.models.marks import PAYLOAD, Named
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRecord:
-    """A record. `tag` is there where tags were asked for."""
+    """A record. `tag` is None if tags were not requested."""
 
     seq: Annotated[int, Named("$seq")]
     at: Annotated[datetime, Named("$ts")]
@@ -24,7 +24,7 @@ class LogRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostRecords:
-    """What this reader has missed, for good: at most so many, from `gap_from` to `gap_to`."""
+    """Records that this reader has lost, from `gap_from` to `gap_to`; at most `missed_estimate`."""
 
     gap_from: int
     gap_to: int
@@ -36,7 +36,7 @@ class LostRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diff:
-    """What comes after a cursor. Go on from `next_from_seq`, and by `caught_up`, not by an empty `records`."""
+    """Records after a seq. Continue from `next_from_seq` until `caught_up`; `records` may be empty before."""
 
     topic: str
     records: tuple[LogRecord, ...]
@@ -50,7 +50,7 @@ class Diff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordsDeleted:
-    """How many are gone, and what is left. `marked`: jobs that are leased and were cancelled under their holders."""
+    """How many records were deleted, and what is left. `marked`: leased jobs that were marked as cancelled."""
 
     topic: str
     deleted: int
@@ -63,7 +63,7 @@ class RecordsDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedTopic:
-    """Where a watch of a topic begins."""
+    """The position at which a watch of a topic begins."""
 
     from_seq: int
     head_seq: int
@@ -72,7 +72,7 @@ class WatchedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """A watch of several topics, kept by the service for five minutes without a connection."""
+    """A watch of several topics. It expires after five minutes without a connection."""
 
     wid: str
     stream_url: str
@@ -82,7 +82,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """News of a watched topic: its records after `from_seq`, up to `to_seq`."""
+    """A watched topic's records after `from_seq`, up to `to_seq`."""
 
     topic: str
     records: tuple[LogRecord, ...]
@@ -93,14 +93,14 @@ class Records:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone(LostRecords):
-    """News of a watched topic: some of it is lost."""
+    """A watched topic has lost records that the reader has not seen."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaughtUp:
-    """News of a watched topic: its reader has everything now."""
+    """The reader has received all records of a watched topic."""
 
     topic: str
     head_seq: int
@@ -108,7 +108,7 @@ class CaughtUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDeleted:
-    """News of a watched topic: the last. The other topics go on. `head_seq`: the last seq that the watch knew of."""
+    """A watched topic was deleted. The watch continues with the other topics. `head_seq`: its last known seq."""
 
     topic: str
     head_seq: int

@@ -1,11 +1,11 @@
-"""Marks in the type hints of answers: how a field is read where its name and type do not say."""
+"""Annotations in the type hints of answers, for the decoder."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-PAYLOAD: Final = "payload"  # what a producer put in, of which bytes have a form of their own
+PAYLOAD: Final = "payload"  # a payload; bytes are {"$base64": "…"}
 
 
 @dataclass(frozen=True, slots=True)

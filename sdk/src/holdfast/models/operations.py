@@ -1,4 +1,4 @@
-"""Requeues and cancels of many jobs."""
+"""Background requeues and cancels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OperationState = Literal["canary", "running", "done", "cancelled", "stopped", "f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequeueFilter:
-    """Which jobs to requeue: those that have all of it. `error` is a part of the last error; `cluster` its kind."""
+    """Selects jobs to requeue, which must match all fields. `error`: a part of the last error. `cluster`: its kind."""
 
     error: str | None = None
     tag: str | None = None
@@ -23,7 +23,8 @@ class RequeueFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Canary:
-    """So many go first; if more than so many per cent of them are out again, the rest stays. docs/dead-letters.md."""
+    """Requeues `first` jobs at first. If more than `stop_at_percent` of them fail again, the operation stops.
+    docs/dead-letters.md."""
 
     first: int | None = None
     stop_at_percent: float | None = None
@@ -32,7 +33,8 @@ class Canary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matched:
-    """How many jobs a requeue or cancel is for (`exact`: and no more), and its operation's id, None of a dry run."""
+    """How many jobs a requeue or cancel matches, and the operation's id, None for a dry run. `exact`: False if there
+    may be more."""
 
     id: str | None
     matched: int
@@ -41,7 +43,7 @@ class Matched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """How far a requeue or cancel is. Of a cancel: `gone`, those that waited; `marked`, those that are leased."""
+    """The progress of a requeue or cancel. For a cancel: `gone` counts deleted waiting jobs, `marked` leased jobs."""
 
     id: str
     topic: str
@@ -63,13 +65,13 @@ class Operation:
 
     @property
     def over(self) -> bool:
-        """Whether it has come to an end."""
+        """Whether the operation has ended."""
         return self.state not in ("canary", "running")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operations:
-    """A topic's requeues and cancels, the newest 20 or fewer, those under way before others."""
+    """A topic's newest operations, up to 20, running ones first."""
 
     topic: str
     operations: tuple[Operation, ...]

@@ -10,8 +10,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Some of a list. `next_cursor` leads to what follows, None on the last; a page may be empty and not be the
-    last."""
+    """A page of a list. `next_cursor`: the cursor of the next page, None on the last page. A page may be empty without
+    being the last."""
 
     items: tuple[T, ...]
     next_cursor: str | None

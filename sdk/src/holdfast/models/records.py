@@ -1,4 +1,4 @@
-"""What is put into a topic."""
+"""Records to write to a topic."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One job, or one record of a log, which has `data`, `tag`, `node` and `meta` only.
+    """One job, or one record of a log, which has only `data`, `tag`, `node` and `meta`.
 
-    `data` is anything that has a JSON, or bytes, which come back as bytes; where `content_type` is application/msgpack,
-    anything that msgspec knows. docs/v0.md says what each field does.
+    `data` is any JSON value, or bytes. With the `content_type` application/msgpack it is any value of msgspec's.
+    docs/v0.md describes the fields.
     """
 
     data: Any
@@ -36,9 +36,13 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appended:
-    """What became of a batch. `seqs` are in the order of the records; go by them, not by first and last. `deduped`: an
-    earlier batch with this idempotency key was found, and these are its seqs. `duplicates`: places, from 0, of records
-    that were dropped for their dedupe_id, and whose seqs are those of the jobs that were there first."""
+    """The result of a batch.
+
+    - seqs: in the order of the records. They need not be contiguous.
+    - deduped: the seqs belong to an earlier batch with the same idempotency key. Nothing was written.
+    - duplicates: indexes, from 0, of records that were dropped because of their dedupe_id. Their seqs are those of the
+      first jobs with the id.
+    """
 
     topic: str
     first_seq: int
@@ -53,7 +57,8 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """Where a job is. `duplicate`: it was dropped for its dedupe_id, and this is the job that was there first."""
+    """The topic and seq of a job. `duplicate`: the job was dropped because of its dedupe_id, and this is the first job
+    with the id."""
 
     topic: str
     seq: int

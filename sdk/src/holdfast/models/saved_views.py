@@ -1,4 +1,4 @@
-"""Addresses of the admin pages that somebody has saved."""
+"""Saved views of the admin pages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedView:
-    """A name for an address. docs/admin.md."""
+    """A saved address of the admin pages, with its name. docs/admin.md."""
 
     name: str
     address: str
@@ -17,6 +17,6 @@ class SavedView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedViews:
-    """One's own, by name."""
+    """The caller's saved views, by name."""
 
     views: tuple[SavedView, ...]

@@ -1,4 +1,4 @@
-"""Jobs by the clock."""
+"""Schedules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Missed = Literal["skip", "once", "all"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleError:
-    """Why the last fire made no job."""
+    """Why the last run enqueued no job."""
 
     code: str
     message: str
@@ -40,8 +40,7 @@ class ScheduleSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule(ScheduleSummary):
-    """A schedule, the record that it makes, as the service keeps it, and when it fires next. `hidden`: why the record
-    is not shown."""
+    """A schedule with its record and its next times. `hidden`: why the record is missing, if it is hidden."""
 
     next_fires: tuple[datetime, ...]
     record: Mapping[str, Any] = field(default_factory=dict)
@@ -50,7 +49,7 @@ class Schedule(ScheduleSummary):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleRun:
-    """The job that a schedule made on demand."""
+    """The job that a schedule enqueued on demand."""
 
     name: str
     topic: str

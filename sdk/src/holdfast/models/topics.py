@@ -15,7 +15,7 @@ DEAD_LETTERS: Final = ".dlq"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """How long a job that was returned stays hidden, where its nack does not say. docs/retries.md."""
+    """How long a returned job waits until its retry, unless the nack has a delay. docs/retries.md."""
 
     kind: Literal["none", "fixed", "linear", "exponential"] | None = None
     base_ms: int | None = None
@@ -25,7 +25,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """Who is told of jobs that end. The secret is not shown again. docs/webhooks.md."""
+    """The webhook that is called when a job ends. Answers never have the secret. docs/webhooks.md."""
 
     url: str | None = None
     on: tuple[Literal["completed", "failed", "dead_lettered"], ...] | None = None
@@ -34,11 +34,10 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """The settings of a topic: what is None has the service's default. docs/semantics.md, section 24.
+    """The settings of a topic. None stands for the service's default. docs/semantics.md, section 24.
 
-    A topic is a queue, and durable, unless it is said otherwise. A job of it that fails is tried 20 times with growing
-    pauses, and then moves to the dead letters. A `dead_letter` that begins with a dot is what follows the topic's name.
-    """
+    By default the topic is a durable queue. A failed job is delivered up to 20 times with growing pauses and then
+    becomes a dead letter. A `dead_letter` that begins with a dot is a suffix of the topic's name."""
 
     durable: bool | None = True
     schema: Any = None
@@ -85,7 +84,7 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPut:
-    """A topic's settings as they are now, and whether it was made by this call."""
+    """A topic's current settings, and whether the call created it."""
 
     topic: str
     created: bool
@@ -94,8 +93,8 @@ class TopicPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueCounts:
-    """How many jobs can be claimed and are leased. `dead_lettered`: how many became dead letters over the topic's
-    life; `topic.totals().dead` is how many failed jobs there are."""
+    """How many jobs are ready and leased. `dead_lettered`: how many became dead letters since the topic was created;
+    `topic.totals().dead` counts the failed jobs that exist now."""
 
     ready: int
     in_flight: int
@@ -104,7 +103,7 @@ class QueueCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicState:
-    """A topic, its settings and what it holds. `queue` is None of a log."""
+    """A topic's settings and counts. `queue` is None for a log."""
 
     topic: str
     type: Literal["queue", "log"]
@@ -135,7 +134,7 @@ class TopicSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRemoved:
-    """`deleted` is False where there was no such topic."""
+    """`deleted` is False if the topic did not exist."""
 
     topic: str
     deleted: bool
@@ -143,7 +142,7 @@ class TopicRemoved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """What of a topic is held up."""
+    """Whether a topic or some of its tenants are paused, and whether it is draining."""
 
     topic: str
     paused: bool
@@ -153,8 +152,12 @@ class Control:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drained(Control):
-    """`left`: what waits or is worked on. `empty`: nothing is, and nothing can come any more. `closes_in_ms`: until
-    when a process that has not heard of it may still take a job in."""
+    """The progress of a drain.
+
+    - left: jobs that wait or run.
+    - empty: no jobs are left, and no new ones can arrive.
+    - closes_in_ms: how long a process that has not heard of the drain may still accept jobs.
+    """
 
     left: int
     closes_in_ms: int

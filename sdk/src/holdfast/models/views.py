@@ -1,4 +1,4 @@
-"""What operators ask about a topic and its jobs."""
+"""Statistics and explanations of topics and jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ JobExplanationState = Literal["ready", "scheduled", "blocked", "leased", "failed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantStats:
-    """What one tenant has. `at_least`: there may be more of it."""
+    """One tenant's counts. `at_least`: there may be more."""
 
     tenant: str
     ready: int
@@ -26,9 +26,13 @@ class TenantStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStats:
-    """What a topic has now. `dead`: failed jobs, those kept in the topic and those in its dead-letter topic that came
-    from it. There may be more of them where `dead_exact` is false, and of the others where `exact` is.
-    `oldest_blocked_age_ms`: for how long the oldest job behind the head of its group has waited."""
+    """A topic's current counts.
+
+    - dead: failed jobs in the topic, and its dead letters in the dead-letter topic. If `dead_exact` is False there may
+      be more.
+    - exact: if False, there may be more of the other jobs.
+    - oldest_blocked_age_ms: how long the oldest job behind the head of its group has waited.
+    """
 
     ready: int
     scheduled: int
@@ -43,7 +47,7 @@ class TopicStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """Something that is wrong with a topic: bad hurts now, watch will if it stays, note is somebody's intention."""
+    """A problem of a topic. `level`: bad is a problem now, watch may become one, note is intended (such as a pause)."""
 
     code: str
     level: Literal["bad", "watch", "note"]
@@ -52,7 +56,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Minutes:
-    """What became of a topic's jobs in the last 60 minutes, the last one still running."""
+    """Outcomes of a topic's jobs in each of the last 60 minutes. The last minute is not over."""
 
     enqueued: tuple[int, ...]
     claimed: tuple[int, ...]
@@ -63,8 +67,8 @@ class Minutes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicOverview:
-    """How a topic is. `exact`: no count is cut; `minutes` is None for a log, and where they could not be told in time;
-    `troubles`: the worst first."""
+    """A topic's state. `exact`: no count is a lower bound. `minutes` is None for a log, and if reading them took too
+    long. `troubles`: the worst first."""
 
     topic: str
     type: Literal["queue", "log"]
@@ -89,7 +93,7 @@ class TopicOverview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """How many, and percentiles by nearest rank in whole ms; None: of none."""
+    """A count, and percentiles by nearest rank in whole ms, None if the count is 0."""
 
     count: int
     p50_ms: int | None
@@ -99,7 +103,8 @@ class Times:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatsStep:
-    """What became of a topic's jobs from `at` on, for a step; `wait` of its claims, `processing` of its acks."""
+    """Outcomes of a topic's jobs in the step from `at` on. `wait`: waiting times of claimed jobs. `processing`:
+    processing times of acked jobs."""
 
     at: datetime
     enqueued: int
@@ -115,7 +120,7 @@ class StatsStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DepthStep:
-    """What a queue held at the end of the step that begins at `at`; of the one that is not over, now."""
+    """A queue's counts at the end of the step from `at` on, or now for the current step."""
 
     at: datetime
     ready: int
@@ -126,8 +131,8 @@ class DepthStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatsHistory:
-    """Steps of `step_s` seconds in which anything happened; those before `told_to` are whole. `depths`: of steps of
-    which it is known what the queue held; none of one tenant."""
+    """Steps of `step_s` seconds in which anything happened. Steps before `told_to` are complete. `depths`: only for
+    steps with samples of the queue's depth; empty for a single tenant."""
 
     topic: str
     step_s: int
@@ -138,7 +143,7 @@ class StatsHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsOf:
-    """What a queue looked like at a moment."""
+    """A queue's counts at a past time."""
 
     topic: str
     at: datetime
@@ -157,8 +162,13 @@ PastState = Literal["ready", "leased", "scheduled", "blocked", "failed", "expire
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastJob:
-    """A job as it was at a moment: since when it was in its state, and how often it had been delivered, None for either
-    where nothing that is kept says so; who held it until when. `key`: of one that is still there."""
+    """A job at a past time.
+
+    - since: when it entered the state; None if unknown.
+    - deliveries: None if unknown.
+    - node, until: its lease.
+    - key: only if the job still exists.
+    """
 
     seq: int
     state: PastState
@@ -171,7 +181,7 @@ class PastJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """Why a job is not running: docs/explain.md has the codes and what is in `detail`."""
+    """A reason why a job is not running. docs/explain.md lists the codes and their `detail`."""
 
     code: str
     message: str
@@ -180,7 +190,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobExplanation:
-    """Why a job is not running, what must be mended first comes first; `wait_ms`: how long until it does."""
+    """Why a job is not running. The first reason is the one to fix first. `wait_ms`: how long until it runs."""
 
     topic: str
     seq: int
@@ -191,8 +201,8 @@ class JobExplanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicExplanation:
-    """The same for a job that came now; of a group, for what it has: then `group` to `behind` are there, and no
-    counts."""
+    """Why a new job would not run, or why a group is stuck. For a group, the fields `group` to `behind` are set instead
+    of the counts."""
 
     topic: str
     reasons: tuple[Reason, ...]
@@ -211,8 +221,8 @@ class TopicExplanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """What workers of a queue have to do. `depth` is what they have or could have, so without what is ready while the
-    topic is paused. `oldest_claimable_age_ms` is 0 where nothing can be claimed."""
+    """A queue's load. `depth`: jobs that workers have or could claim; ready jobs of a paused topic don't count.
+    `oldest_claimable_age_ms`: 0 if no job is ready."""
 
     topic: str
     depth: int
@@ -225,7 +235,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deliveries:
-    """How often jobs had been delivered."""
+    """How often the failed jobs were delivered."""
 
     min: int
     avg: float
@@ -234,7 +244,7 @@ class Deliveries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedJob:
-    """A job that is out, and what it died of."""
+    """A failed job and its error."""
 
     topic: str
     seq: int
@@ -243,7 +253,7 @@ class FailedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureCluster:
-    """Jobs that are out with one kind of error."""
+    """Failed jobs with the same kind of error."""
 
     cluster: str
     title: str
@@ -257,7 +267,7 @@ class FailureCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
-    """The kinds of errors, the largest first; `more`: there may be others."""
+    """Clusters of failed jobs, largest first. `more`: there may be others."""
 
     topic: str
     failures: tuple[FailureCluster, ...]
@@ -266,7 +276,7 @@ class Failures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterDeleted:
-    """How many jobs of a kind were deleted."""
+    """How many jobs of a cluster were deleted."""
 
     topic: str
     cluster: str

@@ -1,9 +1,9 @@
-"""Tests on the real service: one of their own, on a PostgreSQL of its own, started in less than two seconds.
+"""Tests against a real service on its own PostgreSQL, which starts in less than two seconds.
 
 def test_a_letter_is_sent(holdfast_service):
     ...
 
-The fixture comes with the extra `testing`; without pytest it is `with start() as service:`. docs/testing.md.
+The fixture needs the extra `testing`. Without pytest use `with start() as service:`. docs/testing.md.
 """
 
 try:

@@ -1,6 +1,6 @@
-"""The clock of a test: time goes by when the test says so.
+"""Clock: moves time in tests.
 
-Rows are moved, and the service's own clock is not: a clock that can be set would be a branch in each of its statements.
+Changes the times in rows. The service's own clock stays: a settable one would need a branch in every statement.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from holdfast import errors
 from holdfast._client import Client
 
 ADVANCE: Final = (Path(__file__).parent / "advance.sql").read_text()
-# What the service does by itself within a minute.
+# Sweeps that the service runs at least once a minute.
 SWEEPS: Final = ("expiry", "exhaustion", "superseded", "finished", "logs", "watches", "user_events")
 
-PATIENCE_SECONDS: Final = 20.0  # for transactions that have locked jobs; a test may hold one open itself
+PATIENCE_SECONDS: Final = 20.0  # wait for transactions with locks on jobs; the test itself may have one open
 
 
 class Clock:
-    """Moves what waits for a time nearer to now, which is the same as time going by. docs/testing.md says what."""
+    """Advances time by moving all future times closer to now. docs/testing.md."""
 
     def __init__(self, url: str, database_url: str) -> None:
         self._url = url
         self._database_url = database_url
 
     def advance(self, seconds: float | timedelta) -> None:
-        """Let so many seconds go by: delays and leases end, retries come, windows and times to live pass. When this
-        returns, what is due can be claimed, and what has outlived its time is gone. A schedule whose next time is
-        within so many seconds fires once; cron expressions go by the clock on the wall.
+        """Advance time: delays and leases end, retries become due, windows and times to live pass. Afterwards, due jobs
+        are ready and expired ones are gone. A schedule whose next time is within `seconds` runs once; cron expressions
+        follow the wall clock.
 
-        Blocks for a fraction of a second, and may be called anywhere."""
+        Blocks for a fraction of a second. May be called in any thread, also in an event loop."""
         span = seconds if isinstance(seconds, timedelta) else timedelta(seconds=seconds)
         if span < timedelta(0):
-            raise ValueError("time does not go back")
-        # A thread of its own, as the caller's may have an event loop.
+            raise ValueError("time can't go back")
+        # In a separate thread, because the caller's may have an event loop.
         with ThreadPoolExecutor(1, "holdfast-clock") as thread:
             thread.submit(lambda: asyncio.run(self._advance(span))).result()
         with Client(self._url) as client:
@@ -52,7 +52,7 @@ class Clock:
         db = await asyncpg.connect(self._database_url, command_timeout=PATIENCE_SECONDS)
         try:
             while True:
-                # It locks all jobs, and a worker may be at some of them in another order.
+                # It locks all jobs, and a worker may lock some in another order.
                 with suppress(asyncpg.DeadlockDetectedError):
                     return await db.execute(ADVANCE, span)
         finally:

@@ -1,4 +1,4 @@
-"""The service as a process, for as long as the tests run."""
+"""Runs the service as a process during the tests."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ TICK: Final = 0.01
 
 
 class DidNotStart(RuntimeError):
-    """It ended, or was not ready in time. The text has what it said."""
+    """The service ended, or was not ready in time. The message has its output."""
 
 
 class Process:
-    """One that runs on a new copy of the template. Raises DidNotStart."""
+    """A service process on a new copy of the template. Raises DidNotStart."""
 
     def __init__(self, home: Home) -> None:
         self.data = _template.copy(home)
         self._log = self.data.parent / "service.log"
-        # Where the system can do that, it ends with this process, however that ends.
+        # If the system supports it, the service ends with this process.
         tied = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603
@@ -38,7 +38,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl+C is for the tests, which stop it in their turn
+                start_new_session=True,  # Ctrl+C goes to the tests, which then stop the service
             )
         try:
             self.url = self._address()
@@ -49,11 +49,11 @@ class Process:
 
     @property
     def log(self) -> str:
-        """What it has said."""
+        """The service's output."""
         return self._log.read_text(errors="replace")
 
     def stop(self) -> None:
-        """End it, and remove its data."""
+        """Stop the service and delete its data."""
         self._process.terminate()
         try:
             self._process.wait(STOP_SECONDS)
@@ -72,14 +72,14 @@ class Process:
             time.sleep(TICK)
 
     def _database(self) -> str:
-        """docs/configuration.md says what is in the data folder."""
+        """The database's URL, from the data folder (docs/configuration.md)."""
         [port], [password] = self.data.glob("pg*.port"), self.data.glob("pg*.password")
         secret = quote(password.read_text().strip(), safe="")
         return f"postgresql://holdfast:{secret}@127.0.0.1:{port.read_text().strip()}/holdfast"
 
 
 def started(home: Home) -> Process:
-    """A service that answers. A template that none starts from, as PostgreSQL is a newer one now, is made anew."""
+    """Start a service. If none starts from the template, for example after an upgrade of PostgreSQL, remakes it."""
     with suppress(DidNotStart):
         return Process(home)
     _template.discard(home)

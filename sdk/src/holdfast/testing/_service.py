@@ -1,4 +1,4 @@
-"""The running service, as tests have it."""
+"""Service: the running service in tests."""
 
 from __future__ import annotations
 
@@ -25,12 +25,15 @@ TICK: Final = 0.01
 
 
 class NotEmpty(TimeoutError):
-    """There was something left to do when the time was up; the text says what."""
+    """Jobs were left when the time was up. The message lists them."""
 
 
 class Service:
-    """A service of the tests' own. `database_url` is its PostgreSQL's, for what is enqueued in SQL; the tests may have
-    schemas and tables of their own there. `clock` says what time it is."""
+    """A running service for tests.
+
+    - database_url: its PostgreSQL, for enqueues in SQL. Tests may create their own schemas and tables there.
+    - clock: moves the service's time.
+    """
 
     def __init__(self, url: str, database_url: str) -> None:
         self.url = url
@@ -39,24 +42,23 @@ class Service:
         self._attached: list[tuple[Queue, Account]] = []
 
     def attach(self, *queues: Queue) -> None:
-        """From now on, until `clean`, these queues are this service's, whichever they were made for: what is pushed to
-        them is put in here."""
+        """Connect queues to this service until `clean`, whichever service they were made for."""
         for queue in queues:
             if queue.account.base_url != self.url:
                 self._attached.append((queue, queue.account))
                 _move(queue, account_of(self.url, None, None))
 
     async def run_until_empty(self, *queues: Queue, within: float = 30.0, raise_errors: bool = False) -> None:
-        """Run the handlers of these queues, and attach them, until their topics have nothing left to do now: neither
-        what was in them nor what that led to. What waits for its time is left for `clock.advance`.
+        """Attach these queues and run their handlers until no job of their topics is ready, including jobs that
+        handlers enqueue. Scheduled jobs stay; use `clock.advance` to make them ready.
 
-        With `raise_errors` the first exception that a handler raises, other than Retry and Dead, ends the run, and is
-        raised here; else the job is tried again as the topic says. Raises NotEmpty after `within` seconds."""
+        `raise_errors`: end the run at the first exception of a handler other than Retry and Dead, and raise it.
+        Otherwise the job is retried. Raises NotEmpty after `within` seconds."""
         self.attach(*queues)
         raised: list[BaseException] = []
-        told = (lambda _topic, error: raised.append(error)) if raise_errors else None
+        on_error = (lambda _topic, error: raised.append(error)) if raise_errors else None
         own = [_apart(queue) for queue in queues]
-        workers = [Worker(queue, on_error=told) for queue in own]
+        workers = [Worker(queue, on_error=on_error) for queue in own]
         running = [asyncio.create_task(worker.run(signals=False)) for worker in workers]
         try:
             await self._until_empty(queues, running, raised, within)
@@ -85,13 +87,13 @@ class Service:
                     break
                 if time.monotonic() > end:
                     what = ", ".join(f"{row['topic']}: {row['n']} {row['what']}" for row in left)
-                    raise NotEmpty(f"after {within:g} s there is left {what}")
+                    raise NotEmpty(f"not empty after {within:g} s: {what}")
                 await asyncio.sleep(TICK)
         finally:
             await db.close()
 
     def clean(self) -> None:
-        """Remove every topic with all that it holds, and every schedule; attached queues are what they were before."""
+        """Delete all topics and schedules, and detach queues."""
         while self._attached:
             _move(*self._attached.pop())
         with Client(self.url) as client:
@@ -104,11 +106,10 @@ class Service:
 
 @contextmanager
 def start() -> Iterator[Service]:
-    """A service for as long as this is open. Its data are gone afterwards, and would be after a crash of the machine:
-    PostgreSQL runs without fsync.
+    """Run a service during a block. Its data are deleted afterwards. PostgreSQL runs without fsync.
 
-    The first one on a machine makes a template of its database, in the user's cache folder, which takes some seconds.
-    Raises ServiceMissing with the line that installs it."""
+    The first start on a machine makes a template of the database in the user's cache folder, which takes some seconds.
+    Raises ServiceMissing if the service is not installed; the message says how to install it."""
     process = _process.started(_home.find())
     try:
         yield Service(process.url, process.database_url)
@@ -118,11 +119,11 @@ def start() -> Iterator[Service]:
 
 def _move(queue: Queue, account: Account) -> None:
     queue.account = account
-    queue._client = None  # it is made anew
+    queue._client = None  # recreated when needed
 
 
 def _apart(queue: Queue) -> Queue:
-    """The same handlers with connections of their own, which end with the run: a test's event loop may do so, too."""
+    """A copy of a queue with its own connections, which are closed after the run: the test's event loop may end."""
     apart = copy.copy(queue)
     apart._client = None
     return apart

@@ -1,4 +1,4 @@
-"""An empty database as a folder: made once for each version of the service, and copied for each run of tests."""
+"""The folder of an empty database: made once for each version of the service, and copied for each test run."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from typing import Final
 from holdfast.testing._home import Home, cache
 
 MAKE_SECONDS: Final = 300.0
-# What a crash of the machine would lose, nobody misses.
+# Data may be lost in a crash of the machine.
 FAST: Final = "fsync = off\nsynchronous_commit = off\nfull_page_writes = off\nholdfast.may_lose_data = on\n"
 CLONE: Final = {"linux": ("--reflink=auto",), "darwin": ("-c",)}
 
 
 def copy(home: Home) -> Path:
-    """A folder with an empty database, which is the caller's to remove. The first call makes the template, which takes
-    some seconds; others that want it meanwhile wait for that."""
+    """Copy the template to a new folder, which the caller must delete. The first call makes the template, which takes
+    some seconds; concurrent callers wait for it."""
     template = cache() / home.version()
     target = Path(tempfile.mkdtemp(prefix="holdfast-testing-")) / "data"
     try:
-        target.parent.chmod(0o711)  # where root can't be mapped to another, PostgreSQL runs as nobody
-        # Shared, so that nobody takes the template away meanwhile.
+        target.parent.chmod(0o711)  # PostgreSQL may run as the user nobody
+        # Shared lock, so that the template is not deleted meanwhile.
         with _locked(template, fcntl.LOCK_SH):
             if template.is_dir():
                 _copy(template, target)
@@ -43,14 +43,14 @@ def copy(home: Home) -> Path:
 
 
 def discard(home: Home) -> None:
-    """Have it made anew: what was copied did not start."""
+    """Delete a template whose copy did not start."""
     template = cache() / home.version()
     with _locked(template, fcntl.LOCK_EX):
         shutil.rmtree(template, ignore_errors=True)
 
 
 def _make(home: Home, template: Path) -> None:
-    """With fsync, and whole or not at all: a template outlives crashes that a copy need not."""
+    """Make the template atomically and with fsync, since it must survive crashes."""
     fresh = template.with_suffix(".new")
     shutil.rmtree(fresh, ignore_errors=True)
     made = subprocess.run(  # noqa: S603
@@ -74,7 +74,7 @@ def _make(home: Home, template: Path) -> None:
 
 
 def _copy(template: Path, target: Path) -> None:
-    """By reference where the file system can; with owners, as PostgreSQL insists on them."""
+    """Copy with reflinks if the file system supports them. Keeps owners, which PostgreSQL requires."""
     command = ["cp", "-a", *CLONE.get(sys.platform, ()), str(template), str(target)]
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL)  # noqa: S603
 

@@ -1,9 +1,9 @@
--- Let time go by: what is to happen at some time happens $1 (an interval) sooner.
--- A job whose time comes by this is due from now on, in the order of those times, as if it had been given back now: the
--- service remembers up to which time it has handed everything out, so nothing may come to be due before that. For the
--- same reason a job that is due already keeps its time.
--- The ledger, the archive, statistics, audit, keys and users keep their times, which say when something was; and so do
--- schedules, which follow the clock on the wall.
+-- Advances time by $1 (an interval): moves all future times back by that.
+-- A job that becomes due is due from now on, in the order of the original times, as if it had just been returned. The
+-- service remembers up to which time it has delivered all jobs, so no job may become due before that. For the same reason
+-- a job that is already due keeps its time.
+-- The ledger, archive, statistics, audit trail, keys and users keep their times, because those are in the past. Schedules
+-- keep theirs because they follow the wall clock.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS at
 ), coming AS MATERIALIZED (

@@ -1,8 +1,7 @@
--- What is left to do now in some topics ($1): rows of topic, what it is, and how many.
--- Not what waits for its time, nor what stands behind that in its group. A schedule that a handler declares ($2: their
--- names), whose topic is there, is left until a worker has put it.
--- One snapshot: a job that led to another is counted unless that other one is. It is newer than now(), by which a job that
--- was returned in between is yet to come; by the clock its time has come.
+-- Remaining work in topics: rows of topic, kind and count.   $1 topics  $2 names of schedules that handlers declare
+-- Leaves out scheduled jobs and jobs blocked behind them in their group. A declared schedule counts until a worker has
+-- created it.
+-- Uses clock_timestamp(): now() may be older than the snapshot, and a job returned in between would seem not due yet.
 SELECT s.topic, s.state AS what, count(*) AS n
 FROM holdfast.job_states s
 WHERE s.topic = ANY ($1::text[])
