@@ -149,7 +149,9 @@ def test_a_schema_from_the_future_is_one_line(serve: Serve, tmp_path: Path) -> N
     finally:
         postgres.stop()
     assert code == 2
-    assert line.startswith(f"holdfast: The database has schema 9999, and this version knows up to {schema.KNOWN[-1]}: ")
+    assert line.startswith(
+        f"holdfast: The database has schema 9999, but this version of Holdfast knows only up to {schema.KNOWN[-1]}: "
+    )
 
 
 @pytest.mark.parametrize(

@@ -238,7 +238,7 @@ def test_what_can_not_be_used_is_refused(make: Make, tmp_path: Path) -> None:
     (tmp_path / "data/pg13").mkdir(parents=True)
     (tmp_path / "data/pg13/PG_VERSION").write_text("13\n")
     message = refused(make())
-    assert "is of PostgreSQL 13" in message
+    assert "belongs to PostgreSQL 13" in message
     assert "HOLDFAST_PG_BINDIR" in message
 
 
@@ -248,7 +248,7 @@ def test_another_password_and_a_damaged_cluster_are_refused_and_a_start_can_be_g
     password = first.cluster.password.read_text()
     first.cluster.password.write_text("guessed")
     message = refused(make())
-    assert "does not take the password" in message
+    assert "rejects the password" in message
     assert "guessed" not in message
     first.cluster.password.write_text(password)
     first.stop()

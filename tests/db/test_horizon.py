@@ -214,8 +214,8 @@ BAD, WATCH, OK = HorizonLevel.BAD, HorizonLevel.WATCH, HorizonLevel.OK
         (HOLDER, {"dead_rows": DEAD_ROWS}, WATCH, "12 min: 50,000 dead rows so far."),
         (msgspec.structs.replace(HOLDER, age_s=OLD_SECONDS - 0.1), {}, OK, "Nothing holds the horizon back."),
         (OLD, {}, BAD, "slot it's has held the horizon for"),
-        (msgspec.structs.replace(OLD, xmin_age=OLD_TRANSACTIONS - 1), {}, WATCH, "how long is not known: 1,203,000"),
-        (SLOT, {"dead_rows": DEAD_ROWS}, OK, "for long, as far as can be seen."),
+        (msgspec.structs.replace(OLD, xmin_age=OLD_TRANSACTIONS - 1), {}, WATCH, "for an unknown time: 1,203,000"),
+        (SLOT, {"dead_rows": DEAD_ROWS}, OK, "to hold the horizon back for long."),
     ],
 )
 def test_what_the_facts_mean(holder: HorizonHolder, table: dict[str, int], level: HorizonLevel, verdict: str) -> None:

@@ -78,7 +78,7 @@ async def test_what_a_crash_of_the_machine_would_lose(
 ) -> None:
     assert await refusal(safe.url) == ""
     async with changed(safe, setting, "off"):
-        reason = f"PostgreSQL runs with {setting}=off: a crash of the machine can lose or corrupt every job"
+        reason = f"PostgreSQL runs with {setting}=off. A crash of the machine can lose or corrupt all jobs"
         assert (await refusal(safe.url)).startswith(reason)
         if setting == "fsync":
             with services(tmp_path) as serve:
@@ -121,7 +121,7 @@ async def test_an_encoding_that_can_not_hold_every_text(safe: EmbeddedPostgres) 
 async def test_a_unique_index_that_is_not_there(new_database: NewDatabase) -> None:
     url = await new_database()
     assert await refusal(url) == ""
-    missing = "The unique index holdfast.{} is missing: docs/schema.sql has it"
+    missing = "The unique index holdfast.{} is missing. Create it as in docs/schema.sql"
     await on(url, "DROP INDEX holdfast.jobs_pending_key")
     assert await refusal(url) == missing.format("jobs_pending_key")
     not_unique = "CREATE INDEX jobs_group_out ON holdfast.jobs (topic, tenant, grp)"

@@ -62,12 +62,12 @@ async def test_a_job_whose_object_is_gone_goes_back_alone(
     assert f"Job {lost.id} of {topic} is missing from the state" in caplog.text
     [job] = await queue.dequeue("task", batch_size=2)
     assert job.id == kept.id
-    with pytest.raises(StorageError, match="no such object") as caught:
+    with pytest.raises(StorageError, match="the object, bucket or folder does not exist") as caught:
         await queue.dequeue("task")
     assert isinstance(caught.value.cause, ObjectError)
     state = await keeping.topic(topic).job(int(lost.id))
     assert state.state != "leased"
-    assert "no such object" in (state.last_error or "")
+    assert "the object, bucket or folder does not exist" in (state.last_error or "")
 
 
 async def test_a_payload_that_can_t_be_put_fails_alone(

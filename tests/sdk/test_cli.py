@@ -227,7 +227,7 @@ async def test_hold_ups(cli: Cli, queue: AsyncTopic) -> None:
     assert (await cli("pause", queue.name, "--tenant", "acme", "--json")).object["paused_tenants"] == ["acme"]
     assert (await cli("resume", queue.name, "--tenant", "acme")).out == f"{queue.name} is paused.\n"
     assert (await cli("drain", queue.name)).out.startswith(f"{queue.name} is paused and is draining. ")
-    assert "Hint: `holdfast resume" in (await cli("put", queue.name, "1", code=Exit.REFUSED)).err
+    assert "Resume it with `holdfast resume" in (await cli("put", queue.name, "1", code=Exit.REFUSED)).err
     assert (await cli("resume", queue.name)).out == f"{queue.name} is running.\n"
 
 

@@ -182,7 +182,7 @@ async def test_of_a_file_that_is_not_jqueues_nothing_is_taken(cli: Cli, topic: s
         (json.dumps({"jobs": [job(1), {"id": "x"}]}), "job 2 has no 'status'"),
         (json.dumps({"jobs": [job(1, payload="...")]}), "job 1 is not valid"),
         (json.dumps({"jobs": [job(1, status="lost")]}), "job 1 is not valid: 'lost' is not a valid JobStatus"),
-        (json.dumps({"jobs": [job(1, priority=1 << 20)]}), "job 1 is not valid: a priority is "),
+        (json.dumps({"jobs": [job(1, priority=1 << 20)]}), "job 1 is not valid: priority must be "),
         (json.dumps({"jobs": [job(1, id=7)]}), "job 1 is not valid: its id is not a string"),
         (json.dumps({"jobs": [job(1, entrypoint="")]}), "job 1 is not valid: entrypoint must have "),
         (json.dumps({"jobs": [7]}), "job 1 is not valid"),

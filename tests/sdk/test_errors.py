@@ -193,7 +193,7 @@ def test_a_password_of_the_address_is_sent_and_not_shown() -> None:
     ],
 )
 def test_an_address_that_is_none_is_refused_at_once_and_its_password_is_not_shown(wrong: str) -> None:
-    with pytest.raises(ValueError, match="address is http") as refused:
+    with pytest.raises(ValueError, match="address must be http") as refused:
         AsyncClient(wrong)
     assert "sec" not in str(refused.value)
 

@@ -47,7 +47,7 @@ def test_httpx_is_all_that_is_required_and_the_service_is_released_with_it() -> 
 def test_the_help_of_a_class_shows_its_verbs() -> None:
     page = pydoc.plain(pydoc.render_doc(type(holdfast.Client().topic("t"))))
     assert "claim(self, *, max" in page
-    assert "Lease up to `max` jobs" in page
+    assert "Claim up to `max` jobs" in page
 
 
 PAGES = [

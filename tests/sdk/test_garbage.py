@@ -164,7 +164,7 @@ async def test_whoever_does_not_see_all_topics_removes_nothing(
         await client.topic("mail").enqueue(1)
     await store.objects.put_async("mail", "garbage")
     store.age()
-    with pytest.raises(errors.ObjectError, match="not to be seen: Payloads are hidden"):
+    with pytest.raises(errors.ObjectError, match="jobs refer to: Payloads are hidden"):
         await sweep(service, store, key=blindfold.secret)
     for key in keys:
         with pytest.raises(errors.Forbidden):

@@ -196,7 +196,7 @@ async def test_any_object_with_a_heartbeat_will_do(caplog: pytest.LogCaptureFixt
     assert HeartbeatManager(beating, "7").interval == LEASE / 3
     assert not caplog.text
     HeartbeatManager(beating, "7", LEASE)
-    assert "a third of it is safe" in caplog.text
+    assert "use a third of it or less" in caplog.text
     async with HeartbeatManager(beating, "7", FAST):
         await fact(lambda: len(beating.beats) == 4)
     sent = len(beating.beats)

@@ -262,7 +262,7 @@ async def test_what_is_not_as_it_was_put_fails_the_job(
     assert not ran
     assert key in keys(objects)
     with pytest.raises(ObjectError):
-        objects.get({"$object": bad["no such object"]})
+        objects.get({"$object": bad["the object, bucket or folder does not exist"]})
 
 
 def length(payload: bytes) -> Any:

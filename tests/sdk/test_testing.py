@@ -131,7 +131,7 @@ def test_where_no_service_is_installed_a_test_says_what_to_do(tmp_path: Path) ->
 
 def test_what_is_named_is_to_be_a_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(_home.VARIABLE, "/nowhere")
-    with pytest.raises(ServiceMissing, match="/nowhere is no checkout"):
+    with pytest.raises(ServiceMissing, match="/nowhere is not a checkout"):
         _home.find()
 
 

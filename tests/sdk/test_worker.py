@@ -267,7 +267,7 @@ async def test_a_worker_waits_for_its_topic_and_says_so_once(
         await outcome(client.topic(topic), (await client.topic(topic).enqueue(1)).seq)
     for said, times in (
         (f"Waiting for topic {topic}: it does not exist yet", 1),
-        (f"Topic {topic} is there", 1),
+        (f"Topic {topic} exists now", 1),
         ("A claim of", 0),
     ):
         assert sum(said in record.getMessage() for record in caplog.records) == times

@@ -1,1 +1,1 @@
-"""How the process reaches PostgreSQL: pools, the embedded server, and the statements' texts."""
+"""Access to PostgreSQL: connections, pools, the embedded server, statements, the schema's version."""

@@ -1,4 +1,4 @@
-"""The files of the embedded server: which cluster a data folder holds, how a new one is made, and who owns it."""
+"""The embedded server's files: finds or makes the cluster in a data folder, and locks it."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ INIT_SECONDS = 120.0
 LOG_BYTES = 32 * 1024 * 1024
 LOG_FILE_BYTES = 16 * 1024 * 1024  # PostgreSQL needs room for one more file of its write-ahead log
 
-# Below the range that systems give to outgoing connections: there, a client that reconnects while the server is away
-# can be given the very port that it dials, connects to itself, and keeps the server from taking its port back.
+# Below the range of ephemeral ports. In that range, a client that reconnects while the server is down may get the
+# server's own port, connect to itself, and block the port.
 PORTS = range(15432, 25432)
 
 
 class DatabaseCluster:
-    """The files in `folder` of a cluster of this major version.
+    """The files of a cluster in `folder`.
 
-    Raises ConfigurationError when the folder can't be written or holds the data of another major version.
+    Raises ConfigurationError if the folder can't be written, or has data of another major version.
     """
 
     def __init__(self, folder: Path, programs: Binaries) -> None:
@@ -47,16 +47,16 @@ class DatabaseCluster:
             os.close(os.open(self.lock, os.O_RDWR | os.O_CREAT, 0o644))
         except OSError as error:
             raise ConfigurationError(
-                f"The data folder {folder} can't be written ({error.strerror}): set HOLDFAST_DATA_DIR"
+                f"Can't write to the data folder {folder} ({error.strerror}). Set HOLDFAST_DATA_DIR to another one"
             ) from None
         self._refuse_other_major()
 
     def url(self, port: int, database: str = DATABASE) -> str:
-        """The URL of a database, with the password in it. Raises FileNotFoundError before make()."""
+        """The URL of a database, including the password. Raises FileNotFoundError before make()."""
         return f"postgresql://{USER}:{self.password.read_text()}@{HOST}:{port}/{database}"
 
     def make(self, launcher: Launcher, *, sync: bool) -> None:
-        """Make the cluster unless it is there. Call it only while holding the owner's lock."""
+        """Make the cluster if it does not exist. Call it only with the owner's lock."""
         if self.data.exists():
             return
         fresh = self.data.with_suffix(".init")
@@ -77,14 +77,14 @@ class DatabaseCluster:
         words = made.communicate(timeout=INIT_SECONDS)[0].decode(errors="replace")
         if made.returncode != 0:
             faults = re.findall(r"(?:error|FATAL): +(.+)", words) or words.split("\n")[-2:]
-            raise ConfigurationError(f"No cluster could be made in {self.folder}: {' '.join(faults).strip()}")
+            raise ConfigurationError(f"Can't make a database cluster in {self.folder}: {' '.join(faults).strip()}")
         fresh.rename(self.data)
         folder = os.open(self.folder, os.O_RDONLY)
         os.fsync(folder)
         os.close(folder)
 
     def ports(self) -> Iterator[int]:
-        """Free ports to listen on: the last one first, so that what knows the address keeps it."""
+        """Free ports to listen on. The last used one comes first, so that the address stays the same."""
         with suppress(FileNotFoundError, ValueError):
             last = int(self.port.read_text())
             if _is_free(last):
@@ -92,19 +92,20 @@ class DatabaseCluster:
         dice = SystemRandom()
         while port := next((port for port in dice.sample(PORTS, 50) if _is_free(port)), None):
             yield port
-        raise ConfigurationError(f"No free port for PostgreSQL between {PORTS.start} and {PORTS.stop}")
+        raise ConfigurationError(f"There is no free port for PostgreSQL between {PORTS.start} and {PORTS.stop}")
 
     def remember(self, port: int) -> None:
         self.port.write_text(f"{port}\n")
 
     def trim_log(self) -> int:
-        """Start a new log when the old one is long, and keep that one. Returns how many bytes the log has now."""
+        """Rotate the log if it is long. Returns its size in bytes."""
         if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
             self.log.replace(self.log.with_suffix(".log.1"))
         return self.log.stat().st_size if self.log.exists() else 0
 
     def last_words(self, start: int) -> str:
-        """Why a server did not start: a full disk, FATAL lines after `start` bytes of the log, or where the log is."""
+        """Why a server did not start: a full disk, the last FATAL line after `start` bytes of the log, or the log's
+        path."""
         if full := self.lack_of_room():
             return full
         with suppress(OSError), self.log.open("rb") as file:
@@ -116,11 +117,11 @@ class DatabaseCluster:
         return f"see {self.log}"
 
     def lack_of_room(self) -> str | None:
-        """That the disk is full, for a message; None where PostgreSQL finds room for its next file of log."""
+        """A message that the disk is full; None if PostgreSQL has room for its next file of write-ahead log."""
         free = shutil.disk_usage(self.folder).free
         if free >= LOG_FILE_BYTES:
             return None
-        return f"the disk of {self.folder} is full ({free // 1024:,} KiB are free): make room there"
+        return f"the disk of {self.folder} is full ({free // 1024:,} KiB free): free some space"
 
     def _refuse_other_major(self) -> None:
         marker = self.data / "PG_VERSION"
@@ -129,15 +130,15 @@ class DatabaseCluster:
             made_by = {path.parent.name.removeprefix("pg") for path in self.folder.glob("pg*[0-9]/PG_VERSION")}
         if made_by and str(self.programs.major) not in made_by:
             raise ConfigurationError(
-                f"The data in {self.folder} is of PostgreSQL {', '.join(sorted(made_by))}, and the programs are "
-                f"{self.programs.version}: set HOLDFAST_PG_BINDIR to the older ones, or move the data with pg_upgrade"
+                f"The data in {self.folder} belongs to PostgreSQL {', '.join(sorted(made_by))}, but the programs are "
+                f"{self.programs.version}. Set HOLDFAST_PG_BINDIR to the old programs, or run pg_upgrade"
             )
 
 
 class OwnerLock:
-    """The process that holds it stops the embedded server. The kernel releases the flock when the process ends.
+    """A flock. The process that holds it stops the embedded server. The kernel releases it when the process ends.
 
-    Its file has the process's number, for messages."""
+    The file has the process's id, for messages."""
 
     def __init__(self) -> None:
         self._fd: int | None = None
@@ -147,7 +148,7 @@ class OwnerLock:
         return self._fd is not None
 
     def take(self, path: Path) -> bool:
-        """Whether it is ours now. Does not wait."""
+        """Try to take the lock, without waiting. Returns whether this process holds it."""
         if self._fd is not None:
             return True
         fd = os.open(path, os.O_RDWR)
@@ -170,7 +171,7 @@ class OwnerLock:
 
     @staticmethod
     def holder(path: Path) -> str:
-        """The number of the process that holds it, or held it last."""
+        """The id of the process that holds the lock, or held it last."""
         return path.read_text().strip()
 
 

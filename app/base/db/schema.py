@@ -1,7 +1,7 @@
-"""Which version the schema has, whether this code can work with it, and moving it.
+"""Checks the database and the schema's version, and runs migrations.
 
-A version is the name of a migration: '0001', '0002', …, the start of its file's name. Alembic keeps the database's in
-holdfast.alembic_version. It runs in a process of its own: a start that has nothing to migrate never loads it.
+A version is the start of a migration's file name: '0001', '0002', … Alembic stores the database's version in
+holdfast.alembic_version. Alembic runs in a separate process, so a start without migrations never loads it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ ROOT = Path(__file__).parents[3]
 KNOWN = tuple(sorted(path.name.split("_")[0] for path in ROOT.glob("migrations/versions/[0-9]*.py")))
 WAIT_SECONDS = 15.0
 AGAIN_SECONDS = 0.5
-TOLD_SECONDS = 5.0
+LOG_SECONDS = 5.0
 CLOCK_SECONDS = 5.0
 
-# A unique index is a promise: no second job of a key, no second head of a group, one row of a dedupe id. A restore from
-# a dump that breaks it reports an error, leaves it out, and goes on.
+# Unique indexes guarantee, for example, one waiting job per key, one running job per group, one row per dedupe id. A
+# restore from a dump that violates one reports an error, leaves the index out, and continues.
 UNIQUE_INDEXES = frozenset(
     {
         "api_keys_digest_key",
@@ -83,7 +83,7 @@ UNIQUE_INDEXES = frozenset(
         "writes_pkey",
     }
 )
-_UNDER_WAY = re.compile(r"_cc(new|old)\d*$")  # what REINDEX CONCURRENTLY makes, and leaves behind when it fails
+_UNDER_WAY = re.compile(r"_cc(new|old)\d*$")  # temporary indexes of REINDEX CONCURRENTLY, also of a failed one
 _INDEXES = """
 SELECT c.relname AS name, i.indisunique AS is_unique, i.indisvalid AND i.indisready AND i.indislive AS works
 FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
@@ -110,12 +110,15 @@ SELECT current_setting('server_version_num')::int AS number,
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFacts:
-    """A database as found. `connections`: how many of its max_connections, `most`, are not kept for superusers.
+    """Facts about the database.
 
-    `commits`: the synchronous_commit that a session gets which asks for `on`; `standbys`: whether commits are to wait
-    for any. `may_lose_data`: whether the database says that nobody would miss it. `ahead`: by how many seconds its
-    clock is ahead of this machine's, at least. `revision` is None before the first migration; `indexes`: what is wrong
-    with them, if the schema is the one of this code.
+    - most: max_connections. connections: how many of them are not reserved for superusers.
+    - commits: the effective synchronous_commit of a session that asks for `on`.
+    - standbys: whether commits should wait for standbys.
+    - may_lose_data: whether the database's setting holdfast.may_lose_data is on.
+    - ahead: least seconds by which its clock is ahead of this machine's.
+    - revision: the schema's version; None before the first migration.
+    - indexes: faults of indexes, if the schema has this code's version.
     """
 
     number: int
@@ -135,20 +138,21 @@ class DatabaseFacts:
 
 
 async def current(url: str) -> str | None:
-    """The schema's version; None before the first migration. Raises ConfigurationError when it can't be asked."""
+    """The schema's version; None before the first migration. Raises ConfigurationError if the database can't be
+    asked."""
     return (await facts(url)).revision
 
 
 async def check(url: str) -> bool:
-    """Whether the schema has to be migrated. Raises ConfigurationError when this code can't work with the database."""
+    """Whether the schema must be migrated. Raises ConfigurationError if this code can't work with the database."""
     return judge(await facts(url))
 
 
 async def wait_for_facts(url: str, seconds: float, away: Callable[[], Awaitable[None]] | None = None) -> DatabaseFacts:
-    """`facts`, of a database that may not be there yet: it is waited for, up to `seconds`, which is logged at once and
-    every TOLD_SECONDS. `away` is called before the first wait. Raises as `facts` does; at once where no wait helps."""
+    """Read the facts. Waits up to `seconds` for an unavailable database, and logs that every LOG_SECONDS. Calls `away`
+    before the first wait. Raises as `facts`, at once if waiting can't help."""
     clock = asyncio.get_running_loop().time
-    began, told = clock(), -TOLD_SECONDS
+    began, logged = clock(), -LOG_SECONDS
     found = None
     while found is None:
         try:
@@ -159,20 +163,20 @@ async def wait_for_facts(url: str, seconds: float, away: Callable[[], Awaitable[
             if left <= 0:
                 waited = f" (waited {seconds:g} s: HOLDFAST_START_WAIT_SECONDS)" if seconds else ""
                 raise ConfigurationError(f"{error}{waited}") from None
-            if now - told >= TOLD_SECONDS:
-                if told < 0 and away is not None:
+            if now - logged >= LOG_SECONDS:
+                if logged < 0 and away is not None:
                     await away()
-                told = now
-                log.warning("Waiting for PostgreSQL, %.0f s more at most. %s", left, error)
+                logged = now
+                log.warning("Waiting for PostgreSQL, at most %.0f s more. %s", left, error)
             await asyncio.sleep(min(AGAIN_SECONDS, left))
     return found
 
 
 async def facts(url: str, *, patience: float = WAIT_SECONDS) -> DatabaseFacts:
-    """Ask the database; one that is starting up, again and again for `patience` seconds.
+    """Read the facts. Waits up to `patience` seconds for a database that is starting up.
 
-    Raises ConfigurationError, of which Away may pass by itself, with host, port and reason, and never the password.
-    """
+    Raises ConfigurationError, or Away for a temporary reason. The message has host, port and reason, never the
+    password. """
     connection = await connect(url, patience)
     try:
         before = time.time()
@@ -194,69 +198,70 @@ async def facts(url: str, *, patience: float = WAIT_SECONDS) -> DatabaseFacts:
     finally:
         with suppress(Exception):
             await connection.close(timeout=2)
-        connection.terminate()  # one that is left unclosed can crash the interpreter at its end
+        connection.terminate()  # an unclosed connection can crash the interpreter at exit
 
 
 def judge(found: DatabaseFacts) -> bool:
-    """Whether the schema has to be migrated. Raises ConfigurationError when this code can't work with it."""
+    """Whether the schema must be migrated. Raises ConfigurationError if this code can't work with the database."""
     if found.number < OLDEST_MAJOR * 10000:
-        raise ConfigurationError(f"The database is PostgreSQL {found.version}: {OLDEST_MAJOR} or newer is needed")
+        raise ConfigurationError(f"The database is PostgreSQL {found.version}. Use version {OLDEST_MAJOR} or newer")
     if found.recovering:
-        raise ConfigurationError("The database is a standby in recovery: HOLDFAST_DATABASE_URL has to name the primary")
+        raise ConfigurationError("The database is a standby in recovery. Set HOLDFAST_DATABASE_URL to the primary")
     if found.revision is not None and found.revision not in KNOWN:
         raise ConfigurationError(
-            f"The database has schema {found.revision}, and this version knows up to {KNOWN[-1]}: "
-            "start the version that made it. A database from before the first release can't be migrated: make a new one"
+            f"The database has schema {found.revision}, but this version of Holdfast knows only up to {KNOWN[-1]}. "
+            "Start the version that made it. A database from before the first release can't be migrated: make a new one"
         )
     if found.encoding != "UTF8":
         raise ConfigurationError(
-            f"The database's encoding is {found.encoding}: make one with ENCODING 'UTF8', which can hold every text"
+            f"The database's encoding is {found.encoding}. Create a database with ENCODING 'UTF8', which can store any "
+            "text"
         )
-    # Allowed by a setting of the database, not of the service: it can't get into production with a copied environment.
+    # A setting of the database, not of the service, so that it can't reach production in a copied environment.
     for danger in _dangers(found):
         if not found.may_lose_data:
             raise ConfigurationError(
-                f"{danger}. Set it to on; or, for data that nobody would miss: ALTER DATABASE … SET "
-                "holdfast.may_lose_data = on"
+                f"{danger}. Set it to on. For data that may be lost, run ALTER DATABASE … SET holdfast.may_lose_data "
+                "= on"
             )
         log.warning("%s", danger)
     if found.indexes:
         raise ConfigurationError("; ".join(found.indexes))
     if abs(found.ahead) > CLOCK_SECONDS:
         log.warning(
-            "PostgreSQL's clock is %.1f s %s this machine's: leases and delays go by the former, sign-in and logs by "
-            "the latter. Set both",
+            "PostgreSQL's clock is %.1f s %s this machine's. Leases and delays use the former, sign-in and logs the "
+            "latter. Synchronize both",
             abs(found.ahead), "ahead of" if found.ahead > 0 else "behind",
         )  # fmt: skip
     return found.revision != KNOWN[-1]
 
 
 def _dangers(found: DatabaseFacts) -> Iterator[str]:
-    """How a crash would lose what was answered."""
+    """Settings with which a crash can lose committed data."""
     for setting, on in (("fsync", found.fsync), ("full_page_writes", found.full_page_writes)):
         if not on:
-            yield f"PostgreSQL runs with {setting}=off: a crash of the machine can lose or corrupt every job"
+            yield f"PostgreSQL runs with {setting}=off. A crash of the machine can lose or corrupt all jobs"
     if found.commits == "off" or (found.standbys and found.commits in {"local", "remote_write"}):
         yield (
-            f"Sessions that ask for synchronous_commit=on get {found.commits}, as from a pooler that leaves it out: "
-            "what was answered can be lost"
+            f"Sessions that ask for synchronous_commit=on get {found.commits}, perhaps because a pooler drops it. A "
+            "crash can lose acknowledged calls"
         )
 
 
 async def index_faults(connection: asyncpg.Connection[asyncpg.Record]) -> list[str]:
-    """Faults of the current schema's indexes, each with what to do about it, one sentence each."""
+    """Faults of the current schema's indexes, each as a sentence that says what to do."""
     rows = await connection.fetch(_INDEXES)
     there = {row["name"] for row in rows if row["is_unique"]}
     broken = sorted(row["name"] for row in rows if not row["works"])
     for name in filter(_UNDER_WAY.search, broken):
-        log.warning("The index holdfast.%s is INVALID: unless a REINDEX is under way, drop it", name)
+        log.warning("The index holdfast.%s is INVALID. Drop it, unless a REINDEX is running", name)
     return [
         *(
-            f"The unique index holdfast.{name} is missing: docs/schema.sql has it"
+            f"The unique index holdfast.{name} is missing. Create it as in docs/schema.sql"
             for name in sorted(UNIQUE_INDEXES - there)
         ),
         *(
-            f"The index holdfast.{name} is INVALID: REINDEX INDEX CONCURRENTLY, or drop it if it is your own"
+            f"The index holdfast.{name} is INVALID. Run REINDEX INDEX CONCURRENTLY, or drop it if it is your own"
             for name in broken
             if not _UNDER_WAY.search(name)
         ),
@@ -264,15 +269,15 @@ async def index_faults(connection: asyncpg.Connection[asyncpg.Record]) -> list[s
 
 
 async def upgrade(url: str, revision: str = "head") -> None:
-    """Migrate, one transaction a step; who comes second waits and finds it done. Cancelled, it stops between steps.
+    """Migrate, with one transaction per step. A concurrent migration waits. A cancellation takes effect between steps.
 
-    Raises ConfigurationError with the last line of what went wrong.
+    Raises ConfigurationError with the last line of the error.
     """
     await _alembic(url, "upgrade", revision)
 
 
 async def downgrade(url: str, revision: str) -> None:
-    """Go back to a version, 'base' for none: drops tables with what is in them. For development."""
+    """Downgrade to a version, 'base' for none. Drops tables with their data. For development."""
     await _alembic(url, "downgrade", revision)
 
 
@@ -299,7 +304,7 @@ async def _alembic(url: str, *words: str) -> None:
 
 
 def _last_fault(text: str) -> str:
-    """The error's own line of a traceback: SQLAlchemy puts its statement and a link below it."""
+    """The line of a traceback with the error. SQLAlchemy adds the statement and a link below it."""
     lines = [line for line in text.splitlines() if line and not line.startswith((" ", "[SQL", "(Background", "["))]
     faults = [line for line in lines if "Error" in line.split(":")[0] or line.startswith("FAILED")]
     return re.sub(r"^[\w.]+: (\([\w.]+\) )?(<class '[\w.]+'>: )?", "", (faults or lines or ["no reason given"])[-1])

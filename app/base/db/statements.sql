@@ -1,9 +1,9 @@
 -- name: health
--- How the server stands, and the log's readers: what a scrape shows of PostgreSQL.
---   $1 most slots and standbys, those that keep or lack the most come first
--- One row: `answer`, a JSON object with the fields of app.base.db.health.ServerFacts. Reads statistics views, and of the database's
--- files their sizes; no table. What the role may not see, or a standby does not know, is null or left out.
--- connections counts sessions in all databases; most_connections is what roles that are no superusers may have.
+-- The server's state for a scrape: connections, sizes, write-ahead log, slots and standbys.
+--   $1  most slots and standbys, those with the most bytes first
+-- Returns one row: `answer`, a JSON object with the fields of app.base.db.health.ServerFacts.
+-- Reads statistics views and sizes of files, no tables. Values that the role can't see, or that a standby does not know,
+-- are null or left out. most_connections leaves out connections that are reserved for superusers.
 SELECT json_build_object(
     'connections', (SELECT coalesce(sum(numbackends), 0) FROM pg_stat_database),
     'most_connections', current_setting('max_connections')::integer
@@ -30,13 +30,13 @@ SELECT json_build_object(
 FROM pg_stat_database d WHERE d.datname = current_database()
 
 -- name: horizon
--- Who holds back the horizon behind which dead rows can be removed, and how many dead rows the service's tables have.
---   $1 most holders, the oldest come first
--- One row: `answer`, a JSON object with the fields of app.base.db.health.HorizonFacts. Reads statistics views and no table of jobs.
--- A transaction holds the horizon at its oldest snapshot or at its own number, whichever is older, in its own database
--- only; a standby's feedback does in all of them. A VACUUM that runs does not count, nor does a slot's catalog_xmin: it
--- keeps rows of the system's catalogs, none of ours. Numbers and applications of others' sessions are shown to every
--- role, the rest to members of pg_read_all_stats.
+-- The holders of the vacuum horizon, and the number of dead rows in the service's tables.
+--   $1  most holders, oldest first
+-- Returns one row: `answer`, a JSON object with the fields of app.base.db.health.HorizonFacts.
+-- Reads statistics views, no tables of jobs. A transaction holds the horizon at its oldest snapshot or its own id,
+-- whichever is older, in its own database only; a standby's feedback holds it in all databases. A running VACUUM does not
+-- count. Neither does a slot's catalog_xmin, which only affects system catalogs. Every role sees ids and application
+-- names of others' sessions; the rest is for members of pg_read_all_stats.
 WITH session AS (
     SELECT CASE WHEN r.pid IS NOT NULL AND a.datname IS NULL THEN 'standby' ELSE 'session' END AS kind,
            a.pid, a.application_name AS application, a.usename AS "user", a.datname AS database,
@@ -64,7 +64,7 @@ WITH session AS (
     SELECT 'prepared_transaction', NULL, NULL, owner::text, database::text, NULL, 'prepared', NULL, NULL, prepared,
            age(transaction), transaction::text, gid, false
     FROM pg_prepared_xacts WHERE database = current_database()
-), told AS (
+), holders AS (
     SELECT kind, pid, application, "user", database, client, state, wait, query, name, own, xmin, xmin_age,
            (date_part('epoch', since) * 1000)::bigint AS since,
            CASE WHEN since IS NOT NULL THEN greatest(date_part('epoch', clock_timestamp() - since), 0) END AS age_s
@@ -86,6 +86,6 @@ SELECT json_build_object(
     'at', (date_part('epoch', clock_timestamp()) * 1000)::bigint,
     'role', current_user,
     'limited', NOT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE'),
-    'holders', coalesce((SELECT json_agg(t ORDER BY xmin_age DESC, since) FROM told t), '[]'),
+    'holders', coalesce((SELECT json_agg(h ORDER BY xmin_age DESC, since) FROM holders h), '[]'),
     'tables', coalesce((SELECT json_agg(s ORDER BY dead_rows DESC, live_rows DESC, name) FROM stored s), '[]')
 ) AS answer

@@ -1,14 +1,14 @@
-"""What the service counts of itself. docs/metrics.md has every metric.
+"""The service's own metrics. docs/metrics.md lists them.
 
-The hot path adds to plain numbers: a few instructions, without a lock, a clock or an allocation. Several server
-processes share a port, and whichever is scraped answers for all of them. Each has a slot and writes its numbers to
-`<folder>/<slot>.metrics`: every second if they changed, and before it answers a scrape. A process that is started again
-in a slot goes on from what the one before it wrote. As nothing is ever shown that was not written before, no counter
-goes back, however a process ends. exposition.py writes what they make together for Prometheus.
+The hot path adds to plain numbers, without a lock, a clock or an allocation. Several server processes share a port, and
+the scraped one answers for all of them. Each process has a slot and writes its numbers to `<folder>/<slot>.metrics`,
+every second if they changed, and before it answers a scrape. A restarted process continues from the file of its slot.
+Only written numbers are ever exposed, so counters never go back, however a process ends. exposition.py formats the
+merged numbers.
 
-prometheus_client writes the text, and counts nothing: an add takes it 0.36 µs where this takes 0.09, a hundred
-observations 111 µs where this takes 16. In its multiprocess mode both take more than twice as long again, series of
-deleted topics stay for ever, and a scrape of 1,000 topics takes 2 s.
+prometheus_client formats the text but counts nothing: it takes 0.36 µs to add (this takes 0.09) and 111 µs for 100
+observations (this takes 16). Its multiprocess mode takes more than twice as long, keeps series of deleted topics for
+ever, and takes 2 s for a scrape of 1,000 topics.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Counter(msgspec.Struct, array_like=True, gc=False):
     value: float = 0
 
     def add(self, more: float = 1) -> None:
-        """Add to it; not less than 0."""
+        """Add a number, 0 or more."""
         self.value += more
 
 
 class Histogram(msgspec.Struct, array_like=True, gc=False):
-    """How often values fell below each bound. counts[i] is of values in (bounds[i - 1], bounds[i]]; one more than there
-    are bounds."""
+    """Counts of values by range. counts[i] counts values in (bounds[i - 1], bounds[i]]; the last one has no upper
+    bound."""
 
     bounds: tuple[float, ...]
     counts: list[int]
@@ -65,7 +65,7 @@ class Histogram(msgspec.Struct, array_like=True, gc=False):
         self.sum += value
 
     def observe_all(self, values: Sequence[float]) -> None:
-        """Count values. The sum never falls, though a time may come out negative: two clocks were read."""
+        """Count values. The sum never decreases: a time may be negative if it comes from two clocks."""
         counts = self.counts
         for place in map(bisect_left, repeat(self.bounds), values):
             counts[place] += 1
@@ -73,7 +73,7 @@ class Histogram(msgspec.Struct, array_like=True, gc=False):
 
 
 class Verb:
-    """What is counted of a verb's shared statements."""
+    """Metrics of a verb's shared statements."""
 
     __slots__ = ("_calls", "_jobs", "_jobs_of_call")
 
@@ -83,14 +83,14 @@ class Verb:
         self._jobs_of_call = numbers.histogram(catalogue.CALL_JOBS, verb)
 
     def count_statement(self, sizes: list[int]) -> None:
-        """A statement did the work of calls with so many jobs each."""
+        """Count a statement. `sizes`: the number of jobs of each of its calls."""
         self._calls.observe(len(sizes))
         self._jobs.observe(sum(sizes))
         self._jobs_of_call.observe_all(sizes)
 
 
 class TopicNumbers:
-    """What is counted of one topic."""
+    """Metrics of one topic."""
 
     def __init__(self, numbers: Numbers, name: str) -> None:
         self.enqueued = numbers.counter(catalogue.TOPIC_ENQUEUED, name)
@@ -118,32 +118,32 @@ class TopicNumbers:
 
 
 class Numbers:
-    """Counters and histograms by metric and labels, made when first asked for. Keep what you got: asking costs more
-    than adding. `levels` are asked at a scrape for what is the case then."""
+    """Counters and histograms by metric and labels, created on first use. Keep the returned object: a lookup costs more
+    than an addition. `levels` are functions that return gauges at a scrape."""
 
     def __init__(self, most_topics: int = MOST_TOPICS) -> None:
         self.counters: dict[str, dict[Labels, Counter]] = {}
         self.histograms: dict[str, dict[Labels, Histogram]] = {}
         self.levels: list[Callable[[], Iterable[tuple[Family, Labels, float]]]] = []
-        self.full = False  # more topics were met than are counted one by one
+        self.full = False  # there were more topics than are counted separately
         self._most_topics = most_topics
         self._topics: dict[str, TopicNumbers] = {}
         self._rest: TopicNumbers | None = None
 
     def counter(self, family: Family, *labels: str) -> Counter:
-        """The counter of these labels."""
+        """The counter with these labels."""
         assert family.kind is MetricType.COUNTER
         assert len(labels) == len(family.labels)
         return self.counters.setdefault(family.name, {}).setdefault(labels, Counter())
 
     def histogram(self, family: Family, *labels: str) -> Histogram:
-        """The histogram of these labels."""
+        """The histogram with these labels."""
         assert family.kind is MetricType.HISTOGRAM
         assert len(labels) == len(family.labels)
         return self.histograms.setdefault(family.name, {}).setdefault(labels, empty(family))
 
     def topic(self, name: str) -> TopicNumbers:
-        """A topic's numbers. Beyond `most_topics` they are counted nowhere."""
+        """A topic's metrics. Topics beyond `most_topics` share one that is not exposed."""
         topic = self._topics.get(name)
         if topic is None:
             if len(self._topics) >= self._most_topics:
@@ -155,11 +155,11 @@ class Numbers:
         return topic
 
     def topics(self) -> list[str]:
-        """The topics that are counted one by one."""
+        """The topics that are counted separately."""
         return list(self._topics)
 
     def forget(self, names: Iterable[str]) -> None:
-        """These topics are gone; what was counted of them is dropped."""
+        """Drop the metrics of deleted topics."""
         for name in names:
             if self._topics.pop(name, None) is not None:
                 self.full = False
@@ -169,12 +169,13 @@ class Numbers:
 
 
 def empty(family: Family) -> Histogram:
-    """A histogram of a metric, with nothing counted."""
+    """An empty histogram of a metric."""
     return Histogram(tuple(bound * family.scale for bound in family.bounds), [0] * (len(family.bounds) + 1))
 
 
 class _Snapshot(msgspec.Struct):
-    """What a file holds. `pid` is 0 once the process has ended in order; its levels count while it lives."""
+    """The content of a file. `pid` is 0 after a regular end of the process. Levels count only while the process
+    lives."""
 
     pid: int
     levels: list[tuple[str, Labels, float]]
@@ -186,14 +187,14 @@ _decoder = msgspec.msgpack.Decoder(_Snapshot)
 
 
 class MergedNumbers(msgspec.Struct):
-    """What all processes have counted, and what is the case in those that live. By metric and labels."""
+    """Counters and histograms of all processes, and gauges of the live ones, by metric and labels."""
 
     counters: dict[str, dict[Labels, float]] = msgspec.field(default_factory=dict)
     histograms: dict[str, dict[Labels, Histogram]] = msgspec.field(default_factory=dict)
     levels: dict[str, dict[Labels, float]] = msgspec.field(default_factory=dict)
 
     def level(self, family: Family, labels: Labels, value: float) -> None:
-        """Bring a gauge in, as its metric says."""
+        """Merge a gauge."""
         known = self.levels.setdefault(family.name, {})
         if labels not in known:
             known[labels] = value
@@ -203,14 +204,14 @@ class MergedNumbers(msgspec.Struct):
             known[labels] = (max if family.merge is Merge.MOST else min)(known[labels], value)
 
     def total(self, family: Family, labels: Labels, value: float) -> None:
-        """Bring a counter in that no process keeps."""
+        """Set a counter that does not come from the processes."""
         self.counters.setdefault(family.name, {})[labels] = value
 
 
 class Metrics(Numbers):
-    """The numbers of the process in a slot. Without a folder it is the only one, and nothing is written.
+    """The numbers of the process in a slot. Without a folder it is the only process, and nothing is written.
 
-    `folder` has to be this service's own, new at its start. Raises OSError where it can't be read.
+    `folder` must be new for each start of the service. Raises OSError if it can't be read.
     """
 
     def __init__(self, slot: int = 0, folder: Path | None = None, *, most_topics: int = MOST_TOPICS) -> None:
@@ -226,23 +227,23 @@ class Metrics(Numbers):
             self._go_on_from(former)
 
     def start(self) -> None:
-        """Start writing, if there is anybody to write for."""
+        """Start writing periodically, if there is a folder."""
         if self._folder is not None:
             self._loop.start()
 
     async def stop(self) -> None:
-        """Stop it. What was counted stays for who comes after."""
+        """Stop writing. The next process in this slot continues from the last numbers."""
         await self._loop.stop()
         with contextlib.suppress(OSError):
             await self._write(ended=True)
 
     async def gather(self) -> MergedNumbers:
-        """This process's numbers as they are, and the others' as they last wrote them."""
+        """Merge this process's current numbers with the last written ones of the others."""
         try:
             await self._write()
         except OSError as error:
             log.warning("can't write metrics to %s: %r", self._folder, error)
-        # Encoding is a copy, and the fastest: with a thousand topics everything else is too slow for the event loop.
+        # Encoding is the fastest way to copy: with 1,000 topics anything else is too slow for the event loop.
         content = msgspec.msgpack.encode(self._snapshot())
         return await asyncio.to_thread(_merge_with_others, content, self._folder, self._slot)
 
@@ -284,7 +285,7 @@ def _merge_with_others(content: bytes, folder: Path | None, slot: str) -> Merged
     try:
         others = [] if folder is None else _others(folder, slot)
     except OSError as error:
-        log.warning("metrics are of this process alone: %r", error)
+        log.warning("metrics include this process only: %r", error)
     return _merge([_decoder.decode(content), *others])
 
 
@@ -324,7 +325,7 @@ def _add(wholes: dict[Labels, Histogram], parts: dict[Labels, Histogram], family
 
 
 def _fits(family: Family, histogram: Histogram) -> bool:
-    """Whether it was counted by the same bounds: another version may have others."""
+    """Whether the histogram has this version's bounds."""
     scaled = tuple(bound * family.scale for bound in family.bounds)
     return histogram.bounds == scaled and len(histogram.counts) == len(scaled) + 1
 
@@ -340,7 +341,7 @@ def _read(path: Path) -> _Snapshot | None:
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:
-        log.warning("%s holds no metrics: %s", path, error)
+        log.warning("can't read metrics from %s: %s", path, error)
         return None
 
 

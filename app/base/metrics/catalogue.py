@@ -1,4 +1,4 @@
-"""Every metric: its name, type, labels and meaning. A test holds docs/metrics.md against this list."""
+"""All metrics: name, type, labels and help. A test checks docs/metrics.md against this list."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 PREFIX: Final = "holdfast_"
 
-# Upper bounds. What a caller waits for, what jobs wait for, how many jobs, how many deliveries.
+# Upper bounds of histograms: times of calls, times of jobs, numbers of jobs, numbers of deliveries.
 SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 LONG_SECONDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 21600.0)
 SIZES: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0)
@@ -23,7 +23,7 @@ class MetricType(Enum):
 
 
 class Merge(Enum):
-    """What several processes' gauges of one name and labels make together. Counters and histograms add up."""
+    """How gauges of several processes are merged. Counters and histograms are added."""
 
     SUM = "sum"
     MOST = "most"
@@ -31,8 +31,8 @@ class Merge(Enum):
 
 
 class Family(msgspec.Struct, frozen=True):
-    """A metric. `name` is without the prefix and, for a counter, without `_total`. `bounds` are a histogram's, in the
-    metric's unit; what is observed is in `1 / scale` of that unit."""
+    """A metric. `name` has no prefix and, for a counter, no `_total`. `bounds` are a histogram's, in the metric's unit;
+    observed values are in `1 / scale` of that unit."""
 
     name: str
     kind: MetricType
@@ -44,7 +44,7 @@ class Family(msgspec.Struct, frozen=True):
 
     @property
     def exposed_name(self) -> str:
-        """With prefix and suffix; a histogram's _bucket, _sum and _count begin with it."""
+        """The name with prefix and suffix; a histogram's _bucket, _sum and _count are appended to it."""
         return PREFIX + self.name + ("_total" if self.kind is MetricType.COUNTER else "")
 
 
@@ -60,107 +60,122 @@ def _histogram(name: str, labels: str, text: str, bounds: tuple[float, ...], sca
     return Family(name, MetricType.HISTOGRAM, tuple(labels.split()), text, bounds, scale)
 
 
-# Calls: what comes over HTTP.
+# HTTP calls.
 CALLS: Final = _counter("calls", "dialect verb code", "Calls that were answered; code is ok or the error's code.")
 CALL_SECONDS: Final = _histogram(
-    "call_seconds", "dialect verb", "Time from a call's arrival to the end of its answer, refusals too.", SECONDS
+    "call_seconds",
+    "dialect verb",
+    "Time from a call's arrival to the end of its answer, including refused calls.",
+    SECONDS,
 )
-CALL_JOBS: Final = _histogram("call_jobs", "verb", "Jobs of one call: those asked for; of a claim, those found.", SIZES)
+CALL_JOBS: Final = _histogram("call_jobs", "verb", "Jobs per call; for a claim, the jobs found.", SIZES)
 
 # Group commit: calls that share a statement.
-GROUP_CALLS: Final = _histogram("group_calls", "verb", "Calls that shared a statement.", SIZES)
-GROUP_JOBS: Final = _histogram("group_jobs", "verb", "Jobs of one shared statement.", SIZES)
-GROUP_WAITING: Final = _gauge("group_waiting", "verb", "Calls whose statement has not been sent.")
+GROUP_CALLS: Final = _histogram("group_calls", "verb", "Calls per shared statement.", SIZES)
+GROUP_JOBS: Final = _histogram("group_jobs", "verb", "Jobs per shared statement.", SIZES)
+GROUP_WAITING: Final = _gauge("group_waiting", "verb", "Calls whose statement has not been sent yet.")
 
 # The database.
 STATEMENT_SECONDS: Final = _histogram(
     "statement_seconds",
     "statement",
-    "Time of a statement by its name, without the wait for a connection.",
+    "Duration of a statement, without the wait for a connection.",
     SECONDS,
 )
-STATEMENT_ERRORS: Final = _counter("statement_errors", "statement error", "Statements that failed, by asyncpg's class.")
-POOL_WAIT: Final = _histogram("pool_wait_seconds", "pool", "Time until a statement had its connection.", SECONDS)
-POOL_WAITING: Final = _gauge("pool_waiting", "pool", "Statements that wait for a connection.")
-POOL_CONNECTIONS: Final = _gauge("pool_connections", "pool state", "Connections that are open, busy or idle.")
-POOL_MOST: Final = _gauge("pool_connections_max", "pool", "Connections that a pool may open.")
+STATEMENT_ERRORS: Final = _counter(
+    "statement_errors", "statement error", "Statements that failed, by asyncpg's exception class."
+)
+POOL_WAIT: Final = _histogram("pool_wait_seconds", "pool", "Time until a statement got a connection.", SECONDS)
+POOL_WAITING: Final = _gauge("pool_waiting", "pool", "Statements waiting for a connection.")
+POOL_CONNECTIONS: Final = _gauge("pool_connections", "pool state", "Open connections, busy or idle.")
+POOL_MOST: Final = _gauge("pool_connections_max", "pool", "Connection limit of a pool.")
 DATABASE_UP: Final = _gauge(
-    "database_up", "", "1 if the database answered this scrape, or within the last 5 s.", Merge.LEAST
+    "database_up", "", "1 if the database answered this scrape or within the last 5 s.", Merge.LEAST
 )
 
-# PostgreSQL, by its own statistics views.
-CONNECTIONS: Final = _gauge("database_connections", "", "Sessions of the server, in all its databases.")
+# PostgreSQL, from its statistics views.
+CONNECTIONS: Final = _gauge("database_connections", "", "Sessions of the server, in all databases.")
 CONNECTIONS_MOST: Final = _gauge(
-    "database_connections_max", "", "Sessions that roles which are no superusers may have, of all services and tools."
+    "database_connections_max", "", "Limit of sessions for roles that are not superusers, of all services and tools."
 )
 LOCK_WAITS: Final = _gauge(
-    "database_lock_waits", "", "Sessions that wait for a lock in this database, as far as the role may see them."
+    "database_lock_waits", "", "Sessions waiting for a lock in this database, as far as the role can see them."
 )
-DATABASE_BYTES: Final = _gauge("database_bytes", "", "Size of the database: tables and indexes, without the log.")
+DATABASE_BYTES: Final = _gauge(
+    "database_bytes", "", "Size of the database: tables and indexes, without the write-ahead log."
+)
 ID_AGE: Final = _gauge(
-    "database_id_age", "kind", "Ids since the oldest that is not frozen, in whichever database: transaction, multixact."
+    "database_id_age", "kind", "Age of the oldest id that is not frozen, in any database: transaction, multixact."
 )
-TRANSACTIONS: Final = _counter("database_transactions", "outcome", "Transactions in this database, of everybody.")
+TRANSACTIONS: Final = _counter("database_transactions", "outcome", "Transactions in this database, of all clients.")
 DEADLOCKS: Final = _counter("database_deadlocks", "", "Deadlocks in this database.")
 BLOCKS: Final = _counter(
-    "database_blocks", "from", "Blocks of 8 KiB read: from PostgreSQL's cache, or from the system, which may have them."
+    "database_blocks",
+    "from",
+    "Blocks of 8 KiB read: from PostgreSQL's cache, or from the system, which may have them cached.",
 )
-WAL: Final = _counter("database_wal_bytes", "", "Write-ahead log, of the whole server, ever.")
+WAL: Final = _counter("database_wal_bytes", "", "Bytes of write-ahead log, of the whole server since its creation.")
 WAL_ARCHIVE_FAILS: Final = _gauge(
-    "database_wal_archive_failing", "", "1 if the last try to archive log failed. Absent where archive_mode is off."
+    "database_wal_archive_failing",
+    "",
+    "1 if the last attempt to archive write-ahead log failed. Absent if archive_mode is off.",
 )
 SLOT_KEEPS: Final = _gauge(
-    "database_slot_bytes", "slot", "Log that a replication slot keeps; of the 20 that keep most."
+    "database_slot_bytes", "slot", "Write-ahead log that a replication slot retains; the 20 largest slots."
 )
 STANDBY_BEHIND: Final = _gauge(
     "database_standby_behind_bytes",
     "standby",
-    "Log that a standby has not replayed. Absent where the role may not see it.",
+    "Write-ahead log that a standby has not replayed. Absent if the role can't see it.",
 )
 HORIZON_AGE: Final = _gauge(
     "database_horizon_age_seconds",
     "holder",
-    "For how long the oldest of its kind holds back the removal of dead rows; 0: none. Absent where nobody can tell.",
+    "How long the oldest holder of its kind has held back the removal of dead rows; 0: none. Absent if unknown.",
 )
 HORIZON_TRANSACTIONS: Final = _gauge(
-    "database_horizon_transactions", "holder", "Transactions that began since the oldest of its kind did; 0: none."
+    "database_horizon_transactions", "holder", "Transactions that began since the oldest holder of its kind; 0: none."
 )
-LIVE_ROWS: Final = _gauge("database_live_rows", "table", "Rows, as the server estimates them.")
+LIVE_ROWS: Final = _gauge("database_live_rows", "table", "Live rows, estimated by the server.")
 DEAD_ROWS: Final = _gauge(
-    "database_dead_rows", "table", "Dead rows that are not removed, as the server estimates them."
+    "database_dead_rows", "table", "Dead rows that have not been removed, estimated by the server."
 )
 
 # Claims.
 PASSES: Final = _counter(
     "claim_passes",
     "from full",
-    "Claim statements: from the cursor or, as a sweep, from the low mark; full: all seats taken.",
+    "Claim statements: from the cursor, or from the low mark as a sweep; full: yes if it filled all slots.",
 )
-PASS_SECONDS: Final = _counter("claim_pass_seconds", "from", "Time of claim statements, the wait for a connection too.")
+PASS_SECONDS: Final = _counter(
+    "claim_pass_seconds", "from", "Duration of claim statements, including the wait for a connection."
+)
 
 # Waiting.
-PARKED: Final = _gauge("waiters_parked", "", "Callers and streams that wait for work.")
+PARKED: Final = _gauge("waiters_parked", "", "Calls and streams waiting for jobs.")
 STREAMS: Final = _gauge("streams_open", "", "Open work streams.")
-STREAM_FRAMES: Final = _counter("stream_frames", "event", "Frames on work streams: job, error, heartbeat.")
+STREAM_FRAMES: Final = _counter("stream_frames", "event", "Events sent on work streams: job, error, heartbeat.")
 WATCHES: Final = _gauge("watches_open", "", "Open streams of watches.")
 WATCH_FRAMES: Final = _counter(
-    "watch_frames", "event", "Frames on them: record, tombstone, caught-up, topic-deleted, error, heartbeat."
+    "watch_frames", "event", "Events sent on watches: record, tombstone, caught-up, topic-deleted, error, heartbeat."
 )
 
 # Ingestion, and users' events.
-INGESTED: Final = _counter("ingested", "type", "Jobs by /in: json, form, multipart, text, other; duplicates too.")
+INGESTED: Final = _counter(
+    "ingested", "type", "Jobs enqueued through /in: json, form, multipart, text, other; including duplicates."
+)
 USER_STREAMS: Final = _gauge("user_streams_open", "", "Open streams of users' events.")
 PAGE_STREAMS: Final = _gauge("page_streams_open", "", "Open streams of admin pages.")
 USER_EVENTS: Final = _counter(
     "user_events",
     "outcome",
-    "Events for users: kept, by this process; dropped, of jobs' ends that could not be kept; sent, on streams.",
+    "Events for users: kept by this process; dropped because a job's end could not be stored; sent on streams.",
 )
 
 # Sweeps.
 SWEEP_RUNS: Final = _counter("sweep_runs", "sweep outcome", "Background sweeps: ok or failed.")
-SWEEP_MOVED: Final = _counter("sweep_moved", "sweep", "Jobs (partitions: tables) that sweeps moved.")
-SWEEP_SECONDS: Final = _counter("sweep_seconds", "sweep", "Time that sweeps took.")
+SWEEP_MOVED: Final = _counter("sweep_moved", "sweep", "Rows that sweeps moved; for the sweep partitions, tables.")
+SWEEP_SECONDS: Final = _counter("sweep_seconds", "sweep", "Duration of sweeps.")
 SWEEP_LAST: Final = _gauge(
     "sweep_last_run_timestamp_seconds", "sweep", "When a sweep last succeeded, in s since 1970.", Merge.MOST
 )
@@ -168,18 +183,16 @@ SWEEP_LAST: Final = _gauge(
 UNARCHIVED: Final = _gauge(
     "unarchived_days",
     "table",
-    "Days that are over and not in files. Absent where HOLDFAST_ARCHIVE_TO_FILES is not set.",
+    "Past days that are not in files yet. Absent if HOLDFAST_ARCHIVE_TO_FILES is not set.",
     Merge.MOST,
 )
 
 # Schedules.
-SCHEDULE_FIRES: Final = _counter(
-    "schedule_fires", "outcome", "Jobs that schedules were to make: fired, or refused, which is tried again."
-)
+SCHEDULE_FIRES: Final = _counter("schedule_fires", "outcome", "Jobs of schedules: fired, or refused, which is retried.")
 SCHEDULE_LATE: Final = _histogram(
     "schedule_late_seconds",
     "",
-    "Time from when a schedule was due to its job; of missed times too.",
+    "Time from when a schedule was due to its job, including missed times.",
     LONG_SECONDS,
     1_000,
 )
@@ -188,121 +201,125 @@ SCHEDULE_LATE: Final = _histogram(
 WEBHOOKS: Final = _counter(
     "webhooks",
     "outcome",
-    "Requests to webhooks: delivered, refused, unreachable; gone, blocked and unsigned are not sent again.",
+    "Requests to webhooks: delivered, refused, unreachable; gone, blocked and unsigned are not retried.",
 )
 WEBHOOK_SECONDS: Final = _histogram(
-    "webhook_seconds", "", "Time of a request to a webhook that was answered, whatever the answer.", SECONDS
+    "webhook_seconds", "", "Duration of answered requests to webhooks, whatever the answer.", SECONDS
 )
 
-# Topics' configurations, and what processes tell each other.
+# Topics' configurations, and hints between processes.
 CONFIG_READS: Final = _counter(
     "config_reads",
     "tier outcome",
-    "Looks for a topic's configuration in the process, in Redis, in PostgreSQL: hit, miss; in Redis also failed, and "
-    "skipped while it is away.",
+    "Lookups of a topic's configuration in the process, in Redis, in PostgreSQL: hit, miss; in Redis also failed, "
+    "and skipped while it is unreachable.",
 )
 RELAY_HINTS: Final = _counter(
     "relay_hints", "outcome", "Hints to and from other workers of this service: sent, dropped, heard."
 )
 
 # Redis.
-REDIS: Final = _gauge("redis_connected", "", "1 if every process hears Redis. Absent where none is set.", Merge.LEAST)
+REDIS: Final = _gauge(
+    "redis_connected", "", "1 if every process is connected to Redis. Absent without Redis.", Merge.LEAST
+)
 REDIS_CACHE: Final = _gauge(
-    "redis_cache_usable", "", "1 if Redis answers every process in time. Absent where none is set.", Merge.LEAST
+    "redis_cache_usable", "", "1 if Redis answers every process in time. Absent without Redis.", Merge.LEAST
 )
 HINTS: Final = _counter("redis_hints", "outcome", "Hints to and from other processes: sent, dropped, heard.")
 
 # The processes.
 BUILD: Final = _gauge("build_info", "version python", "1.", Merge.MOST)
-PROCESSES: Final = _gauge("processes", "", "Server processes that this scrape brings together.")
+PROCESSES: Final = _gauge("processes", "", "Server processes in this scrape.")
 START: Final = _gauge("process_start_time_seconds", "slot", "When a server process started, in s since 1970.")
-UPTIME: Final = _gauge("process_uptime_seconds", "slot", "For how long a server process has run.")
-RESIDENT: Final = _gauge("process_resident_memory_bytes", "slot", "Memory of a server process. Absent outside Linux.")
+UPTIME: Final = _gauge("process_uptime_seconds", "slot", "How long a server process has been running.")
+RESIDENT: Final = _gauge("process_resident_memory_bytes", "slot", "Resident memory of a server process. Only on Linux.")
 CPU: Final = _gauge("process_cpu_seconds", "slot", "CPU time of a server process since it started.")
 
-# Topics: verbs, by what this service's processes did.
+# Topics: calls, counted by this service's processes.
 TOPIC_ENQUEUED: Final = _counter("topic_enqueued", "topic", "Jobs enqueued.")
 TOPIC_DUPLICATES: Final = _counter(
-    "topic_duplicates", "topic", "Records that were not enqueued, since they were before: by dedupe id or batch's key."
+    "topic_duplicates",
+    "topic",
+    "Records that were not enqueued because they were duplicates, by dedupe id or idempotency key.",
 )
-TOPIC_REFUSED: Final = _counter("topic_refused", "topic", "Jobs that max_depth, or a queue's cap, refused.")
+TOPIC_REFUSED: Final = _counter("topic_refused", "topic", "Jobs refused because of max_depth or a queue's caps.")
 TOPIC_UNFIT: Final = _counter(
     "topic_schema_violations",
     "topic",
-    "Jobs and records that did not fit the topic's schema, with the rest of their batch.",
+    "Jobs and records refused because of the topic's schema, including the rest of their batch.",
 )
 TOPIC_THROTTLED: Final = _counter(
     "topic_throttled",
     "topic",
-    "Looks for jobs that got fewer than they asked for, or none, for lack of throughput_limit's tokens.",
+    "Claims that got fewer jobs than requested, or none, because of throughput_limit.",
 )
 TOPIC_APPENDED: Final = _counter("topic_appended", "topic", "Records appended to a log.")
-TOPIC_READ: Final = _counter("topic_read", "topic", "Records and jobs that readers were handed, watches too.")
-TOPIC_CLAIMED: Final = _counter("topic_claimed", "topic", "Jobs claimed: deliveries.")
+TOPIC_READ: Final = _counter("topic_read", "topic", "Records and jobs sent to readers, including watches.")
+TOPIC_CLAIMED: Final = _counter("topic_claimed", "topic", "Jobs claimed, that is deliveries.")
 TOPIC_ACKED: Final = _counter("topic_acked", "topic", "Jobs completed.")
-TOPIC_NACKED: Final = _counter("topic_nacked", "topic", "Jobs that went back, or out, by a nack or a stream's end.")
+TOPIC_NACKED: Final = _counter("topic_nacked", "topic", "Jobs returned or failed by a nack or the end of a stream.")
 TOPIC_EXTENDED: Final = _counter("topic_extended", "topic", "Leases extended.")
-TOPIC_CANCELLED: Final = _counter("topic_cancelled", "topic", "Jobs that ended as they were cancelled.")
-TOPIC_EXPIRED: Final = _counter("topic_expired", "topic", "Jobs that outlived their time to live.")
-TOPIC_EVICTED: Final = _counter("topic_evicted", "topic", "Jobs that a queue above its caps let go of, oldest first.")
-TOPIC_FAILED: Final = _counter("topic_failed", "topic", "Jobs out of deliveries, or given up, that stayed as failed.")
+TOPIC_CANCELLED: Final = _counter("topic_cancelled", "topic", "Jobs that ended because they were cancelled.")
+TOPIC_EXPIRED: Final = _counter("topic_expired", "topic", "Jobs that expired.")
+TOPIC_EVICTED: Final = _counter("topic_evicted", "topic", "Jobs that a queue above its caps dropped, oldest first.")
+TOPIC_FAILED: Final = _counter(
+    "topic_failed", "topic", "Jobs that failed, or had no deliveries left, and stayed in the topic."
+)
 TOPIC_DEAD: Final = _counter(
-    "topic_dead_lettered", "topic", "Jobs out of deliveries, or given up, that moved to the dead-letter topic."
+    "topic_dead_lettered", "topic", "Jobs that failed, or had no deliveries left, and moved to the dead-letter topic."
 )
-TOPIC_REFUNDED: Final = _counter("topic_refunded", "topic", "Deliveries that holders were given back.")
-TOPIC_CRASHES: Final = _counter("topic_crashes", "topic", "Jobs claimed whose last delivery had ended by its deadline.")
-TOPIC_SUSPECTED: Final = _counter(
-    "topic_suspected_poison", "topic", "Jobs whose delivery ended by its deadline for the second time."
-)
+TOPIC_REFUNDED: Final = _counter("topic_refunded", "topic", "Deliveries that were not counted (refunds).")
+TOPIC_CRASHES: Final = _counter("topic_crashes", "topic", "Jobs claimed whose previous lease had expired.")
+TOPIC_SUSPECTED: Final = _counter("topic_suspected_poison", "topic", "Jobs whose lease expired for the second time.")
 TOPIC_WAIT: Final = _histogram(
-    "topic_wait_seconds", "topic", "Time from when a job could be claimed to its claim.", LONG_SECONDS, 1_000_000
+    "topic_wait_seconds", "topic", "Time from when a job became ready to its claim.", LONG_SECONDS, 1_000_000
 )
 TOPIC_PROCESSING: Final = _histogram(
     "topic_processing_seconds", "topic", "Time from a job's last claim to its ack.", LONG_SECONDS, 1_000
 )
-TOPIC_DELIVERIES: Final = _histogram("topic_deliveries", "topic", "Deliveries that a completed job took.", DELIVERIES)
+TOPIC_DELIVERIES: Final = _histogram("topic_deliveries", "topic", "Deliveries of completed jobs.", DELIVERIES)
 
-# Topics: what they hold, by the database, at most 5 s old.
+# Topics: counts from the database, at most 5 s old.
 TOPICS: Final = _gauge("topics", "type durability", "Topics.")
-TOPIC_READY: Final = _gauge("topic_ready", "topic", "Jobs that can be claimed now.")
-TOPIC_IN_FLIGHT: Final = _gauge("topic_in_flight", "topic", "Jobs under a good lease.")
-TOPIC_SCHEDULED: Final = _gauge("topic_scheduled", "topic", "Jobs whose time is yet to come.")
-TOPIC_BLOCKED: Final = _gauge("topic_blocked", "topic", "Jobs that wait for another of their group.")
+TOPIC_READY: Final = _gauge("topic_ready", "topic", "Jobs that are ready now.")
+TOPIC_IN_FLIGHT: Final = _gauge("topic_in_flight", "topic", "Jobs with a valid lease.")
+TOPIC_SCHEDULED: Final = _gauge("topic_scheduled", "topic", "Scheduled jobs, which become ready later.")
+TOPIC_BLOCKED: Final = _gauge("topic_blocked", "topic", "Jobs waiting for another job of their group.")
 TOPIC_BYTES: Final = _gauge(
-    "topic_bytes", "topic", "Payloads of jobs that are not finished, in bytes; of a log, data and meta."
+    "topic_bytes", "topic", "Bytes of the payloads of unfinished jobs; for a log, of data and meta."
 )
 TOPIC_DEAD_NOW: Final = _gauge(
     "topic_dead",
     "topic",
-    "Failed jobs: those kept in the topic, and up to 10000 in its dead-letter topic that came from it.",
+    "Failed jobs in the topic, plus up to 10000 of its dead letters in the dead-letter topic.",
 )
 TOPIC_TAKES_DEAD: Final = _gauge(
-    "topic_takes_dead_letters", "topic", "1 for a queue that another one names for its dead letters; absent for others."
+    "topic_takes_dead_letters", "topic", "1 for a queue that is another queue's dead-letter topic; absent for others."
 )
 TOPIC_RECORDS: Final = _gauge("topic_records", "topic", "Records of a log.")
-TOPIC_HEAD: Final = _gauge("topic_head_seq", "topic", "The last seq that was given; 0: none.")
+TOPIC_HEAD: Final = _gauge("topic_head_seq", "topic", "The last assigned seq; 0: none.")
 TOPIC_EARLIEST: Final = _gauge(
     "topic_earliest_seq",
     "topic",
-    "The lowest seq that is live; one above the head: none. Absent behind many finished jobs.",
+    "The lowest live seq; head + 1 if there is none. Absent after many finished jobs.",
 )
 TOPIC_OLDEST: Final = _gauge(
     "topic_oldest_claimable_age_seconds",
     "topic",
-    "For how long the oldest claimable job could have been claimed; 0: none.",
+    "How long the oldest ready job has been ready; 0: none.",
 )
 TOPIC_STUCK: Final = _gauge(
     "topic_stuck_groups",
     "topic",
-    "Groups with jobs behind one that has been leased or failing for longer than the topic's goal.",
+    "Groups with jobs waiting behind one that has been leased or failing for longer than the topic's wait goal.",
 )
 TOPIC_WAIT_GOAL: Final = _gauge(
     "topic_wait_goal_seconds",
     "topic",
-    "How long a queue's jobs may wait before it is late, by its setting wait_goal_ms; 0: it never is.",
+    "How long a queue's jobs may wait before it is late, from the setting wait_goal_ms; 0: never late.",
 )
-TOPIC_AGE: Final = _gauge("topic_gauges_age_seconds", "", "How old the topics' gauges are.")
-TRUNCATED: Final = _gauge("topic_metrics_truncated", "", "1 if there are more topics than are shown one by one.")
+TOPIC_AGE: Final = _gauge("topic_gauges_age_seconds", "", "Age of the topics' gauges.")
+TRUNCATED: Final = _gauge("topic_metrics_truncated", "", "1 if there are more topics than are listed separately.")
 
 
 FAMILIES: Final = {family.name: family for family in list(globals().values()) if isinstance(family, Family)}

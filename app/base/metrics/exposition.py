@@ -1,4 +1,4 @@
-"""Writes a scrape: Prometheus' text, or JSON. Takes up to some tenths of a second with a thousand topics: call it in a
+"""Formats a scrape as Prometheus text or JSON. Takes up to some tenths of a second with 1,000 topics: call it in a
 thread."""
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from prometheus_client.utils import floatToGoString
 from app.base.metrics import Histogram, Labels, MergedNumbers, catalogue
 from app.base.metrics.catalogue import FAMILIES, PREFIX, Family, MetricType
 
-# Of the original server: gauges by name, with what they mean here.
+# Gauges with the original server's names, and their help.
 ORIGINAL: Final = {
     "topics_topics": "Topics.",
     "topics_topics_by_class": "Topics by durability class.",
     "topics_queue_topics": "Topics that are queues.",
-    "topics_routers": "0: there are none.",
-    "topics_records_live": "Records, and jobs that are not finished, in the topics that are shown one by one.",
-    "topics_bytes_live": "Their data in bytes; of logs, with meta.",
-    "topics_queue_leases_in_flight": "Jobs in flight, in the topics that are shown one by one.",
+    "topics_routers": "Always 0.",
+    "topics_records_live": "Records and unfinished jobs, in the topics that are listed separately.",
+    "topics_bytes_live": "Bytes of their data; for logs, with meta.",
+    "topics_queue_leases_in_flight": "Jobs in flight, in the topics that are listed separately.",
     "topics_sse_connections": "Open work streams and watches.",
     "topics_watch_sessions": "Open watches.",
     "topics_ready": "1 if the database answers.",
-    "topics_recovery_progress": "1: recovery is the database's.",
-    "topics_uptime_ms": "How long the oldest server process has run.",
-    "topics_topic_metrics_truncated": "1 if there are more topics than are shown one by one.",
-    "topics_topic_head_seq": "The last seq that was given.",
-    "topics_topic_earliest_seq": "The lowest seq that is live; one above the head: none.",
-    "topics_topic_records_live": "Records, or jobs that are not finished.",
-    "topics_topic_bytes_live": "Their data in bytes; of a log, with meta.",
-    "topics_topic_queue_ready": "Jobs that can be claimed now.",
-    "topics_topic_queue_in_flight": "Jobs under a good lease.",
+    "topics_recovery_progress": "Always 1: the database does the recovery.",
+    "topics_uptime_ms": "How long the oldest server process has been running.",
+    "topics_topic_metrics_truncated": "1 if there are more topics than are listed separately.",
+    "topics_topic_head_seq": "The last assigned seq.",
+    "topics_topic_earliest_seq": "The lowest live seq; head + 1 if there is none.",
+    "topics_topic_records_live": "Records, or unfinished jobs.",
+    "topics_topic_bytes_live": "Bytes of their data; for a log, with meta.",
+    "topics_topic_queue_ready": "Jobs that are ready now.",
+    "topics_topic_queue_in_flight": "Jobs with a valid lease.",
 }
 PAUSE_SECONDS: Final = 0.00005
 Item = TypeVar("Item")
@@ -47,13 +47,13 @@ _CLASSES: Final = ("ephemeral", "memory", "disk", "fsync")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scrape(Collector):
-    """What is shown: the numbers, and the topics whose own ones may be seen."""
+    """The merged numbers, and the topics whose metrics the caller may see."""
 
     merged: MergedNumbers
     topics: frozenset[str]
 
     def collect(self) -> Iterator[Metric]:
-        """For a registry of prometheus_client."""
+        """All metrics, for a registry of prometheus_client."""
         for family in FAMILIES.values():
             if metric := self._family(family):
                 yield metric
@@ -66,7 +66,7 @@ class Scrape(Collector):
             yield gauge
 
     def original(self) -> dict[str, dict[Labels, float]]:
-        """The metrics of the original server."""
+        """The gauges of ORIGINAL."""
         levels = self.merged.levels
         topics = levels.get(catalogue.TOPICS.name, {})
         ready, in_flight, scheduled = (
@@ -103,12 +103,12 @@ class Scrape(Collector):
         }
 
     def json(self) -> dict[str, Any]:
-        """The original server's JSON mirror, and every metric under `metrics`."""
-        shown = self.original()
-        one = {name: samples[()] for name, samples in shown.items() if () in samples}
+        """The original server's JSON, with every metric under `metrics`."""
+        original = self.original()
+        one = {name: samples[()] for name, samples in original.items() if () in samples}
         return {
             "topics": one["topics_topics"],
-            **{f"topics_{name}": shown["topics_topics_by_class"][name,] for name in _CLASSES},
+            **{f"topics_{name}": original["topics_topics_by_class"][name,] for name in _CLASSES},
             "routers": 0,
             "records_live": one["topics_records_live"],
             "bytes_live": one["topics_bytes_live"],
@@ -131,12 +131,12 @@ class Scrape(Collector):
         }
 
     def text(self, accept: str) -> tuple[bytes, str]:
-        """Prometheus' text, or OpenMetrics' where that is asked for; and its content type."""
+        """Prometheus or OpenMetrics text, depending on the Accept header. Returns it and its content type."""
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
         try:
             encode, kind = choose_encoder(accept)
-        except (TypeError, ValueError):  # what the library makes of a version that is none
+        except (TypeError, ValueError):  # the library's errors for a malformed version
             encode, kind = choose_encoder("")
         return encode(registry), kind
 
@@ -174,8 +174,8 @@ class Scrape(Collector):
 
 
 class _Gentle(list[Sample]):
-    """Samples that are written in pieces, so that the event loop has its turn: a thread that never waits would leave it
-    the interpreter once in 5 ms only."""
+    """Samples whose iteration pauses briefly, so that the event loop gets the interpreter more often than once in
+    5 ms."""
 
     def __iter__(self) -> Iterator[Sample]:
         return _gently(super().__iter__(), 50)
