@@ -150,7 +150,7 @@ def test_a_schema_from_the_future_is_one_line(serve: Serve, tmp_path: Path) -> N
         postgres.stop()
     assert code == 2
     assert line.startswith(
-        f"holdfast: The database has schema 9999, but this version of Holdfast knows only up to {schema.KNOWN[-1]}: "
+        f"holdfast: The database has schema 9999, but this version of Holdfast knows only up to {schema.KNOWN[-1]}. "
     )
 
 

@@ -171,7 +171,7 @@ async def test_whoever_does_not_see_all_topics_removes_nothing(
             await sweep(service, store, key=key.secret)
     assert len(store.keys()) == 1
     assert (await sweep(service, store, key=root.secret)).garbage == 1
-    with Client(service.url, root.secret) as sync, pytest.raises(ValueError, match="less than an hour"):
+    with Client(service.url, root.secret) as sync, pytest.raises(ValueError, match="younger than an hour"):
         collect(sync, store.objects, older_than=timedelta(minutes=59), remove=True, tell=lambda *_: None)
 
 
