@@ -76,7 +76,7 @@ async def connect(url: str, patience: float) -> Connection:
     """Connect at the start of the service. Waits up to `patience` seconds for a server that is starting up.
 
     Raises ConfigurationError, or Away for a temporary reason. The message has host, port and reason, never the
-    password. """
+    password."""
     end = asyncio.get_running_loop().time() + patience
     connection = None
     while connection is None:

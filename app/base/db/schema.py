@@ -176,7 +176,7 @@ async def facts(url: str, *, patience: float = WAIT_SECONDS) -> DatabaseFacts:
     """Read the facts. Waits up to `patience` seconds for a database that is starting up.
 
     Raises ConfigurationError, or Away for a temporary reason. The message has host, port and reason, never the
-    password. """
+    password."""
     connection = await connect(url, patience)
     try:
         before = time.time()
