@@ -25,7 +25,7 @@ from spark.windows import Window
 
 OUT: Final = ("failed", "dead_lettered")
 MONTH: Final = timedelta(days=30)
-SILENCE: Final = "No error recorded: the lease ran out"
+SILENCE: Final = "No error recorded"
 MOST_CLUSTERS: Final = 20
 MOST_MARKS: Final = 8
 MOST_WORKERS: Final = 6

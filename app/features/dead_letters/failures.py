@@ -25,7 +25,7 @@ _FAILURES = _SQL["failures"]
 _PLACES = _SQL["failure_places"]
 _PURGE = _SQL["purge_cluster"]
 
-NO_ERROR: Final = "No error recorded: the lease ran out"  # title of the cluster of jobs without an error
+NO_ERROR: Final = "No error recorded"  # title of the cluster of jobs without an error
 CLUSTERS_LOOKED_AT: Final = 1_000
 JOBS_COUNTED: Final = 200_000
 THE_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)

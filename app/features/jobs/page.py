@@ -42,7 +42,7 @@ from app.pages.session import fields_of
 
 MOST_EVENTS: Final = 200  # the latest
 _HEADINGS: Final = {
-    "leased": "Progress",
+    "leased": "Where it is running",
     **dict.fromkeys(("gone", "failed", "expired", "cancelled"), "What became of it"),
 }
 _UNKNOWN: Final = Reason(
