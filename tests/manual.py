@@ -1,4 +1,4 @@
-"""A page of the manual: its commands, run in a shell against a service of their own, and the answers that it prints."""
+"""A page of the manual: its commands, run in a shell against a service, and the answers that it prints."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A block of commands, and the answer to the last of them, where the page has it."""
+    """A block of commands, and the answer to the last one if the page shows it."""
 
     line: int
     commands: str
@@ -60,7 +60,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What became of a step."""
+    """A step with its calls."""
 
     step: Step
     calls: list[Call]
@@ -138,12 +138,12 @@ def _call(asked: Path) -> Call:
 
 
 def printed(answer: str) -> Any:
-    """An answer as the page prints it: "…" where it leaves something out."""
+    """Parse an answer of the page, with "…" for omitted parts."""
     return json.loads(re.sub(r"([{\[])…[}\]]", f'"{MORE}"', answer))
 
 
 def differences(shown: Any, real: Any, where: str = "$", name: str = "") -> Iterator[str]:
-    """Where a real answer is not as the page shows it."""
+    """The differences between an answer on the page and the real one."""
     if shown == MORE or (isinstance(shown, str) and isinstance(real, str) and shown.endswith(MORE)):
         return
     if isinstance(shown, dict) and isinstance(real, dict):
@@ -163,7 +163,7 @@ def differences(shown: Any, real: Any, where: str = "$", name: str = "") -> Iter
 
 
 def frames(text: str) -> list[tuple[str, Any]]:
-    """A stream's frames: their fields but data, and their data."""
+    """A stream's frames: the fields before data, and the data."""
     found = []
     for frame in re.split(r"\n\n+", text.strip()):
         plain, _, data = frame.partition("data: ")

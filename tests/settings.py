@@ -1,5 +1,5 @@
-"""The settings of topics by their declarations: the manual's tables and the client's fields are written by them, and
-records may lack newer ones."""
+"""The declared settings of topics: the manual's tables and the client's fields are generated from them, and recorded
+answers can lack newer ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MANUAL: Final = ROOT / "docs/semantics.md"
 MESSAGES: Final = ROOT / "docs/configuration.md"
 CLIENT: Final = ROOT / "sdk/src/holdfast/models/topics.py"
 BEGIN: Final = "made by `make reference` from app/kernel/topics/settings.py"
-# What the client's topics have where nothing is said, in place of the service's defaults.
+# Defaults of the client's topics that differ from the service's.
 OF_CLIENT: Final = {
     "type": '"queue"',
     "max_deliveries": "20",
@@ -31,19 +31,19 @@ OF_CLIENT: Final = {
 
 
 def newer(*recorded: str) -> set[str]:
-    """Settings that are in none of these records: they were declared later."""
+    """The settings that none of these records has, because they were declared later."""
     return {name for name in DECLARED if not any(f'"{name}"' in text for text in recorded)}
 
 
 def without(names: set[str], value: Any) -> Any:
-    """A JSON without these keys, so that a record need not be made anew for each new setting."""
+    """A JSON value without these keys, so that a new setting does not change each record."""
     if isinstance(value, dict):
         return {key: without(names, one) for key, one in value.items() if key not in names}
     return [without(names, one) for one in value] if isinstance(value, list) else value
 
 
 def completed(names: set[str], value: Any) -> Any:
-    """A JSON with these settings too, where it has others: a topic's configuration has them all."""
+    """A JSON value with these settings added to each topic's configuration."""
     if isinstance(value, dict):
         more = {name: msgspec.to_builtins(DECLARED[name].default) for name in names if "auto_priority" in value}
         return more | {key: completed(names, one) for key, one in value.items()}
@@ -51,7 +51,7 @@ def completed(names: set[str], value: Any) -> Any:
 
 
 def defaults(*, but: Collection[str] = ()) -> dict[str, Any]:
-    """What v0 shows of a topic where nothing was chosen."""
+    """The configuration that v0 shows for a topic without settings of its own."""
     shown = {name: msgspec.to_builtins(one.default) for name, one in DECLARED.items() if one.setting.v0}
     return without({*but}, shown)  # type: ignore[no-any-return]
 
@@ -91,7 +91,7 @@ def _messages_table() -> str:
 
 
 def _messages_row(one: Declaration) -> str:
-    """A setting by the name that the messages dialect has for it."""
+    """A row with the messages dialect's name of the setting."""
     setting, default = one.setting, getattr(OF_MESSAGES, one.name)
     name, kind, unit, of_v0, about = setting.seconds or one.name, _type(one), 1, "the same", setting.about
     usual = _value(one, default)

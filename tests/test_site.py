@@ -1,4 +1,4 @@
-"""The manual as a site: it builds without a warning, asks no other host, and has the pages that docs/README.md has."""
+"""The manual as a site: it builds without a warning, loads nothing from other hosts, and has the index's pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LINKED = re.compile(r"\]\(([^)#:]+\.md)(?:#[^)]*)?\)")
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Strict: a link or an anchor that leads nowhere, and a page that is not in the navigation, end the build."""
+    """Builds the site strictly: a broken link or anchor, or a page missing in the navigation, fails the build."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     env = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
@@ -54,7 +54,7 @@ def test_it_has_an_index_and_the_whole_text(site: Path) -> None:
 
 
 def test_it_asks_no_other_host(site: Path) -> None:
-    """Links are for readers to follow; what a page loads by itself is here."""
+    """Links can lead anywhere; scripts, images, frames and styles must be local."""
     loads = re.compile(r"""<(?:script|img|iframe)[^>]*\ssrc=["']?(?:https?:)?//|<link[^>]*\shref=["']?(?:https?:)?//""")
     styles = re.compile(r"(?:url\(|@import\s*)[\"']?(?:https?:)?//")
     pages = list(site.rglob("*.html"))
@@ -69,7 +69,7 @@ def test_the_navigation_has_the_kinds_of_the_index() -> None:
 
 
 def test_the_index_has_every_page() -> None:
-    """By itself, or by the index of the page's folder: readers on a code host have no navigation."""
+    """Directly, or by the index of the page's folder: a code host shows no navigation."""
     found = set()
     for index in INDEXES:
         folder = (DOCS / index).parent
@@ -80,7 +80,7 @@ def test_the_index_has_every_page() -> None:
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "sdk/README.md"])
 def test_what_a_page_outside_of_the_manual_links_to_is_there(page: str) -> None:
-    """Those in docs/ are the site's, whose build is strict."""
+    """The strict build checks the pages in docs/."""
     text = (ROOT / page).read_text()
     targets = [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if not target.startswith(("http", "mailto:"))]
     missing = []
@@ -94,6 +94,6 @@ def test_what_a_page_outside_of_the_manual_links_to_is_there(page: str) -> None:
 
 
 def headings(page: Path) -> set[str]:
-    """Its headings' anchors, as code hosts make them."""
+    """The anchors of its headings, as on code hosts."""
     found = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in found}
