@@ -319,7 +319,7 @@ async def test_the_keyboard_is_enough(one: Tab) -> None:
     second = one.page.locator("[data-row]").nth(1)
     await expect(second).to_be_focused()
     await one.press("?")
-    await expect(one.page.get_by_role("heading", name="Keys")).to_be_visible()
+    await expect(one.page.get_by_role("heading", name="Keyboard shortcuts")).to_be_visible()
     await one.page.keyboard.press("Escape")
     await expect(one.page.locator("dialog[open]")).to_have_count(0)
     await one.page.keyboard.press("/")
