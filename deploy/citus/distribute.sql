@@ -1,7 +1,7 @@
--- The tables over the nodes of a Citus cluster. Was not run: see README.md beside this file.
+-- Distributes the tables over the nodes of a Citus cluster. Untested: see README.md beside this file.
 --
 -- On the coordinator, after keys.sql, in an empty installation: `psql -v ON_ERROR_STOP=1 -f distribute.sql`.
--- Partitioned tables take their partitions along, and the days that are made later.
+-- Partitions, including those created later, follow their partitioned table.
 CREATE EXTENSION IF NOT EXISTS citus;
 
 SELECT create_reference_table('holdfast.topics');

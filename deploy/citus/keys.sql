@@ -1,5 +1,5 @@
--- Puts the topic's id into every unique key of the tables that Citus would distribute by it. Plain PostgreSQL.
--- Don't run it on a Holdfast in use: its statements name today's keys (ON CONFLICT). See README.md beside this file.
+-- Adds the topic's id to every unique key of the tables that Citus would distribute by it. Plain PostgreSQL.
+-- Don't run it on a Holdfast in use: Holdfast's statements name the current keys (ON CONFLICT). See README.md beside this file.
 BEGIN;
 
 ALTER TABLE holdfast.lanes ADD COLUMN topic_id integer;

@@ -1,6 +1,6 @@
-"""Writes Grafana's dashboards: python3 deploy/grafana/dashboards.py FOLDER. Needs Python 3.11 or newer, and no package.
+"""Writes Grafana's dashboards: python3 deploy/grafana/dashboards.py FOLDER. Needs Python 3.11 or newer and no packages.
 
-docker-compose.yml runs it at each start. Each dashboard is a module of its own; panels.py has how one is written.
+docker-compose.yml runs it at each start. Each dashboard is a module; panels.py has its building blocks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a dashboard of Grafana is written: panels with their queries, placed from left to right, and what all share.
+"""Building blocks of Grafana's dashboards: panels with their queries, placed from left to right, and shared settings.
 
 Only panels that every Grafana has. An alert that a panel is about is a link to its runbook.
 """
@@ -13,15 +13,15 @@ Panel = dict[str, Any]
 Query = tuple[str, str]  # in PromQL, and the legend; "": none
 
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
-ADMIN = "http://127.0.0.1:8080"  # the service, as docker-compose.yml has it
-MANUAL = "http://127.0.0.1:8000"  # as `make docs-serve` has it
+ADMIN = "http://127.0.0.1:8080"  # the service of docker-compose.yml
+MANUAL = "http://127.0.0.1:8000"  # of `make docs-serve`
 WIDE = 24
 RED, ORANGE, GREEN = "red", "orange", "green"
 METRIC = re.compile(r"\b(holdfast_(topic_)?\w+)(?:\{(.*?)\})?")
 
 
 class Threshold(NamedTuple):
-    """From this value on a panel has the colour."""
+    """The panel has the colour from this value on."""
 
     value: float
     colour: str
@@ -43,7 +43,7 @@ def stat(
     about: str = "",
     alerts: Sequence[str] = (),
 ) -> Panel:
-    """The newest value, large. `good_from`: less is red. `words` stand for values."""
+    """The newest value in large type. Values below `good_from` are red. `words` replace values."""
     mappings = [{"type": "value", "options": {str(value): {"text": text} for value, text in (words or {}).items()}}]
     steps = _steps(limits)
     if good_from is not None:
@@ -80,7 +80,7 @@ def timeseries(
     about: str = "",
     alerts: Sequence[str] = (),
 ) -> Panel:
-    """Lines over time, with dashed ones where alerts begin."""
+    """Lines over time, and dashed lines at `limits`."""
     custom = {
         "drawStyle": "line",
         "lineWidth": 1,
@@ -110,7 +110,7 @@ def timeseries(
 
 
 def table(title: str, key: str, columns: Mapping[str, tuple[str, str]], *, sort: str, link: str) -> Panel:
-    """A line for each value of the label `key`, which links; `columns` have a query and a unit by their heading."""
+    """A row for each value of the label `key`, with a link. `columns`: heading to query and unit."""
     panel = _panel("table", title, "", (), [(query, "") for query, _ in columns.values()], width=WIDE, height=9)
     names = {f"Value #{target['refId']}": name for target, name in zip(panel["targets"], columns, strict=True)}
     for target in panel["targets"]:
@@ -138,7 +138,7 @@ def table(title: str, key: str, columns: Mapping[str, tuple[str, str]], *, sort:
 
 
 def dashboard(name: str, title: str, panels: Sequence[Panel], *, by_topic: bool = False, page: str = "") -> Panel:
-    """The whole. `by_topic`: of one topic, which is a variable; `page`: of the admin pages, that it links to."""
+    """The dashboard. `by_topic`: of one topic, chosen by a variable. `page`: a page of the admin pages to link to."""
     filters = {"holdfast_": 'job="$job"', "holdfast_topic_": 'job="$job"' + (', topic="$topic"' if by_topic else "")}
     page = "topics/${topic}" if by_topic else page
     return {
@@ -205,7 +205,7 @@ def _placed(panels: Sequence[Panel], filters: Mapping[str, str]) -> Iterator[Pan
             x, y, tallest = 0, y + tallest, 0
         panel["gridPos"] = {"x": x, "y": y, "w": width, "h": height}
         x, tallest = x + width, max(tallest, height)
-        if "targets" in panel:  # of a copy: several dashboards may have the panel
+        if "targets" in panel:  # a copy, because several dashboards may share the panel
             panel["targets"] = [target | {"expr": _filtered(target["expr"], filters)} for target in panel["targets"]]
         yield panel
 
@@ -217,7 +217,7 @@ def _panel(
         {"refId": chr(ord("A") + i), "datasource": SOURCE, "expr": expr, "legendFormat": legend or "__auto"}
         for i, (expr, legend) in enumerate(queries)
     ]
-    # The heading's: what it is, and the alerts that look at the same.
+    # The description: `about`, and links to the panel's alerts.
     words = " ".join(filter(None, [about, "Alerts: " + ", ".join(alerts) + "." if alerts else ""]))
     links = [_link(alert, f"${{manual}}/operations/runbooks.html#{alert.lower()}") for alert in alerts]
     return {

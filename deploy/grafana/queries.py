@@ -1,7 +1,7 @@
-"""Queries, and panels, that several dashboards have.
+"""Queries and panels that several dashboards use.
 
-A metric of Holdfast gets the dashboard's filters, and [] is Grafana's window for rates. What services read of the
-database is the same in all of them, hence max; what they count is theirs, hence sum.
+panels.py adds the dashboard's filters to each metric of Holdfast, and replaces [] by Grafana's rate window. What
+services read from the database is equal in all of them, hence max. What they count is their own, hence sum.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ HELD = [
 
 
 def quantiles(metric: str, which: str = "") -> list[Query]:
-    """Of a histogram, over all its labels, or what `which` selects."""
+    """Quantiles of a histogram over all its series, or those that `which` selects."""
     rates = f"rate({_buckets(metric, which)}[])"
     return [(f"histogram_quantile({q}, sum by (le) ({rates}))", f"{q:.0%}") for q in (0.5, 0.95, 0.99)]
 
 
 def p99(metric: str, by: str, which: str = "") -> Query:
-    """Of a histogram, for each value of a label; the ten that are largest, of those that `which` selects."""
+    """The 99th percentile of a histogram for each value of the label `by`: the ten largest."""
     rates = f"rate({_buckets(metric, which)}[])"
     return f"topk(10, histogram_quantile(0.99, sum by ({by}, le) ({rates})))", f"{{{{{by}}}}}"
 
@@ -32,7 +32,7 @@ def _buckets(metric: str, which: str) -> str:
 
 
 def by_topic(*counters: str) -> list[Query]:
-    """A second, of counters of topics."""
+    """Rates per second of topics' counters."""
     return [(f"sum(rate(holdfast_topic_{name}_total[]))", name.replace("_", " ")) for name in counters]
 
 
@@ -40,7 +40,7 @@ DATABASE = stat(
     "Database",
     "short",
     ("min(holdfast_database_up)", ""),
-    words={0: "away", 1: "answers"},
+    words={0: "down", 1: "up"},
     good_from=1,
     alerts=["HoldfastDatabaseAway"],
 )

@@ -1,4 +1,4 @@
-"""One topic: what comes in and out, how long it takes, what fails."""
+"""One topic: its throughput, times and failures."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ PANELS = [
         for (query, name), about in zip(
             HELD,
             (
-                "Could be claimed now.",
-                "Under a good lease.",
-                "Their time is yet to come.",
-                "Wait for another of their group.",
+                "Claimable now.",
+                "Claimed, with a valid lease.",
+                "Not due yet.",
+                "Waiting for another job of their group.",
             ),
             strict=True,
         )
@@ -25,18 +25,18 @@ PANELS = [
         "s",
         (f"max({OLDEST})", ""),
         limits=[Threshold(300, ORANGE)],
-        about="Since it could have been claimed.",
+        about="Since it became claimable.",
         alerts=["HoldfastJobsWait"],
     ),
     stat(
         "Dead letters",
         "short",
         ("max(holdfast_topic_dead)", ""),
-        about="Failed and kept, and dead letters, up to 10,000 of those.",
+        about="Failed jobs that are kept, and up to 10,000 dead letters.",
         alerts=["HoldfastDeadLettersGrow"],
     ),
     row("Jobs"),
-    timeseries("Jobs a second", "ops", *by_topic("enqueued", "claimed", "acked"), width=12),
+    timeseries("Jobs per second", "ops", *by_topic("enqueued", "claimed", "acked"), width=12),
     JOBS_HELD,
     *TIMES,
     timeseries(
@@ -51,52 +51,52 @@ PANELS = [
         "Workers busy",
         "short",
         ("sum(rate(holdfast_topic_processing_seconds_sum[]))", "workers"),
-        about="Jobs that were worked on at a time, by those that were completed.",
+        about="Jobs processed concurrently, calculated from completed jobs.",
     ),
     timeseries(
-        "Deliveries that a completed job took",
+        "Deliveries per completed job",
         "short",
         ("sum(rate(holdfast_topic_deliveries_sum[])) / sum(rate(holdfast_topic_deliveries_count[]))", "mean"),
     ),
-    row("Trouble"),
+    row("Failures"),
     timeseries(
-        "Deliveries that failed",
+        "Failed deliveries",
         "ops",
         *by_topic("nacked", "crashes", "suspected_poison", "refunded"),
-        about="crashes: leases that ended in silence.",
+        about="crashes: leases that expired.",
         alerts=["HoldfastJobsFail", "HoldfastLeasesEnd", "HoldfastPoisonSuspected"],
     ),
     timeseries(
-        "Jobs that ended undone",
+        "Jobs that ended without success",
         "ops",
         *by_topic("dead_lettered", "failed", "expired", "evicted", "cancelled"),
         alerts=["HoldfastDeadLettersGrow"],
     ),
     timeseries(
-        "Jobs that did not get in",
+        "Jobs not enqueued",
         "ops",
         *by_topic("refused", "schema_violations", "duplicates"),
-        about="refused: the queue holds as many as it may.",
+        about="refused: the queue was full.",
         alerts=["HoldfastQueueFull"],
     ),
-    timeseries("Claims that throughput_limit held back", "ops", *by_topic("throttled"), alerts=["HoldfastThrottled"]),
+    timeseries("Claims throttled by throughput_limit", "ops", *by_topic("throttled"), alerts=["HoldfastThrottled"]),
     timeseries(
-        "Groups that don't move",
+        "Stuck groups",
         "short",
         ("max(holdfast_topic_stuck_groups)", "stuck"),
-        about="The job at their head has been leased or failing for longer than the topic's wait_goal_ms.",
+        about="Their first job has been leased or failing for longer than the topic's wait_goal_ms.",
         alerts=["HoldfastGroupsStuck"],
     ),
     timeseries("Leases extended", "ops", *by_topic("extended")),
     row("Data"),
     timeseries("Payloads", "bytes", ("max(holdfast_topic_bytes)", "held")),
-    timeseries("Records of a log", "ops", *by_topic("appended", "read"), about="read: jobs that watches saw, too."),
+    timeseries("Log records", "ops", *by_topic("appended", "read"), about="read: includes jobs that watches received."),
     timeseries(
         "Seqs",
         "short",
-        ("max(holdfast_topic_head_seq)", "last given"),
-        ("max(holdfast_topic_earliest_seq)", "lowest that is live"),
-        about="Where they draw apart, an old job is still there.",
+        ("max(holdfast_topic_head_seq)", "last assigned"),
+        ("max(holdfast_topic_earliest_seq)", "lowest live"),
+        about="A growing gap means that an old job is still live.",
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""Who takes jobs: how busy, how fast, what they fail at."""
+"""Workers: load, speed and failures."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ PANELS = [
         "Workers busy",
         "short",
         ("sum(rate(holdfast_topic_processing_seconds_sum[]))", ""),
-        about="Jobs that were worked on at a time, by those that were completed.",
+        about="Jobs processed concurrently, calculated from completed jobs.",
     ),
     stat(
         "Jobs in flight",
         "short",
         ("sum(max by (topic) (holdfast_topic_in_flight))", ""),
-        about="Claimed, and their lease is good: worked on, or kept by a worker.",
+        about="Claimed, with a valid lease: being processed, or waiting in a worker.",
     ),
     stat(
-        "Callers that wait for work",
+        "Callers waiting for work",
         "short",
         ("sum(holdfast_waiters_parked)", ""),
-        about="0 while jobs are ready: all workers are busy, or there are none.",
+        about="If 0 while jobs are ready: all workers are busy, or there are none.",
     ),
     stat("Work streams", "short", ("sum(holdfast_streams_open)", "")),
     stat(
-        "Leases that ended in silence, in an hour",
+        "Leases expired in 1 hour",
         "short",
         ("sum(increase(holdfast_topic_crashes_total[1h]))", ""),
         limits=[Threshold(5, ORANGE)],
         alerts=["HoldfastLeasesEnd"],
     ),
     stat(
-        "Jobs suspected of killing workers, in a day",
+        "Suspected poison jobs in 1 day",
         "short",
         ("sum(increase(holdfast_topic_suspected_poison_total[1d]))", ""),
         limits=[Threshold(1, ORANGE)],
@@ -50,8 +50,8 @@ PANELS = [
             alerts=alerts,
         )
         for title, name, alerts in (
-            ("Jobs claimed a second", "claimed", ["HoldfastNobodyClaims"]),
-            ("Jobs completed a second", "acked", []),
+            ("Jobs claimed per second", "claimed", ["HoldfastNobodyClaims"]),
+            ("Jobs completed per second", "acked", []),
         )
     ),
     timeseries(
@@ -60,13 +60,13 @@ PANELS = [
         ("topk(10, sum by (topic) (rate(holdfast_topic_processing_seconds_sum[])))", "{{topic}}"),
     ),
     timeseries("Jobs in flight", "short", ("topk(10, max by (topic) (holdfast_topic_in_flight))", "{{topic}}")),
-    timeseries("Time from claim to ack, 99%", "s", p99("holdfast_topic_processing_seconds", "topic")),
+    timeseries("Time from claim to ack, p99", "s", p99("holdfast_topic_processing_seconds", "topic")),
     timeseries(
-        "Time until claimed, 99%", "s", p99("holdfast_topic_wait_seconds", "topic"), alerts=["HoldfastJobsWait"]
+        "Time until claimed, p99", "s", p99("holdfast_topic_wait_seconds", "topic"), alerts=["HoldfastJobsWait"]
     ),
-    row("What goes wrong"),
+    row("Failures"),
     timeseries(
-        "Deliveries that fail",
+        "Failed deliveries",
         "percentunit",
         (
             "topk(10, sum by (topic) (rate(holdfast_topic_nacked_total[])) / sum by (topic) ("
@@ -77,54 +77,54 @@ PANELS = [
         alerts=["HoldfastJobsFail"],
     ),
     timeseries(
-        "Leases that ended in silence",
+        "Expired leases",
         "ops",
         ("topk(10, sum by (topic) (rate(holdfast_topic_crashes_total[])))", "{{topic}}"),
         alerts=["HoldfastLeasesEnd"],
     ),
     timeseries(
-        "Deliveries given back",
+        "Refunded deliveries",
         "ops",
         ("topk(10, sum by (topic) (rate(holdfast_topic_refunded_total[])))", "{{topic}}"),
-        about="By workers that stop, or could not begin.",
+        about="Returned by workers that stop or could not start the job.",
     ),
     timeseries(
         "Leases extended",
         "ops",
         ("topk(10, sum by (topic) (rate(holdfast_topic_extended_total[])))", "{{topic}}"),
-        about="Work that takes longer than its lease.",
+        about="Jobs that take longer than their lease.",
     ),
     timeseries(
-        "Claims held back by throughput_limit",
+        "Claims throttled by throughput_limit",
         "ops",
         ("topk(10, sum by (topic) (rate(holdfast_topic_throttled_total[])))", "{{topic}}"),
         alerts=["HoldfastThrottled"],
     ),
-    row("How they ask"),
+    row("Claims"),
     timeseries(
-        "Claims a second",
+        "Claims per second",
         "reqps",
         (f"sum(rate(holdfast_call_jobs_count{CLAIMS}[]))", "all"),
-        ('sum(rate(holdfast_call_jobs_bucket{verb="claim", le="0.0"}[]))', "that found nothing"),
+        ('sum(rate(holdfast_call_jobs_bucket{verb="claim", le="0.0"}[]))', "empty"),
     ),
     timeseries(
-        "Jobs of one claim",
+        "Jobs per claim",
         "short",
         (f"sum(rate(holdfast_call_jobs_sum{CLAIMS}[])) / sum(rate(holdfast_call_jobs_count{CLAIMS}[]))", "mean"),
     ),
     timeseries(
-        "Time of a claim",
+        "Claim duration",
         "s",
         *quantiles("holdfast_call_seconds", 'verb="claim"'),
         limits=[Threshold(1, ORANGE)],
-        about="Without those that wait.",
+        about="Without claims that wait.",
         alerts=["HoldfastCallsSlow"],
     ),
     timeseries(
-        "Callers and streams that wait for work",
+        "Callers and streams waiting for work",
         "short",
         ("sum(holdfast_waiters_parked)", "all"),
-        ("sum(holdfast_streams_open)", "work streams, busy too"),
+        ("sum(holdfast_streams_open)", "work streams, including busy ones"),
     ),
     timeseries("Frames on work streams", "ops", ("sum by (event) (rate(holdfast_stream_frames_total[]))", "{{event}}")),
 ]

@@ -1,5 +1,5 @@
-# Runs reapers by the routes of the service, those named: sh -eu reap.sh expiry delete
-# An answer of 202 means that the run goes on: asking again joins it.
+# Runs the named reapers by the service's routes: sh -eu reap.sh expiry delete
+# 202 means that the run continues. A further call joins it.
 for reaper in "$@"; do
   while :; do
     status=$(printf 'header = "authorization: Bearer %s"\n' "$HOLDFAST_KEY" |
