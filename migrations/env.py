@@ -1,6 +1,6 @@
 """Runs the migrations on HOLDFAST_DATABASE_URL: one transaction each, and one migrator at a time.
 
-docs/operations/deployment.md says what services and their clients see of it.
+How services and their clients notice it: docs/operations/deployment.md.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from app.base.db.connect import Hosts
 
-# A migration that waits for a table makes every statement behind it wait as well: so it gives up soon, lets them
-# through, and tries again. It may wait for two tables, and the whole has to stay below 300 ms.
+# While a migration waits for a table's lock, every later statement on the table waits too. So the migration gives up
+# soon, lets them run, and retries. It may wait for two tables, and the total must stay below 300 ms.
 LOCK_TIMEOUT = "100ms"
 PAUSE_SECONDS = (0.1, 0.5)
 PATIENCE_SECONDS = 600.0
@@ -31,7 +31,7 @@ LOCK_NOT_AVAILABLE = "55P03"
 
 
 def migrate(connection: Connection) -> None:
-    """Called with a connection outside a transaction. What an earlier call has done stays done."""
+    """Needs a connection outside a transaction. Migrations that an earlier call committed stay."""
     context.configure(
         connection=connection,
         version_table_schema="holdfast",
@@ -46,12 +46,12 @@ async def main() -> None:
     hosts = Hosts(os.environ["HOLDFAST_DATABASE_URL"])
     end = time.monotonic() + PATIENCE_SECONDS
     engine = create_async_engine(
-        # asyncpg reads the URL itself: it knows sslmode and the like, which SQLAlchemy would hand over as arguments.
+        # asyncpg reads the URL itself, because it knows sslmode and others, which SQLAlchemy would pass as arguments.
         "postgresql+asyncpg://",
         connect_args={
             "async_creator_fn": lambda *_, **__: hosts.connect(timeout=10, statement_cache_size=0),
             "prepared_statement_cache_size": 0,
-            # Unique names, so that a pooler which shares connections never meets one twice.
+            # Unique names, so that they never collide on connections that a pooler shares.
             "prepared_statement_name_func": lambda: f"migration_{uuid4().hex}",
         },
     )
@@ -59,32 +59,32 @@ async def main() -> None:
     @event.listens_for(engine.sync_engine, "begin")
     def _bound_the_wait(connection: Connection) -> None:
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
-        connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # the role's may be meant for the service
+        connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # the role's setting may be meant for the service
 
     try:
         async with _alone(hosts, end):
             async with engine.begin() as connection:
-                # Alembic's table stands in this schema, and is made before the first migration runs.
+                # Alembic creates its table in this schema before the first migration runs.
                 await connection.exec_driver_sql("CREATE SCHEMA IF NOT EXISTS holdfast")
             while True:
                 try:
                     async with engine.connect() as connection:
                         await connection.run_sync(migrate)
                     break
-                except (DBAPIError, asyncpg.PostgresError) as error:  # the latter of what migrations/scripts.py runs
+                except (DBAPIError, asyncpg.PostgresError) as error:  # PostgresError: from migrations/scripts.py
                     cause = error.orig if isinstance(error, DBAPIError) else error
                     if getattr(cause, "sqlstate", None) != LOCK_NOT_AVAILABLE or time.monotonic() > end:
                         raise
-                await asyncio.sleep(random.uniform(*PAUSE_SECONDS))  # noqa: S311  (of a pause)
+                await asyncio.sleep(random.uniform(*PAUSE_SECONDS))  # noqa: S311  (a pause)
     finally:
         await engine.dispose()
 
 
 @asynccontextmanager
 async def _alone(hosts: Hosts, end: float) -> AsyncIterator[None]:
-    """While no other migrates. The lock hangs on a transaction of a connection of its own: it outlasts the migrations'
-    transactions, and it holds behind a pooler too, which a session's lock would not. Who waits for it holds neither a
-    snapshot nor, behind a pooler, one of few connections."""
+    """Holds a lock so that nobody else migrates. A transaction on a separate connection holds the lock: it outlasts the
+    migrations' transactions, and unlike a session's lock works behind a pooler. A waiting migrator keeps no snapshot,
+    and no server connection of a pooler."""
     guard = await hosts.connect(timeout=10, statement_cache_size=0)
     try:
         while True:
@@ -94,7 +94,7 @@ async def _alone(hosts: Hosts, end: float) -> AsyncIterator[None]:
                 break
             await turn.rollback()
             if time.monotonic() > end:
-                sys.exit("FAILED: another migration has been running for a long time")
+                sys.exit("FAILED: another migration has been running for more than ten minutes")
             await asyncio.sleep(PAUSE_SECONDS[0])
         await guard.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         yield

@@ -1,4 +1,4 @@
-"""Runs SQL files in a migration: those of migrations/schema, and functions from beside the code that calls them."""
+"""Runs SQL files in a migration: those in migrations/schema, and the functions beside the code that calls them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ ROOT = Path(__file__).parents[1]
 
 
 def run(*paths: str) -> None:
-    """Run these files, named from the root of the code, in the migration's transaction."""
+    """Runs these files in the migration's transaction. Paths are relative to the repository."""
     for path in paths:
         _send((ROOT / path).read_text("utf-8"))
 
 
 def _send(script: str) -> None:
-    """As one message, however many statements it has: SQLAlchemy would prepare it, which takes one at a time."""
+    """Sends all statements as one message. SQLAlchemy would prepare them, which works for single statements only."""
     connection = cast(AdaptedConnection, op.get_bind().connection.dbapi_connection)
     connection.run_async(lambda driver: driver.execute(script))

@@ -1,10 +1,9 @@
--- What PUBLIC may not do. The schema makes no roles, and grants nothing: docs/operations/postgres.md and docs/sql.md have the
--- grants for a role that runs the service, and for one that writes SQL.
+-- Revokes rights from PUBLIC. The schema creates no roles and grants nothing: docs/operations/postgres.md and docs/sql.md
+-- have the grants for the service's role and for SQL users.
 --
--- Functions that run as their owner would lend everybody the owner's rights. Others have the schema too: those who only
--- write SQL.
+-- SECURITY DEFINER functions would give everybody their owner's rights, and SQL users can access the schema too.
 
--- What makes and drops sequences and partitions, and trigger functions.
+-- Functions that create and drop sequences and partitions, and trigger functions.
 REVOKE EXECUTE ON FUNCTION
     holdfast.create_topic_sequence(integer),
     holdfast.drop_topic_sequence(integer),
@@ -19,7 +18,7 @@ REVOKE EXECUTE ON FUNCTION
     holdfast.find_fault(text, text, text)
 FROM PUBLIC;
 
--- What SQL users call, each role by a grant.
+-- Functions for SQL users. Each role needs a grant.
 REVOKE EXECUTE ON FUNCTION
     holdfast.enqueue(text, bytea, text, jsonb, text, text, integer, bigint, timestamptz, bigint, integer, text, text, text,
                      text, text, text),

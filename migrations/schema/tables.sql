@@ -1,16 +1,16 @@
--- The tables, by what they are for. deploy/citus/README.md lists them by the rows that they hold.
+-- The tables, by purpose. deploy/citus/README.md lists them by how their rows could be distributed.
 --
--- In tables that are written often, columns of a fixed length come before those without one, the long ones first, so that
--- no row has gaps for alignment. What was added later stands behind. Names are in the collation "C": they are compared as
--- bytes, on every machine in the same order.
+-- In tables with many writes, columns of fixed length come first, the longest first, so that rows have no alignment gaps.
+-- Columns added later are at the end. Names have the collation "C": they are compared as bytes, so every machine has the
+-- same order.
 --
--- Tables whose rows live for a moment have autovacuum settings of their own: the default waits until a fifth of a table
--- is dead, which for a table of a few rows that are written all the time is far too late.
+-- Tables with short-lived rows have their own autovacuum settings. The default waits until 20% of a table is dead, which is
+-- far too late for a small table with constant writes.
 
 
 -- Topics -------------------------------------------------------------------------------------------------------------
 
--- The configuration of a topic. A setting that is NULL follows the service's default (holdfast.defaults).
+-- A topic's configuration. A setting that is NULL follows the service's default (holdfast.defaults).
 CREATE TABLE holdfast.topics (
     name text COLLATE "C" PRIMARY KEY CHECK (name ~ '^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$'),
     id integer GENERATED ALWAYS AS IDENTITY UNIQUE,
@@ -18,7 +18,7 @@ CREATE TABLE holdfast.topics (
     durability holdfast.durability NOT NULL DEFAULT 'disk',
     lease_ms integer DEFAULT 30000 CHECK (lease_ms BETWEEN 100 AND 86400000),
     claim_jitter_ms integer NOT NULL DEFAULT 0 CHECK (claim_jitter_ms BETWEEN 0 AND 5000),
-    max_deliveries integer DEFAULT 0 CHECK (max_deliveries BETWEEN 0 AND 10000),  -- NULL: as the two below say
+    max_deliveries integer DEFAULT 0 CHECK (max_deliveries BETWEEN 0 AND 10000),  -- NULL: the next two columns decide
     on_exhausted holdfast.exhaustion NOT NULL DEFAULT 'redeliver',
     dead_letter text COLLATE "C" CHECK (dead_letter <> name),
     ttl_ms bigint DEFAULT 0 CHECK (ttl_ms BETWEEN 0 AND 315360000000),
@@ -33,15 +33,15 @@ CREATE TABLE holdfast.topics (
     leases_durable boolean NOT NULL DEFAULT true,  -- always: leases survive a restart
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    version bigint NOT NULL DEFAULT 1,  -- counts the row's changes, so that a cache never puts an older row over a newer
+    version bigint NOT NULL DEFAULT 1,  -- counts changes, so that a cache never replaces a newer row with an older one
     max_retries integer CHECK (max_retries BETWEEN 0 AND 10000),
     dlq_threshold integer CHECK (dlq_threshold BETWEEN 0 AND 10000),
     max_depth bigint NOT NULL DEFAULT 0 CHECK (max_depth >= 0),
     throughput_limit integer NOT NULL DEFAULT 0 CHECK (throughput_limit >= 0),
     replayable boolean NOT NULL DEFAULT false,
     replay_window_ms bigint NOT NULL DEFAULT 604800000 CHECK (replay_window_ms BETWEEN 0 AND 315360000000),
-    configured boolean NOT NULL DEFAULT true,  -- false: the topic came about by being used; nobody chose its settings
-    schema_version integer CHECK (schema_version > 0),  -- of the schema that payloads must fit; NULL: there is none
+    configured boolean NOT NULL DEFAULT true,  -- false: created by its first use, with default settings
+    schema_version integer CHECK (schema_version > 0),  -- of the schema that payloads must match; NULL: no schema
     priority_order text COLLATE "C" NOT NULL DEFAULT 'highest_first'
         CHECK (priority_order IN ('highest_first', 'lowest_first')),
     retry_order text COLLATE "C" NOT NULL DEFAULT 'front' CHECK (retry_order IN ('front', 'back')),
@@ -50,7 +50,7 @@ CREATE TABLE holdfast.topics (
     tenant_limits jsonb NOT NULL DEFAULT '{}',
     dedupe_window_ms bigint NOT NULL DEFAULT 300000 CHECK (dedupe_window_ms BETWEEN 0 AND 604800000),
     backoff json,  -- {kind, base_ms, cap_ms, jitter}; NULL: none
-    dead_ttl_ms bigint NOT NULL DEFAULT 1209600000 CHECK (dead_ttl_ms BETWEEN 0 AND 315360000000),  -- 0: for ever
+    dead_ttl_ms bigint NOT NULL DEFAULT 1209600000 CHECK (dead_ttl_ms BETWEEN 0 AND 315360000000),  -- 0: forever
     paused boolean NOT NULL DEFAULT false,
     paused_tenants text[] NOT NULL DEFAULT '{}',
     draining boolean NOT NULL DEFAULT false,
@@ -62,11 +62,11 @@ CREATE TABLE holdfast.topics (
     ingest text NOT NULL DEFAULT 'key' CHECK (ingest IN ('key', 'public')),
     user_events boolean NOT NULL DEFAULT false,
     drained_at timestamptz,
-    event_ttl_ms bigint NOT NULL DEFAULT 604800000 CHECK (event_ttl_ms BETWEEN 0 AND 315360000000),  -- 0: for ever
+    event_ttl_ms bigint NOT NULL DEFAULT 604800000 CHECK (event_ttl_ms BETWEEN 0 AND 315360000000),  -- 0: forever
     wait_goal_ms bigint NOT NULL DEFAULT 60000 CHECK (wait_goal_ms BETWEEN 0 AND 315360000000)  -- 0: never late
 );
 
--- The service's defaults, as its settings say, for the functions that SQL users call. A starting process updates the row.
+-- The service's default settings, for the functions that SQL users call. Each process updates the row when it starts.
 CREATE TABLE holdfast.defaults (
     ttl_ms bigint NOT NULL DEFAULT 86400000,
     max_retries integer NOT NULL DEFAULT 3,
@@ -74,8 +74,8 @@ CREATE TABLE holdfast.defaults (
     one_row boolean PRIMARY KEY DEFAULT true CHECK (one_row)
 );
 
--- Schemas that payloads of a topic must fit. The row stays, without a schema, once the schema is taken back: so no version
--- of a topic's schema ever comes twice, and what a process has compiled of a version is good for as long as it likes.
+-- Schemas that payloads of a topic must match. After a schema is removed, the row stays without one. So a topic's schema
+-- versions are never reused, and a process can keep a compiled version forever.
 CREATE TABLE holdfast.topic_schemas (
     topic_id integer PRIMARY KEY,
     version integer NOT NULL DEFAULT 1 CHECK (version > 0),
@@ -85,15 +85,15 @@ CREATE TABLE holdfast.topic_schemas (
     CHECK ((schema IS NULL) = (format IS NULL))
 );
 
--- When a topic was last read and written to; each is NULL where only the other happened. Beside the topics: what is
--- written every few seconds must not change their rows, which caches go by.
+-- When a topic was last read and written; NULL means never. A separate table, because these values change every few
+-- seconds, and changes of topics' rows invalidate caches.
 CREATE TABLE holdfast.topic_reads (
     topic_id integer PRIMARY KEY,
     read_at timestamptz,
     written_at timestamptz
 ) WITH (fillfactor = 50);
 
--- What deliveries of webhooks are signed with. Beside the topics, so that no copy of a configuration has it.
+-- Secrets that sign webhook deliveries. A separate table, so that copies of a topic's configuration don't include them.
 CREATE TABLE holdfast.webhook_secrets (
     topic_id integer PRIMARY KEY,
     secret text NOT NULL
@@ -102,12 +102,12 @@ CREATE TABLE holdfast.webhook_secrets (
 
 -- Jobs ---------------------------------------------------------------------------------------------------------------
 
--- Jobs that are waiting, leased, failed or expired, and dead letters; a completed job is deleted. Every verb updates an
--- indexed column, so no update is heap-only: a page's free space only keeps a job's new version beside the old one.
+-- Jobs that wait, are leased, failed or expired, and dead letters. Completed jobs are deleted. Every verb updates an
+-- indexed column, so no update is heap-only: free space in a page only keeps a job's new version near the old one.
 CREATE TABLE holdfast.jobs (
     seq bigint NOT NULL,
-    position bigint NOT NULL,  -- in the ready lane; fresh ones only, drawn in the transaction that makes it ready (ADR 0012)
-    visible_at timestamptz NOT NULL,  -- of a leased job, the end of its lease
+    position bigint NOT NULL,  -- in the ready lane; always new, drawn in the transaction that makes the job ready (ADR 0012)
+    visible_at timestamptz NOT NULL,  -- for a leased job, the end of its lease
     created_at timestamptz NOT NULL,
     updated_at timestamptz NOT NULL,
     expires_at timestamptz,
@@ -119,38 +119,38 @@ CREATE TABLE holdfast.jobs (
     original_deliveries integer,
     state holdfast.job_state NOT NULL,
     priority smallint NOT NULL DEFAULT 0,
-    lease_id uuid,  -- the fence: every later verb of a lease's holder compares it
+    lease_id uuid,  -- the fence: every later verb of the lease's holder compares it
     topic text COLLATE "C" NOT NULL,
     tenant text COLLATE "C" NOT NULL DEFAULT '',
     node text,
     tag text,
     producer text,
     last_error text,
-    original_topic text COLLATE "C",  -- of a dead letter, the topic that it came from; NULL: it is none
+    original_topic text COLLATE "C",  -- a dead letter's original topic; NULL: not a dead letter
     metadata json,
     payload bytea NOT NULL,
-    leased_at timestamptz,  -- so that an ack knows how long the job took without a look at the ledger
+    leased_at timestamptz,  -- so that an ack knows the job's duration without reading the ledger
     content_type text,  -- NULL: application/json
-    first_topic_id integer,  -- with first_seq, the job that a dead letter was at first: its id. NULL: it is that job
+    first_topic_id integer,  -- with first_seq, the id of a dead letter's original job. NULL: this is the original job
     first_seq bigint,
     key text COLLATE "C" CONSTRAINT jobs_key_check CHECK (char_length(key) BETWEEN 1 AND 256),
-    original_tenant text COLLATE "C",  -- a dead letter lives in its topic's terms; these are those it had before
+    original_tenant text COLLATE "C",  -- a dead letter gets its new topic's settings; from here on, those it had before
     original_max_deliveries integer,
-    ttl_ms bigint,  -- the time to live that it was given, 0 for none, once created_at doesn't tell it any more
-    cluster text COLLATE "C",  -- with the next two, of a job that is out: its error's cluster, where and when it failed
+    ttl_ms bigint,  -- the original time to live, 0: none; set once created_at no longer gives it
+    cluster text COLLATE "C",  -- of a job that failed for good: its error's cluster, and in the next two, where and when it failed
     failed_in text COLLATE "C",
     failed_at timestamptz,
     grp text COLLATE "C" CONSTRAINT jobs_grp_check CHECK (char_length(grp) BETWEEN 1 AND 128),
-    crashes integer NOT NULL DEFAULT 0,  -- deliveries that ended by their deadline
-    refunds smallint NOT NULL DEFAULT 0,  -- deliveries that holders were given back
+    crashes integer NOT NULL DEFAULT 0,  -- deliveries whose lease expired
+    refunds smallint NOT NULL DEFAULT 0,  -- deliveries that were refunded
     original_crashes integer,
-    cancelled_at timestamptz,  -- cancelled under a good lease: the job counts as expired from then on
-    progress smallint,  -- what the holder of progress_lease said last; of another lease it is worth nothing
+    cancelled_at timestamptz,  -- cancelled while its lease was valid: the job counts as expired from then on
+    progress smallint,  -- last reported by the holder of progress_lease; ignored for any other lease
     progress_note text,
     progress_at timestamptz,
     progress_lease uuid,
     webhook text CONSTRAINT jobs_webhook_check CHECK (octet_length(webhook) BETWEEN 1 AND 2048),
-    left_grp text COLLATE "C",  -- with cancelled_at, the group that the job left then; grp is NULL
+    left_grp text COLLATE "C",  -- the group that the job left at cancelled_at; grp is NULL then
     PRIMARY KEY (topic, seq),
     CHECK ((state = 'leased') = (lease_id IS NOT NULL)),
     CHECK ((state = 'leased') = (node IS NOT NULL))
@@ -163,10 +163,10 @@ CREATE TABLE holdfast.jobs (
     autovacuum_analyze_threshold = 5000,
     autovacuum_vacuum_cost_delay = 0
 );
--- Compressing what is read once costs more than it saves.
+-- Compression costs more than it saves for values that are read once.
 ALTER TABLE holdfast.jobs ALTER COLUMN payload SET STORAGE EXTERNAL;
 
--- The lanes of a topic: which tenants and priorities it has had jobs of.
+-- A topic's lanes: each tenant and priority that has had jobs.
 CREATE TABLE holdfast.lanes (
     topic text COLLATE "C" NOT NULL,
     tenant text COLLATE "C" NOT NULL DEFAULT '',
@@ -174,8 +174,8 @@ CREATE TABLE holdfast.lanes (
     PRIMARY KEY (topic, tenant, priority)
 );
 
--- Lanes that a transaction of an SQL user has jobs for. They become known at its commit: to add them at once would keep
--- waiting whoever adds the same, however long the transaction goes on.
+-- New lanes of an SQL user's open transaction. They are added at its commit. Adding them earlier would block others who
+-- add the same lanes until the transaction ends.
 CREATE TABLE holdfast.new_lanes (
     tx xid8 NOT NULL DEFAULT pg_current_xact_id(),
     priority smallint NOT NULL,
@@ -183,9 +183,9 @@ CREATE TABLE holdfast.new_lanes (
     tenant text COLLATE "C" NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 
--- Counts of a topic's jobs: the sums of its rows. Each statement that moves jobs adds one row with what it changed, and
--- nobody updates a row, so nobody waits for anybody. From time to time the rows are folded into one; the dead rows lie
--- below the ids that are read. ttl_lost_to, cap_lost_to: up to which seq jobs were lost; NULL: none; the highest counts.
+-- Counts of a topic's jobs: the sums of its rows. Each statement that moves jobs adds one row with its changes, and rows
+-- are never updated, so no statement waits for another. Now and then the rows are folded into one. Dead rows have lower ids
+-- than those that are read. ttl_lost_to, cap_lost_to: up to which seq jobs were lost. NULL: none. The highest counts.
 CREATE TABLE holdfast.tallies (
     id bigint GENERATED ALWAYS AS IDENTITY,
     ready bigint NOT NULL DEFAULT 0,
@@ -207,12 +207,12 @@ CREATE TABLE holdfast.tallies (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- Groups that have live jobs. Adding to a group, and letting its next job out, locks its row up to commit (ADR 0033).
+-- Groups with live jobs. Adding a job to a group, and releasing its next job, lock its row until commit (ADR 0033).
 CREATE TABLE holdfast.groups (
     topic_id integer NOT NULL,
     tenant text COLLATE "C" NOT NULL,
     grp text COLLATE "C" NOT NULL,
-    fresh boolean NOT NULL,  -- only the transaction that made the row has added to it
+    fresh boolean NOT NULL,  -- only the transaction that created the row has added jobs
     PRIMARY KEY (topic_id, tenant, grp)
 ) WITH (
     fillfactor = 50,
@@ -221,8 +221,8 @@ CREATE TABLE holdfast.groups (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- Groups whose job that was out has gone: written by the transaction that takes it out, which waits for no lock there;
--- read by `promote`. More than one row for a group is fine.
+-- Groups whose current job is gone. The transaction that removes the job writes the row, which needs no lock. `promote`
+-- reads it. A group may have more than one row.
 CREATE TABLE holdfast.freed_groups (
     id bigint GENERATED ALWAYS AS IDENTITY,
     topic_id integer NOT NULL,
@@ -236,8 +236,8 @@ CREATE TABLE holdfast.freed_groups (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- Dedupe ids of jobs. By the topic's id and not its name: a topic that is made anew knows nothing of what was before. The
--- enqueue that claims a row writes it twice, the second time into the same page, so that no index has to be written.
+-- Dedupe ids of jobs. Keyed by the topic's id, because a recreated topic of the same name starts without them. The enqueue
+-- that claims a row writes it twice, the second time into the same page, so that no index has to be written.
 CREATE TABLE holdfast.dedupe (
     topic_id integer NOT NULL,
     tenant text COLLATE "C" NOT NULL,
@@ -248,8 +248,8 @@ CREATE TABLE holdfast.dedupe (
     PRIMARY KEY (topic_id, tenant, grp, dedupe_id)
 ) WITH (fillfactor = 50);
 
--- Idempotency keys of batches, of queues and logs. seqs: NULL where they are contiguous. head_seq: of a queue's batch, so
--- that a repeated batch answers the head that its first answer had; NULL of a log's, whose last seq it is.
+-- Idempotency keys of batches for queues and logs. seqs: NULL if contiguous. head_seq: for a queue's batch, so that a
+-- repeated batch gets the head of the first answer; NULL for a log's, where the last seq is the head.
 CREATE TABLE holdfast.idempotency (
     expires_at timestamptz NOT NULL,
     first_seq bigint NOT NULL,
@@ -262,8 +262,8 @@ CREATE TABLE holdfast.idempotency (
     PRIMARY KEY (topic, key)
 );
 
--- Tokens of topics with a throughput_limit: how many jobs a second they may hand out, where Redis does not say. `at`: as
--- of when the tokens were counted. Unlogged: after a crash every bucket begins anew.
+-- Token buckets of topics with a throughput_limit (jobs per second that can be claimed), used without Redis. `at`: when
+-- the tokens were last counted. Unlogged: every bucket is reset after a crash.
 CREATE UNLOGGED TABLE holdfast.buckets (
     at timestamptz NOT NULL,
     tokens double precision NOT NULL CHECK (tokens >= 0),
@@ -276,9 +276,9 @@ CREATE UNLOGGED TABLE holdfast.buckets (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- Schedules: jobs that are made when a cron expression is due. next_fire: the next time to fire for; NULL while paused.
--- due_at: when to look at it, which is later than that once a fire was refused. last_fire: the time that the last job was
--- made for. payload and fields: the job, as the record that was given has it.
+-- Schedules, which create jobs by a cron expression. next_fire: the next time to create one for; NULL while paused. due_at:
+-- when to try, which is later than next_fire after a refusal. last_fire: the time that the last job was created for.
+-- payload and fields: the job, as in the record that was given.
 CREATE TABLE holdfast.schedules (
     name text COLLATE "C" PRIMARY KEY,
     topic text COLLATE "C" NOT NULL,
@@ -306,9 +306,9 @@ CREATE TABLE holdfast.schedules (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- Requeues and cancels of many jobs: a requeue has `filter`, a cancel `cancels`. state: canary (the first jobs are out,
--- and are waited for), running, done, cancelled, stopped, failed. stage and after_*: how far it has come. The process that
--- runs it says so by heartbeat_at; when that stops, another process goes on.
+-- Requeues and cancels of many jobs. A requeue has `filter`, a cancel `cancels`. state: canary (waiting for the outcome of
+-- the first jobs), running, done, cancelled, stopped, failed. stage and after_*: the progress. The process that runs it
+-- updates heartbeat_at; if it stops, another process continues.
 CREATE TABLE holdfast.operations (
     started_at timestamptz NOT NULL,
     until_time timestamptz NOT NULL,
@@ -349,8 +349,8 @@ CREATE TABLE holdfast.operations (
     CONSTRAINT operations_kind CHECK ((filter IS NULL) <> (cancels IS NULL))
 ) WITH (fillfactor = 50);
 
--- A statement that ends a job writes the ending here if a webhook may want to hear of it. No row stays: the trigger `tell`
--- makes it a delivery, or nothing (ADR 0041).
+-- A statement that ends a job writes the ending here if a webhook may be interested. No row stays: the trigger `tell`
+-- turns it into a delivery or drops it (ADR 0041).
 CREATE TABLE holdfast.endings (
     topic text COLLATE "C" NOT NULL,
     topic_id integer NOT NULL,
@@ -362,13 +362,13 @@ CREATE TABLE holdfast.endings (
 );
 
 
--- By day: the ledger, results and the archive. The service makes the partitions ahead and drops old ones ---------------
+-- By day: the ledger, results and the archive. The service adds partitions in advance, drops old ones ------------------
 
--- What happened to jobs. Written by every verb, so it has no index but a BRIN. until: the new deadline, or from when on the
--- job can be had. began_at: when what the event ends had begun; of a claim, since when the job could have been had; of what
--- a holder ended, when it was claimed. tenant: NULL is the default tenant. grp and max_deliveries: of events by which a job
--- comes. So the ledger says by itself how long everything took, and whether groups kept their order and limits held, when
--- the jobs are gone (ADR 0038). What is NULL takes no room.
+-- The events of jobs. Every verb writes to it, so its only index is a BRIN. until: the new deadline, or when the job
+-- becomes claimable. began_at: the start of the period that the event ends: for a claim, when the job became claimable; for
+-- an ack or nack, when it was claimed. tenant: NULL is the default tenant. grp and max_deliveries: for events that add a
+-- job. So even after jobs are gone, the ledger shows how long everything took, and whether groups' order and limits were
+-- kept (ADR 0038). NULLs take no space.
 CREATE TABLE holdfast.lease_events (
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
     tx xid8 NOT NULL DEFAULT pg_current_xact_id(),
@@ -387,7 +387,7 @@ CREATE TABLE holdfast.lease_events (
     max_deliveries integer
 ) PARTITION BY RANGE (at);
 
--- What workers hand in with an ack. expires_at NULL: for ever.
+-- Results that workers send with an ack. expires_at NULL: forever.
 CREATE TABLE holdfast.results (
     completed_at timestamptz NOT NULL,
     expires_at timestamptz,
@@ -427,12 +427,12 @@ CREATE TABLE holdfast.archive (
     original_topic text COLLATE "C",
     metadata json,
     payload bytea NOT NULL,
-    grp text COLLATE "C"  -- a replay puts a job back into its group
+    grp text COLLATE "C"  -- a replay adds the job to its group again
 ) PARTITION BY RANGE (finished_at);
 ALTER TABLE holdfast.archive ALTER COLUMN payload SET STORAGE EXTERNAL;
 
--- Days that are kept as files too. A row is written once the day's files were read back and hold what the table holds, by
--- count and checksum. It outlives the day.
+-- Days that are also kept as files. A row is written after the day's files were read back and match the table by count and
+-- checksum. It outlives the partition.
 CREATE TABLE holdfast.archived_days (
     of_table text COLLATE "C" NOT NULL CHECK (of_table IN ('lease_events', 'results', 'archive')),
     day date NOT NULL,
@@ -443,8 +443,7 @@ CREATE TABLE holdfast.archived_days (
     PRIMARY KEY (of_table, day)
 );
 
--- Replays of the archive: a row for each that was asked for (asked_from: '-infinity' for the whole window) holds its
--- bounds, and the place in the archive up to which it has come.
+-- Requested replays of the archive: their bounds and progress. asked_from: '-infinity' for the whole window.
 CREATE TABLE holdfast.replays (
     asked_from timestamptz NOT NULL,
     from_time timestamptz NOT NULL,
@@ -481,9 +480,9 @@ CREATE TABLE holdfast.records (
 );
 ALTER TABLE holdfast.records ALTER COLUMN payload SET STORAGE EXTERNAL;
 
--- How far a log goes. Never updated: each change writes the next version and deletes the one before. The newest is found
--- from the end of the index, so versions that can't be cleaned up, while somebody holds an old snapshot, lie behind it and
--- are never walked over.
+-- The extent of each log. Rows are never updated: each change inserts the next version and deletes the previous one. Reads
+-- find the newest at the end of the index. So they never scan dead versions that an old snapshot keeps from being
+-- removed.
 CREATE TABLE holdfast.log_state (
     version bigint NOT NULL,
     head_seq bigint NOT NULL DEFAULT 0,
@@ -503,9 +502,9 @@ CREATE TABLE holdfast.log_state (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- What clients watch over server-sent events, and how far each has been told, whichever process it is connected to.
--- holder: the connection that the watch is told on, made anew by each; NULL before the first. places: {topic: [topic id,
--- seq, whether the client chose the seq]}. expires_at moves seldom, so that saving places stays a HOT update.
+-- Clients' watches over server-sent events and their progress, on whatever process the client is connected to. holder: the
+-- connection that serves the watch, replaced by each new connection; NULL before the first. places: {topic: [topic id, seq,
+-- whether the client chose the seq]}. expires_at changes rarely, so that saving places stays a HOT update.
 CREATE TABLE holdfast.watches (
     expires_at timestamptz NOT NULL,
     holder uuid,
@@ -520,8 +519,7 @@ CREATE TABLE holdfast.watches (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- Events for users of the service's users, sent by jobs. A user's ids ascend in the order of their commits: see
--- send_user_events.sql. Rows live for minutes.
+-- Events that jobs send to end users. A user's ids ascend in commit order: see send_user_events.sql. Rows live for minutes.
 CREATE TABLE holdfast.user_events (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -535,11 +533,11 @@ CREATE TABLE holdfast.user_events (
 );
 
 
--- What SQL users write into: docs/sql.md -------------------------------------------------------------------------------
+-- Tables that SQL users write: docs/sql.md -----------------------------------------------------------------------------
 
--- What is inserted here becomes jobs in the same statement: take_inbox. The constraints' names are the messages that an
--- SQL user reads. checked: the version of the topic's schema that the payload was found to fit; the service fills it in.
--- Rows stay for the length of a statement, so nothing is lost with them: UNLOGGED.
+-- Rows inserted here become jobs in the same statement: take_inbox. SQL users see the constraints' names as error messages.
+-- checked: the version of the topic's schema that the payload matches, set by the service. UNLOGGED loses nothing, because
+-- rows exist only during a statement.
 CREATE UNLOGGED TABLE holdfast.inbox (
     topic text COLLATE "C" NOT NULL,
     payload bytea,
@@ -583,13 +581,13 @@ CREATE UNLOGGED TABLE holdfast.inbox (
     CONSTRAINT "group: 1 to 128 characters" CHECK (char_length("group") BETWEEN 1 AND 128),
     CONSTRAINT "dedupe_id: 1 to 256 characters" CHECK (char_length(dedupe_id) BETWEEN 1 AND 256),
     CONSTRAINT "user_id: 1 to 128 characters" CHECK (char_length(user_id) BETWEEN 1 AND 128),
-    -- As app/kernel/topics/webhooks.py: no user, no password, no fragment.
+    -- Like app/kernel/topics/webhooks.py: no user, password or fragment.
     CONSTRAINT "webhook: an http:// or https:// URL of up to 2048 characters" CHECK (
         webhook ~* '^https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&*+,;=%-]+)(:[1-9][0-9]{0,4})?([/?][!-"$-~]*)?$'
         AND octet_length(webhook) <= 2048)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
--- What is for topics that have a schema, until the service has checked it.
+-- Rows for topics with a schema, until the service has checked them.
 CREATE TABLE holdfast.inbox_unchecked (
     id bigint GENERATED ALWAYS AS IDENTITY,
     run_at timestamptz,
@@ -613,7 +611,7 @@ CREATE TABLE holdfast.inbox_unchecked (
     PRIMARY KEY (topic, id)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 
--- What did not go in, and why. Kept for 14 days.
+-- Rejected rows with the reason. Kept for 14 days.
 CREATE TABLE holdfast.inbox_rejects (
     rejected_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     inserted_at timestamptz NOT NULL,
@@ -637,8 +635,8 @@ CREATE TABLE holdfast.inbox_rejects (
     webhook text
 );
 
--- Staged writes: jobs that several connections stage, and one transaction puts in. A row here is one attempt of one task.
--- Never UNLOGGED, so that its numbers are never given again.
+-- Staged writes: several connections stage jobs, and one transaction enqueues them. A row here is one attempt of one task.
+-- Logged, so that its numbers are never reused.
 CREATE TABLE holdfast.stages (
     attempt bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -646,14 +644,14 @@ CREATE TABLE holdfast.stages (
     CONSTRAINT "run: 1 to 256 characters" CHECK (char_length(run) BETWEEN 1 AND 256)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 
--- What is staged, with what the inbox asks of its rows. A crash of PostgreSQL empties it, which the commit notices.
+-- Staged jobs, with the inbox's constraints. A crash of PostgreSQL empties the table, which the commit detects.
 CREATE UNLOGGED TABLE holdfast.staged (
     LIKE holdfast.inbox INCLUDING CONSTRAINTS INCLUDING STORAGE,
     attempt bigint NOT NULL,
     PRIMARY KEY (attempt, place)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
--- What was committed: of a stream its last batch.
+-- Committed writes; for a stream, its last batch.
 CREATE TABLE holdfast.writes (
     batch bigint NOT NULL,
     jobs bigint NOT NULL,
@@ -663,9 +661,9 @@ CREATE TABLE holdfast.writes (
 );
 
 
--- People and keys ----------------------------------------------------------------------------------------------------
+-- Users and keys -----------------------------------------------------------------------------------------------------
 
--- A secret's SHA-256, never the secret. After a rotation with a grace the secret before is good until old_until.
+-- A secret's SHA-256, never the secret. After a rotation with a grace period, the old secret is valid until old_until.
 CREATE TABLE holdfast.api_keys (
     id text COLLATE "C" PRIMARY KEY CHECK (id ~ '^key_[0-9a-f]{16}$'),
     name text NOT NULL CHECK (octet_length(name) BETWEEN 1 AND 128),
@@ -685,8 +683,8 @@ CREATE TABLE holdfast.api_keys (
     CHECK ((old_digest IS NULL) = (old_until IS NULL))
 );
 
--- A deleted user's row stays: a service that once needed sign-in needs it still, and the audit trail names it. `epoch` is
--- another one from each change of the password on; tokens name the one that they were made in.
+-- A deleted user's row stays, because a service with users always needs sign-in, and the audit trail refers to it. Each
+-- password change sets a new `epoch`; tokens contain the epoch in which they were issued.
 CREATE TABLE holdfast.users (
     id uuid PRIMARY KEY,
     username text COLLATE "C" NOT NULL CHECK (octet_length(username) BETWEEN 1 AND 128),
@@ -711,15 +709,15 @@ CREATE TABLE holdfast.grants (
     UNIQUE (user_id, action, topic_pattern)
 );
 
--- What users' tokens are signed with: one row, made by the first process that needs it and has no HOLDFAST_JWT_SECRET.
+-- The secret that signs users' tokens: one row, created by the first process that needs it and has no HOLDFAST_JWT_SECRET.
 CREATE TABLE holdfast.token_secret (
     singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
     secret bytea NOT NULL CHECK (octet_length(secret) >= 32),
     created_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
--- Failed tries to sign in, counted for all processes. `who` is a digest: a name that was typed may be anything, a password
--- too.
+-- Failed sign-in attempts, counted across all processes. `who` is a digest, because users may type anything as their name,
+-- even a password.
 CREATE TABLE holdfast.sign_in_tries (
     until timestamptz NOT NULL,
     tries integer NOT NULL CHECK (tries >= 0),
@@ -727,7 +725,7 @@ CREATE TABLE holdfast.sign_in_tries (
     PRIMARY KEY (who)
 );
 
--- Views of the admin pages that somebody has saved.
+-- Saved views of the admin pages.
 CREATE TABLE holdfast.saved_views (
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     owner text COLLATE "C" NOT NULL,
@@ -736,7 +734,7 @@ CREATE TABLE holdfast.saved_views (
     PRIMARY KEY (owner, name)
 );
 
--- Who changed what. Append-only, by a trigger.
+-- The audit trail. A trigger makes it append-only.
 CREATE TABLE holdfast.audit (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -751,9 +749,9 @@ CREATE TABLE holdfast.audit (
 
 -- Upkeep and statistics ----------------------------------------------------------------------------------------------
 
--- The sweeps: who runs each, and by which schedule. run: the last run, NULL before the first; finished_at is NULL while it
--- is under way, and its process says so by heartbeat_at; moved: what it had moved then. due_after: scheduled times up to
--- here have been seen to. schedule: NULL is the default of the settings, '' is none.
+-- The sweeps, their holders and schedules. run: the last run, NULL before the first. finished_at is NULL while it runs;
+-- its process updates heartbeat_at. moved: what it has moved so far. due_after: scheduled times up to here are done.
+-- schedule: NULL is the settings' default, '' is none.
 CREATE TABLE holdfast.sweeps (
     name text COLLATE "C" PRIMARY KEY,
     run uuid,
@@ -772,7 +770,7 @@ CREATE TABLE holdfast.sweeps (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- The last runs of each sweep that moved something, or failed.
+-- Each sweep's last runs that moved something or failed.
 CREATE TABLE holdfast.sweep_runs (
     name text NOT NULL,
     run uuid NOT NULL,
@@ -783,9 +781,9 @@ CREATE TABLE holdfast.sweep_runs (
     PRIMARY KEY (name, finished_at, run)
 );
 
--- What became of each topic's jobs, minute by minute; a row where anything was. Durations in whole ms; percentiles by
--- nearest rank, NULL where there was none. The same durations in buckets, so that those of an hour can be told: of each
--- bucket that has any, how many.
+-- Statistics of each topic's jobs for each minute with any activity. Durations are in whole ms. Percentiles are by nearest
+-- rank, NULL without any value. The buckets have the counts of the same durations, only of buckets that are not empty, so
+-- that percentiles of an hour can be calculated.
 CREATE TABLE holdfast.topic_stats (
     minute timestamptz NOT NULL,
     topic_id integer NOT NULL,
@@ -813,9 +811,9 @@ CREATE TABLE holdfast.topic_stats (
     PRIMARY KEY (topic_id, minute, tenant)
 );
 
--- How far topic_stats goes, one row. Before filled_to everything was counted. mark: transactions from this one on began
--- after marked_at, so when all before it have ended, nothing older can appear. Up to guessed_to minutes were counted while
--- an older transaction was open, and are counted once more.
+-- The progress of topic_stats, one row. Everything before filled_to is counted. mark: this and later transactions began
+-- after marked_at. Once all earlier ones have ended, no older event can appear. Minutes up to guessed_to were counted while
+-- an older transaction was open, and are counted again.
 CREATE TABLE holdfast.topic_stats_progress (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     filled_to timestamptz NOT NULL,
@@ -824,14 +822,14 @@ CREATE TABLE holdfast.topic_stats_progress (
     mark xid8 NOT NULL
 ) WITH (fillfactor = 25);
 
--- What Spark has worked out and not merged yet; a run that died leaves its rows for a day.
+-- Spark's results that are not merged yet. A crashed run leaves its rows for a day.
 CREATE TABLE holdfast.topic_stats_staged (
     LIKE holdfast.topic_stats INCLUDING DEFAULTS,
     run uuid NOT NULL,
     staged_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
--- What a queue held when it was looked at in a minute; a row where that is not what the row before says.
+-- A queue's depth, read once a minute. A row only if it differs from the previous one.
 CREATE TABLE holdfast.depths (
     topic_id integer NOT NULL,
     minute timestamptz NOT NULL,
@@ -842,7 +840,7 @@ CREATE TABLE holdfast.depths (
     PRIMARY KEY (topic_id, minute)
 );
 
--- When every queue was looked at: what lies between two rows of depths is known only while somebody looked.
+-- When all queues' depths were read: between two rows of depths, the depth is known only for these times.
 CREATE TABLE holdfast.depth_looks (
     minute timestamptz NOT NULL,
     PRIMARY KEY (minute)

@@ -1,16 +1,15 @@
--- Words that columns hold. The order of an enum is the order in which it sorts; a later migration can add a word to one,
--- and can't take one away.
+-- Types of columns. An enum sorts in the order of its values. A later migration can add values, but not remove any.
 
 CREATE TYPE holdfast.topic_type AS ENUM ('log', 'queue');
 CREATE TYPE holdfast.durability AS ENUM ('ephemeral', 'memory', 'disk', 'fsync');
 
--- What becomes of a job with no deliveries left.
+-- What to do with a job that has no deliveries left.
 CREATE TYPE holdfast.exhaustion AS ENUM ('redeliver', 'fail', 'dead_letter');
 
--- What a full topic does: drops its oldest, or refuses what comes.
+-- What a full topic does: drops its oldest jobs or refuses new ones.
 CREATE TYPE holdfast.discard AS ENUM ('old', 'reject');
 
--- As stored: by the clock a job's state may be another one, which holdfast.state_now says.
+-- The stored state. The current state also depends on the time: see holdfast.state_now.
 CREATE TYPE holdfast.job_state AS ENUM ('scheduled', 'ready', 'blocked', 'leased', 'failed', 'expired');
 
 CREATE TYPE holdfast.job_event AS ENUM (

@@ -1,6 +1,6 @@
--- Views for readers with SQL: docs/sql.md says which of their columns stay.
+-- Views for SQL users. docs/sql.md lists the columns that are stable.
 
--- Jobs by the state that they are in now: the stored word says "leased" of a lease that has ended.
+-- Jobs with their current state: the stored state is still "leased" after a lease has expired.
 CREATE VIEW holdfast.job_states AS
 SELECT j.topic, j.seq, holdfast.state_now(j.state, j.visible_at, j.expires_at, j.cancelled_at) AS state,
        j.tenant, j.key, coalesce(j.grp, j.left_grp) AS grp, j.priority, j.tag, j.created_at, j.updated_at, j.visible_at, j.expires_at,
@@ -12,7 +12,7 @@ FROM holdfast.jobs j;
 CREATE VIEW holdfast.dead_letters AS
 SELECT s.* FROM holdfast.job_states s WHERE s.dlq_moved_at IS NOT NULL;
 
--- Jobs as the messages dialect has them.
+-- Jobs in the format of the messages dialect.
 CREATE VIEW holdfast.messages AS
 SELECT holdfast.message_id(coalesce(j.first_topic_id, j.topic_id), coalesce(j.first_seq, j.seq)) AS id,
        j.topic, j.payload, j.metadata::jsonb AS metadata, j.key, s.status,
@@ -30,7 +30,7 @@ CROSS JOIN LATERAL (
                 ELSE 'pending' END AS status
 ) s;
 
--- The partitions of tables by day: whether a day is kept as files, and whether it is over.
+-- The partitions of tables by day: whether a day is archived to files, and whether it is over.
 CREATE VIEW holdfast.day_partitions AS
 SELECT d.of_table, d.day, d.partition, a.verified_at IS NOT NULL AS archived,
        d.day < (statement_timestamp() AT TIME ZONE 'UTC')::date AS over

@@ -1,6 +1,6 @@
-"""The schema: types and tables, the functions of app/*/functions, then all that needs both.
+"""The schema: types and tables, the functions of app/*/functions, then everything that needs both.
 
-A later migration that changes a function runs its file again, which replaces it.
+A later migration that changes a function runs its file again, which replaces the function.
 
 Revision ID: 0001
 """
@@ -14,8 +14,8 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-# In this order: functions in SQL are checked as they are made, and name those above them. The bodies of others are only
-# checked when they run.
+# In this order: PostgreSQL checks SQL functions when they are created, and they call those above. The bodies
+# of other functions are checked only when they run.
 FUNCTIONS = (
     "app/kernel/topics/functions/sequences.sql",
     "app/kernel/audit/functions/refuse_change.sql",
