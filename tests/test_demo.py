@@ -23,7 +23,7 @@ from tests.conftest import Running
 from tests.processes import children, lives, until
 
 ROOT = Path(__file__).parents[1]
-KILLED = re.compile(r"worker-3 was killed \(SIGKILL\) with (\d+) jobs in its hands: (\d+) computed, none acked")
+KILLED = re.compile(r"worker-3 was killed \(SIGKILL\) while it held (\d+) jobs: (\d+) computed, none acked")
 
 
 class Demo:
@@ -143,7 +143,7 @@ async def test_a_file_that_changes_meanwhile_is_a_failure_that_is_explained(
     for file in folder.rglob("*.txt"):
         file.write_bytes(b"something else")
     assert await run.end() == 1, run.words
-    assert re.search(r"NOT as promised \(\d+\):\n  part \d/\d\d.txt: ", run.words)
+    assert re.search(r"WRONG results \(\d+\):\n  part \d/\d\d.txt: ", run.words)
     assert "the file changed while the demo ran" in run.words
     assert "… and " in run.words
     assert await demo_topics(service.url) == []
@@ -231,7 +231,9 @@ async def test_a_refusal_is_one_line(
     for key, words in expected.items():
         run = await demo(folder, "--url", service.url, "--key", key)
         assert await run.end() == 1
-        refusal = [line for line in run.words.splitlines() if line.startswith("holdfast: the service refused: ")]
+        refusal = [
+            line for line in run.words.splitlines() if line.startswith("holdfast: the service refused the call: ")
+        ]
         assert len(refusal) == 1, run.words
         assert words in refusal[0]
         assert "Traceback" not in run.words
@@ -244,11 +246,11 @@ async def test_what_can_not_work_is_said(demo: Start, folder: Path, tmp_path: Pa
     (tmp_path / "empty").mkdir()
     nothing = await demo(tmp_path / "empty", "--url", "http://127.0.0.1:1")
     assert await nothing.end() == 0
-    assert nothing.words == f"There is no file to read in {tmp_path / 'empty'}: nothing to do.\n"
+    assert nothing.words == f"There are no readable files in {tmp_path / 'empty'}. Nothing to do.\n"
     cases = {
-        (str(tmp_path / "nowhere"),): (1, "is no folder"),
-        (str(folder), "--url", "http://127.0.0.1:1"): (1, "no Holdfast answers at http://127.0.0.1:1"),
-        (str(folder), "--url", "ftp://x"): (1, "is no URL of a service"),
+        (str(tmp_path / "nowhere"),): (1, "is not a folder"),
+        (str(folder), "--url", "http://127.0.0.1:1"): (1, "no Holdfast service answers at http://127.0.0.1:1"),
+        (str(folder), "--url", "ftp://x"): (1, "is not a service's URL"),
         (str(folder), "--workers", "0"): (2, "0 is not a whole number from 1 to 64"),
     }
     for arguments, (code, words) in cases.items():

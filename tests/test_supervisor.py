@@ -65,7 +65,7 @@ def test_it_prints_its_address_and_a_line_that_works(serve: Serve) -> None:
 
 
 def test_a_clients_key_is_said_to_be_ignored(serve: Serve) -> None:
-    words = "HOLDFAST_API_KEY is the client's setting, and the service ignores it: HOLDFAST_API_KEYS sets its keys"
+    words = "HOLDFAST_API_KEY is a setting of the client. The service ignores it; set its keys with HOLDFAST_API_KEYS"
     service = serve(API_KEY="a-client-s-own-key")
     service.up()
     assert service.words.count(words) == 1
@@ -119,7 +119,10 @@ def test_a_taken_port_is_one_line(serve: Serve) -> None:
         port = other.getsockname()[1]
         code, line = serve(PORT=str(port)).refused()
     assert code == 1
-    assert line == f"holdfast: Port {port} on 127.0.0.1 is taken: set HOLDFAST_PORT, or stop what listens there."
+    assert (
+        line
+        == f"holdfast: Port {port} on 127.0.0.1 is already in use. Set HOLDFAST_PORT, or stop the process that uses it."
+    )
 
 
 def test_a_database_that_can_not_be_reached_is_one_line(serve: Serve) -> None:
@@ -178,7 +181,7 @@ def test_an_address_that_others_reach_needs_a_key_and_one_of_the_database_will_d
     assert refused.out.read_text() == ""
     reason, last = refused.err.read_text().splitlines()[-2:]
     assert reason.startswith("holdfast: HOLDFAST_HOST=0.0.0.0 is reachable from other machines, and there is no ")
-    assert last == "holdfast: The server process did not start; the reason stands above."
+    assert last == "holdfast: The server process did not start. See the log above for the reason."
     command = [sys.executable, "-m", "app", "keys", "add", "first", "--scopes", "admin"]
     environment = os.environ | {"HOLDFAST_DATA_DIR": str(tmp_path / "data")}
     made = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
@@ -217,7 +220,7 @@ def test_it_asks_the_system_for_as_many_files_as_it_takes_connections(serve: Ser
         return
     denied = serve(MAX_CONNECTIONS=str(few_files))
     denied.up()
-    warning = f"lets a process open {few_files} files, and HOLDFAST_MAX_CONNECTIONS={few_files} needs {few_files + 512}"
+    warning = f"A process can open {few_files} files, but HOLDFAST_MAX_CONNECTIONS={few_files} needs {few_files + 512}"
     assert warning in denied.err.read_text()
 
 

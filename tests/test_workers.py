@@ -162,7 +162,7 @@ def test_one_of_three_is_killed_and_the_others_go_on(serve: Serve) -> None:
     came_back = until(goes_on)
     assert slots(service) == before | {1: came_back}
     assert call(f"{url}/v0/topics/traffic")["queue"]["ready"] == enqueued
-    assert "Worker 1 was killed by SIGKILL; starting it again" in service.err.read_text()
+    assert "Worker 1 was killed by SIGKILL. Restarting it" in service.err.read_text()
     assert service.stop()[0] == 0
 
 

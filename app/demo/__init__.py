@@ -1,5 +1,5 @@
-"""`./run demo`: the queue at work on the files of a folder, with a worker killed half way. A user of the Python client,
-which knows the service by its URL only."""
+"""`./run demo`: runs the queue on the files of a folder, and kills a worker half way. It uses the Python client and
+knows only the service's URL."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ if TYPE_CHECKING:
     from app.settings import Settings
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
-PATIENCE: Final = 15.0  # seconds; a service that is being restarted is back long before
-START_SECONDS: Final = 180.0  # the first start makes a database
+PATIENCE: Final = 15.0  # seconds; much longer than a restart of the service
+START_SECONDS: Final = 180.0  # the first start creates a database
 STOP_SECONDS: Final = 20.0
 HINTS: Final = {
-    401: " Give one with --key, or in HOLDFAST_API_KEYS.",
-    403: " The demo makes, fills, empties and deletes a topic named demo-…: give a key that may.",
+    401: " Pass a key with --key, or set HOLDFAST_API_KEYS.",
+    403: " The demo creates, fills, empties and deletes a topic named demo-…. Pass a key that may do that.",
 }
 _WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104  (not bound to: looked up)
 
 
 def main(argv: list[str], settings: Settings) -> int:
-    """The exit code: 0, or 1 when something is not as promised, or when the demo could not be run; it has said what."""
+    """Run the demo. Returns the exit code: 0, or 1 after a fault or an error, which is printed."""
     args = _parser().parse_args(argv)
     folder: Path = args.folder
     if not folder.is_dir():
-        print(f"holdfast: {folder} is no folder", file=sys.stderr)
+        print(f"holdfast: {folder} is not a folder", file=sys.stderr)
         return 1
     signal.signal(signal.SIGTERM, _leave)
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells of each request
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each request
     files, left_out = find_files(folder, {settings.data_dir.resolve(), PROJECT / "var"})
     if left_out:
         print(first_of(left_out, "left out  "))
     if not files:
-        print(f"There is no file to read in {folder}: nothing to do.")
+        print(f"There are no readable files in {folder}. Nothing to do.")
         return 0
     journals = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
     key = args.key or _first_key()
@@ -64,7 +64,7 @@ def main(argv: list[str], settings: Settings) -> int:
                 return run(plan, client)
             finally:
                 if args.keep:
-                    print(f"Kept: topic {topic}, and what the workers wrote in {journals}")
+                    print(f"Kept topic {topic} and the workers' results in {journals}")
                 else:
                     _delete(client, topic)
     except HoldfastError as error:
@@ -79,30 +79,30 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="./run demo",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Compute the SHA-256 of every file in a folder through the queue: one job for each file, worker\n"
-        "processes of the Python client, and one of them killed half way with jobs in its hands.\n"
+        description="Compute the SHA-256 of every file in a folder through the queue, with one job for each file and\n"
+        "worker processes of the Python client. One worker is killed half way while it holds jobs.\n"
         "At the end every digest is compared with a direct computation.",
-        epilog="It uses the service that runs at HOLDFAST_HOST and HOLDFAST_PORT; where none does, it starts one for\n"
-        "its duration, on the same data folder. Exit code: 0, or 1 when something is not as promised.",
+        epilog="Uses the service at HOLDFAST_HOST and HOLDFAST_PORT. If none runs there, the demo starts one on the "
+        "same\ndata folder and stops it at the end. Exit code: 0, or 1 if a result is wrong.",
     )
     parser.add_argument(
         "folder",
         nargs="?",
         type=Path,
         default=PROJECT,
-        help="default: this project's files. Anywhere, .git, .venv, .tools, caches and the data folder are skipped",
+        help="default: this project's files. Skips .git, .venv, .tools, caches and the data folder",
     )
     parser.add_argument("--workers", type=_number(1, 64), default=3, metavar="N", help="worker processes [3]")
     parser.add_argument(
         "--batch",
         type=_number(1, 1000),
         metavar="N",
-        help="jobs that a worker works on at once [by the number of files]",
+        help="concurrent jobs per worker [by the number of files]",
     )
     parser.add_argument("--url", help="a running service, such as http://127.0.0.1:8080")
     parser.add_argument("--key", help="API key [the first of HOLDFAST_API_KEYS]")
-    parser.add_argument("--no-kill", dest="kill", action="store_false", help="let every worker live")
-    parser.add_argument("--keep", action="store_true", help="keep the topic, and the workers' result files")
+    parser.add_argument("--no-kill", dest="kill", action="store_false", help="kill no worker")
+    parser.add_argument("--keep", action="store_true", help="keep the topic and the workers' result files")
     return parser
 
 
@@ -119,25 +119,25 @@ def _number(low: int, high: int) -> Callable[[str], int]:
 
 
 def _first_key() -> str:
-    """The first of the environment's: the settings keep none."""
+    """The first key in the environment. The settings have only digests."""
     return next(iter(entries(read(os.environ).get("api_keys", ""))), "").partition(":")[0]
 
 
 def _client(url: str, key: str, patience: float) -> Client:
-    """Raises CannotGoOn for a URL that is none."""
+    """Make a client. Raises CannotGoOn for a malformed URL."""
     try:
         return Client(url, key, timeout=patience, attempt_timeout=patience, retries=1_000)
     except ValueError:
-        raise CannotGoOn(f"{url} is no URL of a service: those are http://host:port") from None
+        raise CannotGoOn(f"{url} is not a service's URL. Use http://host:port") from None
 
 
 @contextmanager
 def _service(url: str | None, settings: Settings, logs: Path) -> Iterator[str]:
-    """The URL of the one that was named, or that runs; else of one that is started for as long as this is open."""
+    """The URL of the given service, or of the running one. Otherwise starts a service for the duration of the block."""
     if url is not None:
         url = url if "//" in url else f"http://{url}"
         if not _answers(url):
-            raise CannotGoOn(f"no Holdfast answers at {url}")
+            raise CannotGoOn(f"no Holdfast service answers at {url}")
         yield url
         return
     host = _WILDCARDS.get(settings.host, settings.host)
@@ -160,9 +160,9 @@ def _answers(url: str) -> bool:
 
 @contextmanager
 def _own_service(logs: Path) -> Iterator[str]:
-    """Raises CannotGoOn with the last line of one that does not start."""
+    """Run a service during the block. Raises CannotGoOn with the last line of its log if it does not start."""
     out, err = logs / "service.out", logs / "service.err"
-    # Where the system can do that, it ends with this process, however that ends.
+    # If the system supports it, the service ends with this process.
     tied = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
     with out.open("wb") as out_file, err.open("wb") as err_file:
         process = subprocess.Popen(  # noqa: S603
@@ -171,13 +171,13 @@ def _own_service(logs: Path) -> Iterator[str]:
             stdin=subprocess.DEVNULL,
             stdout=out_file,
             stderr=err_file,
-            start_new_session=True,  # Ctrl+C is for the demo, which tidies up first
+            start_new_session=True,  # Ctrl+C goes to the demo, which cleans up first
         )
     try:
         end = time.monotonic() + START_SECONDS
         while not (match := re.search(r" is running on (\S+) .*\n", out.read_text())):
             if process.poll() is not None or time.monotonic() > end:
-                words = err.read_text().strip().splitlines() or ["it did not say why"]
+                words = err.read_text().strip().splitlines() or ["no reason given"]
                 raise CannotGoOn(f"the service did not start: {words[-1].removeprefix('holdfast: ')}")
             time.sleep(0.05)
         yield match.group(1)
@@ -191,16 +191,15 @@ def _own_service(logs: Path) -> Iterator[str]:
 
 
 def _delete(client: Client, topic: str) -> None:
-    """Leave nothing behind, as far as the service lets us."""
     try:
         client.with_options(retries=0).topic(topic).delete()
     except HoldfastError:
-        print(f"holdfast: the topic {topic} could not be deleted", file=sys.stderr)
+        print(f"holdfast: can't delete the topic {topic}", file=sys.stderr)
 
 
 def _reason(error: HoldfastError) -> str:
     if isinstance(error, errors.APIStatusError):
-        return f"the service refused: {error}{HINTS.get(error.status, '')}"
+        return f"the service refused the call: {error}{HINTS.get(error.status, '')}"
     return f"the service does not answer: {error}" if isinstance(error, errors.APIConnectionError) else str(error)
 
 

@@ -1,4 +1,4 @@
-"""The files that the demo works on, what its workers say of them, and whether that is as it must be."""
+"""The demo's files, the workers' results, and the check of the results."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any, Final
 
 from holdfast.models import TopicState
 
-# What tools put into a project's folder, and what is none of its own files.
+# Folders of tools, which are not part of a project.
 SKIPPED: Final = frozenset({".git", ".venv", ".tools", "__pycache__"})
 CHUNK: Final = 1024 * 1024
-MOST_LINES: Final = 10  # of a list; the others are counted
+MOST_LINES: Final = 10  # of a printed list; further ones are counted
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file as it was when the demo started. `path` is relative to the folder, with '/' between its parts."""
+    """A file at the start of the demo. `path` is relative to the folder, with '/' as the separator."""
 
     path: str
     size: int
@@ -29,8 +29,8 @@ class File:
 
 
 def find_files(folder: Path, but_not: Collection[Path] = ()) -> tuple[list[File], list[str]]:
-    """The regular files below a folder, by path; and what can't be read, with the reason. Links are not followed.
-    `but_not` are resolved folders to skip."""
+    """The regular files in a folder, by path, and a line for each unreadable one with the reason. Does not follow
+    links. `but_not`: resolved folders to skip."""
     files: list[File] = []
     left_out: list[str] = []
 
@@ -60,7 +60,7 @@ def _skips(name: str) -> bool:
 
 
 def digest_of(path: Path) -> str:
-    """SHA-256 of a file in hex. Raises OSError."""
+    """The SHA-256 of a file in hex. Raises OSError."""
     sha = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
@@ -70,8 +70,8 @@ def digest_of(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a worker is told. `batch`: how many jobs it works on at once. `hangs`: it is stuck in the first ones, until
-    the demo kills it."""
+    """A worker's task. `batch`: how many jobs it runs at once. `hangs`: it hangs in its first jobs until the demo kills
+    it."""
 
     url: str
     key: str
@@ -85,7 +85,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """What a worker reported for a file: a digest, or why there is none."""
+    """A worker's result for a file: a digest or an error."""
 
     worker: str
     deliveries: int
@@ -101,11 +101,11 @@ class Tally:
     results: dict[str, list[DemoResult]] = field(default_factory=dict)
     redeliveries: int = 0
     began: float = 0.0
-    last_first: float = 0.0  # when the last job was worked that nobody had had before
+    last_first: float = 0.0  # when the last job with a first delivery was done
     ended: float = 0.0
 
     def add(self, worker: str, line: Mapping[str, Any]) -> None:
-        """Count a result, as it stands in a worker's journal."""
+        """Count a result from a worker's journal."""
         result = DemoResult(worker, line["deliveries"], line.get("digest"), line.get("error"))
         of_file = self.results.setdefault(line["path"], [])
         most = max((one.deliveries for one in of_file), default=1)
@@ -116,23 +116,23 @@ class Tally:
 
     @property
     def duplicates(self) -> int:
-        """Results beyond the first of a file."""
+        """Results beyond each file's first one."""
         return sum(map(len, self.results.values())) - len(self.results)
 
     @property
     def rate(self) -> float:
-        """Jobs a second until the backlog was worked off; what was redelivered afterwards waited for its lease."""
+        """Jobs per second until every job was delivered once. Redeliveries had to wait for the end of a lease."""
         fresh = sum(1 for results in self.results.values() if any(result.deliveries == 1 for result in results))
         return fresh / max(self.last_first - self.began, 0.001) if fresh else 0.0
 
     def table(self, size: int, losses: Mapping[str, int]) -> str:
-        """The summary. `size` is of all files, in bytes; `losses`: how many jobs killed workers held."""
-        lost = "".join(f"{held:,} of them were in {name}'s hands when it was killed" for name, held in losses.items())
+        """The summary. `size`: of all files, in bytes. `losses`: how many jobs each killed worker held."""
+        lost = "".join(f"{name} held {held:,} of them when it was killed" for name, held in losses.items())
         seconds = f"{self.ended - self.began:.2f} s"
         rows = [
             ("files", f"{self.total:,}", _bytes(size)),
-            ("time", seconds, "with the wait for the lease that was lost" if losses else ""),
-            ("jobs/s", f"{self.rate:,.0f}", "until every file had been done or was in somebody's hands"),
+            ("time", seconds, "including the wait for the lost leases to end" if losses else ""),
+            ("jobs/s", f"{self.rate:,.0f}", "until every job was delivered once"),
             ("deliveries", f"{len(self.results) + self.redeliveries:,}", ""),
             ("redeliveries", f"{self.redeliveries:,}", lost),
             ("duplicates", f"{self.duplicates:,}", "files computed twice" if self.duplicates else ""),
@@ -149,7 +149,7 @@ def _bytes(size: float) -> str:
 
 
 def faults(folder: Path, asked: Sequence[File], results: Mapping[str, Sequence[DemoResult]]) -> list[str]:
-    """Files that were not done at least once with the digest that a direct computation has; one line each."""
+    """Files without a correct digest, one line each."""
     return [fault for file in asked if (fault := _fault(folder, file, results.get(file.path, ())))]
 
 
@@ -169,11 +169,11 @@ def _fault(folder: Path, file: File, results: Sequence[DemoResult]) -> str | Non
         return f"{file.path}: {last.worker} could not read it: {last.error}"
     changed = (status.st_size, status.st_mtime_ns) != (file.size, file.changed_ns)
     why = "the file changed while the demo ran" if changed else "the file has not changed since the start"
-    return f"{file.path}: {last.worker} reported {last.digest[:12]}…, and it is {wanted[:12]}… now: {why}"
+    return f"{file.path}: {last.worker} reported {last.digest[:12]}…, but it is {wanted[:12]}… now: {why}"
 
 
 def left_over(state: TopicState) -> list[str]:
-    """What a topic that must be empty still holds."""
+    """A fault if the topic is not empty."""
     assert state.queue is not None
     held = {"ready": state.queue.ready, "in_flight": state.queue.in_flight, "count": state.count}
     rest = ", ".join(f"{name} {number}" for name, number in held.items() if number)
@@ -181,6 +181,6 @@ def left_over(state: TopicState) -> list[str]:
 
 
 def first_of(lines: Sequence[str], prefix: str) -> str:
-    """The first lines of many, each after a prefix, and how many more there are."""
+    """The first MOST_LINES lines with a prefix, and how many more there are."""
     more = [f"… and {len(lines) - MOST_LINES:,} more"] if len(lines) > MOST_LINES else []
     return "\n".join(f"{prefix}{line}" for line in [*lines[:MOST_LINES], *more])

@@ -1,4 +1,4 @@
-"""One run of the demo against a service: fill a queue, let workers empty it, kill one, and look whether all is well."""
+"""One run of the demo: fills a queue, lets workers empty it, kills one of them, and checks the results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from app.demo.files import File, Tally, Task, faults, first_of, left_over
 from holdfast import Client, HoldfastError, SyncTopic, TopicConfig
 
 LEASE_SECONDS: Final = 2.0
-RECORDS: Final = 1_000  # a call
+RECORDS: Final = 1_000  # per call
 MOST_AT_ONCE: Final = 100
 READY_SECONDS: Final = 30.0
 TICK: Final = 0.02
@@ -27,12 +27,12 @@ LINE_SECONDS: Final = 1.0
 
 
 class CannotGoOn(HoldfastError):
-    """The demo can't start or go on. Its text is the line that the user reads."""
+    """The demo can't start or continue. The message is for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """What to do, and where. `batch`: jobs that a worker works on at once, None for a number that suits."""
+    """The demo's parameters. `batch`: concurrent jobs per worker; None: chosen by the number of files."""
 
     url: str
     key: str
@@ -46,7 +46,8 @@ class DemoPlan:
 
 
 def run(plan: DemoPlan, client: Client) -> int:
-    """The exit code; what is not as promised is printed. Raises HoldfastError. The topic is the caller's to delete."""
+    """Run the demo. Returns the exit code and prints wrong results. Raises HoldfastError. The caller deletes the
+    topic."""
     topic, total = client.topic(plan.topic), len(plan.files)
     topic.put(TopicConfig(lease_ms=round(LEASE_SECONDS * 1000), max_deliveries=None, dead_letter=None))
     with Crew(plan, topic) as crew:
@@ -56,18 +57,18 @@ def run(plan: DemoPlan, client: Client) -> int:
         crew.say(f"{total:,} jobs in the topic {plan.topic} at {client.account.base_url}; {plan.workers} workers")
         crew.work()
     if plan.kill and not crew.losses:
-        print("Nobody was killed: that takes two workers, and a job in the last one's hands half way.")
+        print("No worker was killed. That needs two workers, and a job that the last one holds half way.")
     problems = faults(plan.folder, plan.files, crew.tally.results) + left_over(topic.get())
     print(f"\n{crew.tally.table(sum(file.size for file in plan.files), crew.losses)}\n")
     if problems:
-        print(f"NOT as promised ({len(problems):,}):\n{first_of(problems, '  ')}")
+        print(f"WRONG results ({len(problems):,}):\n{first_of(problems, '  ')}")
         return 1
     print("Every file was done at least once, every digest is right, and the queue is empty.")
     return 0
 
 
 class Journal:
-    """Reads what was added since the last time. A line without its end is left for later: its writer was killed."""
+    """Reads a worker's journal. Skips an incomplete last line, whose writer may have been killed."""
 
     def __init__(self, path: Path) -> None:
         path.touch()
@@ -80,7 +81,7 @@ class Journal:
 
 
 class Hand:
-    """One worker: its process, and what it has written down. `node`: who it is to the service, once it is ready."""
+    """One worker: its process and its journal. `node`: its name at the service, once it is ready."""
 
     def __init__(self, name: str, task: Task) -> None:
         self.name = name
@@ -105,7 +106,7 @@ class Hand:
             self.process.stdin.flush()
 
     def look(self, tally: Tally) -> None:
-        """Count what it has done since the last look."""
+        """Count the results since the last call."""
         for line in self._journal.new():
             self.node = line.get("node", self.node)
             self.hangs = self.hangs or "hangs" in line
@@ -115,9 +116,9 @@ class Hand:
 
 
 class Crew:
-    """The workers of a run, the last of several to be killed half way, what they have done, and how that is shown: one
-    line that changes on a terminal, else a line a second. At the end of the context none of them runs. `losses`: how
-    many jobs a killed one held."""
+    """The workers of a run, their results, and the display of the progress: one line that is redrawn in a terminal,
+    else a line every second. The last of several workers is killed half way. `losses`: how many jobs a killed worker
+    held."""
 
     def __init__(self, plan: DemoPlan, topic: SyncTopic) -> None:
         self.tally = Tally(len(plan.files))
@@ -146,11 +147,11 @@ class Crew:
                 hand.process.communicate()
 
     def work(self) -> None:
-        """Let them begin when all of them are ready, and empty the topic. Raises HoldfastError."""
+        """Start the workers once all are ready, and wait until the topic is empty. Raises HoldfastError."""
         tally, last = self.tally, self._hands[-1]
         self._until(lambda: all(hand.node for hand in self._hands), within=READY_SECONDS)
         tally.began = time.monotonic()
-        if last.task.hangs:  # before the others begin: half way, these may have all that is left in their hands
+        if last.task.hangs:  # before the others begin, which may otherwise hold all remaining jobs half way
             last.tell("go")
             self._until(lambda: last.hangs, within=READY_SECONDS)
         for hand in self._hands:
@@ -165,12 +166,12 @@ class Crew:
             print()
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line."""
         print(f"\r\033[K{text}" if self._live else text, flush=True)
 
     def _until(self, fact: Callable[[], bool], within: float = math.inf) -> None:
-        """Count and show what they do until a fact. Raises CannotGoOn when none of them is left to go on; where it is
-        to be within some seconds, also when one has ended, or these are over."""
+        """Count and show results until `fact` is true. Raises CannotGoOn if all workers have ended. With a finite
+        `within`, also if one has ended or after so many seconds."""
         end = time.monotonic() + within
         while not fact():
             time.sleep(TICK)
@@ -178,7 +179,7 @@ class Crew:
                 hand.look(self.tally)
             ended = [hand.process.poll() is not None for hand in self._hands]
             if all(ended) or (within < math.inf and (any(ended) or time.monotonic() > end)):
-                raise CannotGoOn("a worker did not go on; what it said stands above")
+                raise CannotGoOn("a worker stopped. See its output above")
             if self.tally.began:
                 self._show()
 
@@ -193,12 +194,10 @@ class Crew:
         held = {job.seq for job in self._topic.jobs(state="leased", node=hand.node)}
         self.losses[hand.name] = len(held)
         computed = len(held.intersection(hand.seqs))
-        self.say(
-            f"{hand.name} was killed (SIGKILL) with {len(held)} jobs in its hands: {computed} computed, none acked"
-        )
+        self.say(f"{hand.name} was killed (SIGKILL) while it held {len(held)} jobs: {computed} computed, none acked")
 
     def _show(self, *, now: bool = False) -> None:
-        """Where it stands, if it is time to say so, or `now`."""
+        """Show the progress, if the last line is old enough or `now` is true."""
         if not now and time.monotonic() < self._next_line:
             return
         self._next_line = time.monotonic() + (REDRAW_SECONDS if self._live else LINE_SECONDS)

@@ -1,7 +1,7 @@
 """A worker process of the demo: `python -m app.demo.worker`, with its task as a line of JSON on stdin.
 
-Its journal, a file of JSON lines, has each result before that job is acked: whoever kills it loses none. The next line
-on stdin lets it begin, and it ends when that closes: it does not outlive the demo.
+It writes each result to its journal, a file of JSON lines, before the job is acked, so killing it loses no result. It
+begins after the next line on stdin, and ends when stdin closes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main() -> int:
 
     @queue.handler(task.topic, concurrency=task.batch, timeout=DAY_SECONDS)
     def digest(job: dict[str, Any], context: SyncContext) -> None:
-        if not task.hangs or next(places) % 2 == 0:  # of the jobs that it hangs in, every second one is computed before
+        if not task.hangs or next(places) % 2 == 0:  # a hanging worker computes every second of its jobs first
             result = {"path": job["path"], "seq": context.sequence_number, "deliveries": context.received_count}
             try:
                 write(result | {"digest": digest_of(Path(task.folder, job["path"]))})
@@ -44,7 +44,7 @@ def main() -> int:
             time.sleep(HANG_SECONDS)
 
     write({"node": queue.account.node})
-    if not sys.stdin.readline():  # the word to begin
+    if not sys.stdin.readline():  # the signal to begin
         return 0
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     try:
@@ -57,7 +57,7 @@ def main() -> int:
 
 def _end_with_stdin() -> None:
     sys.stdin.read()
-    os._exit(0)  # at once; what this process still holds comes back when the lease ends
+    os._exit(0)  # at once; its jobs are ready again when their leases end
 
 
 if __name__ == "__main__":

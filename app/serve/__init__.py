@@ -1,7 +1,7 @@
-"""`serve`: holds the listening socket, keeps PostgreSQL and the workers running, and ends them in order.
+"""`serve`: owns the listening socket, keeps PostgreSQL and the workers running, and stops them in order.
 
-A worker is a server process. One worker inherits the listening socket; several are handed their connections. Either way
-the socket stays open while a worker is restarted: connections wait in its backlog and none is refused.
+A worker is a server process. A single worker inherits the listening socket; several workers get their connections from
+the dispatcher. The socket stays open while a worker restarts: connections wait in its backlog, and none is refused.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ log = logging.getLogger(__name__)
 TICK = 0.1
 WHOLE_STOP = 10.0
 SPARE_CONNECTIONS = 60  # of the embedded server: reserved ones, migrations, psql, another service on the same data
-SPARE_FILES = 512  # of a server process, besides its callers' connections: to the database, and callers being refused
+SPARE_FILES = 512  # of a server process, in addition to callers' connections: to the database, and refused callers
 
 
 async def serve(settings: Settings, environ: Mapping[str, str]) -> int:
-    """Run until SIGTERM or SIGINT; the exit code. Raises ConfigurationError when the service can't start like this."""
+    """Run until SIGTERM or SIGINT. Returns the exit code. Raises ConfigurationError if the service can't start."""
     if environ.get(CLIENTS_KEY) and not settings.api_keys:
         log.info(
-            "%s is the client's setting, and the service ignores it: %sAPI_KEYS sets its keys", CLIENTS_KEY, PREFIX
+            "%s is a setting of the client. The service ignores it; set its keys with %sAPI_KEYS", CLIENTS_KEY, PREFIX
         )
     try:
         with listener.bind(settings.host, settings.port) as bound:
@@ -53,7 +53,7 @@ async def serve(settings: Settings, environ: Mapping[str, str]) -> int:
 
 
 class Supervisor:
-    """One run of the service around a listening socket that the caller closes."""
+    """One run of the service on a listening socket, which the caller closes."""
 
     def __init__(self, settings: Settings, environ: Mapping[str, str], bound: socket.socket) -> None:
         self._settings = settings
@@ -64,7 +64,7 @@ class Supervisor:
         self._files = listener.allow_files(settings.max_connections + SPARE_FILES)
         one = settings.workers == 1
         self._dispatcher = None if one else Dispatcher(bound, settings.workers)
-        # What several workers count: whichever is asked answers for all.
+        # Several workers share their metrics, so that each can answer for all.
         self._numbers = None if one else tempfile.TemporaryDirectory(prefix="holdfast-")
         shared = {} if self._numbers is None else {NUMBERS: self._numbers.name}
         self._workers = [
@@ -92,13 +92,13 @@ class Supervisor:
             return 0
         finally:
             began = time.monotonic()
-            # Who connects from now on is refused, and can go elsewhere at once; who has connected is answered.
+            # New connections are refused from now on, so clients can go elsewhere. Existing ones are answered.
             if self._dispatcher is not None:
                 self._dispatcher.last_turn()
             self._bound.close()
             work.cancel()
             waiter.cancel()
-            # The workers first: what they have in flight ends while the database is there.
+            # Stop the workers first, so that their calls end while the database still runs.
             await asyncio.gather(work, waiter, return_exceptions=True)
             if self._keeper is not None:
                 await self._keeper.stop()
@@ -111,7 +111,7 @@ class Supervisor:
     async def _work(self) -> None:
         try:
             async with asyncio.TaskGroup() as group:
-                # They load their code while the database starts.
+                # The workers load their code while the database starts.
                 for worker in self._workers:
                     group.create_task(worker.keep())
                 if self._dispatcher is not None:
@@ -131,7 +131,7 @@ class Supervisor:
         else:
             connections = max(CONNECTIONS, settings.connections + SPARE_CONNECTIONS)
             self._postgres = EmbeddedPostgres(settings.data_dir, settings.pg_bindir, connections=connections)
-            # A stop that comes meanwhile does not end the thread: stop() makes it give the start up.
+            # A cancellation does not end the thread. stop() aborts the start.
             url = await asyncio.to_thread(self._postgres.start)
         found = await self._wait_for_database(url)
         self._version = found.version
@@ -141,14 +141,14 @@ class Supervisor:
             schema.judge(await schema.facts(url))
         if found.connections < settings.connections and settings.prepared_statements:
             log.warning(
-                "PostgreSQL has room for %d connections (max_connections %d without those kept for superusers), and "
-                "HOLDFAST_WORKERS=%d may open %d: raise max_connections, or lower HOLDFAST_WORKERS, "
+                "PostgreSQL allows %d connections (max_connections %d without those reserved for superusers), but "
+                "HOLDFAST_WORKERS=%d may open %d. Raise max_connections, or lower HOLDFAST_WORKERS, "
                 "HOLDFAST_HOT_CONNECTIONS or HOLDFAST_REST_CONNECTIONS",
                 found.connections, found.most, settings.workers, settings.connections,
             )  # fmt: skip
         if self._files < settings.max_connections + SPARE_FILES:
             log.warning(
-                "The system lets a process open %d files, and HOLDFAST_MAX_CONNECTIONS=%d needs %d: raise the limit "
+                "A process can open %d files, but HOLDFAST_MAX_CONNECTIONS=%d needs %d. Raise the limit "
                 "(LimitNOFILE= of systemd, ulimits of a container, ulimit -Hn), or lower HOLDFAST_MAX_CONNECTIONS",
                 self._files, settings.max_connections, settings.max_connections + SPARE_FILES,
             )  # fmt: skip
@@ -156,7 +156,7 @@ class Supervisor:
             worker.use(url)
 
     async def _wait_for_database(self, url: str) -> schema.DatabaseFacts:
-        """The facts of the database, once it is there; who calls meanwhile is answered 503."""
+        """Wait for the database. Returns its facts. Meanwhile callers get a 503."""
         room = listener.WaitingRoom(self._bound)
         try:
             return await schema.wait_for_facts(url, self._settings.start_wait_seconds, room.open)
@@ -167,15 +167,15 @@ class Supervisor:
         async def once() -> None:
             if postgres.alive():
                 return
-            why = postgres.cluster.lack_of_room() or "the data folder's postgres.log says why"
-            log.error("PostgreSQL (process %s) ended: %s. Starting it again", postgres.pid, why)
+            why = postgres.cluster.lack_of_room() or "see postgres.log in the data folder"
+            log.error("PostgreSQL (process %s) ended: %s. Restarting it", postgres.pid, why)
             try:
                 url = await asyncio.to_thread(postgres.restart)
             except (ConfigurationError, OSError) as error:
                 log.error("%s", error)
                 return
             log.info("PostgreSQL runs again (process %s)", postgres.pid)
-            # Another owner may have brought it back on another port.
+            # Another owner may have restarted it on another port.
             for worker in self._workers:
                 worker.use(url)
 
@@ -185,7 +185,7 @@ class Supervisor:
         if self._dispatcher is not None:
             await self._dispatcher.complete.wait()
         host, port = listener.nearest(self._bound)
-        while await listener.status(host, port, "/healthz") != 200:  # noqa: ASYNC110  (another process's state: there is no event)
+        while await listener.status(host, port, "/healthz") != 200:  # noqa: ASYNC110  (another process: there is no event)
             await asyncio.sleep(TICK / 2)
         for worker in self._workers:
             worker.answered = True

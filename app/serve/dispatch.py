@@ -1,8 +1,8 @@
-"""Hands new connections to the worker that has the fewest. docs/adr/0006.
+"""Passes new connections to the worker with the fewest. docs/adr/0006.
 
-The supervisor accepts and sends the connection's descriptor over a pair of unix sockets, one pair a worker. A worker
-answers with single bytes: READY once, TAKEN for each connection, CLOSED when one has ended. What was sent and not
-taken stays open here, and goes to another worker when the first one dies.
+The supervisor accepts connections and sends their descriptors over unix sockets, one pair for each worker. A worker
+answers with single bytes: READY once, TAKEN for each connection, CLOSED when one has ended. A connection that was sent
+but not taken stays open here. If the worker dies, it goes to another one.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from dataclasses import dataclass, field
 log = logging.getLogger(__name__)
 
 READY, TAKEN, CLOSED = b"r", b"+", b"-"
-CONNECTION = b"c"  # goes with a descriptor: one can't be sent without a byte
+CONNECTION = b"c"  # sent with each descriptor, which needs a byte
 
-AT_ONCE = 64  # connections accepted in one turn of the loop
-STUCK_SECONDS = 0.5  # who has left a connection lying for so long gets no other
+AT_ONCE = 64  # connections accepted in one iteration of the event loop
+STUCK_SECONDS = 0.5  # a worker that has not taken a connection for so long gets no others
 PAUSE_SECONDS = 0.1  # before the next try when the system has no descriptor left
 
 
 @dataclass(eq=False, slots=True)
 class WorkerLink:
-    """One process of one worker. `held`: its open connections, as far as it has reported."""
+    """One process of a worker. `held`: its number of open connections, as reported."""
 
     channel: socket.socket
     ready: bool = False
@@ -41,9 +41,9 @@ class WorkerLink:
 
 
 class Dispatcher:
-    """Between a listening socket, which the caller closes, and the processes that have come in by a door.
+    """Distributes the connections of a listening socket, which the caller closes, to worker processes.
 
-    `complete` is set when so many `workers` have been ready at once.
+    `complete` is set once all `workers` are ready at the same time.
     """
 
     def __init__(self, bound: socket.socket, workers: int) -> None:
@@ -56,7 +56,7 @@ class Dispatcher:
         self._accepting = False
 
     async def run(self) -> None:
-        """Accept and hand out until cancelled. Then what nobody took is closed."""
+        """Accept and distribute connections until cancelled. Then close the ones that no worker took."""
         self._bound.setblocking(False)
         self._accepting = True
         self._flow()
@@ -66,7 +66,7 @@ class Dispatcher:
             self._end()
 
     def last_turn(self) -> None:
-        """Accept and hand out the connections that wait, and no more. The listening socket may be closed then."""
+        """Accept and distribute the waiting connections for the last time. The listening socket may be closed then."""
         if self._accepting:
             self._accept()
             self._end()
@@ -79,7 +79,7 @@ class Dispatcher:
 
     @contextmanager
     def door(self) -> Iterator[socket.socket]:
-        """The end for a worker that is about to start; closed here when it has been inherited."""
+        """A channel's end for a worker that is about to start. Closed here after the worker has inherited it."""
         ours, theirs = socket.socketpair()
         with theirs:
             ours.setblocking(False)
@@ -106,7 +106,7 @@ class Dispatcher:
         self._flow()
 
     def _lost(self, link: WorkerLink) -> None:
-        """Its process has ended, or takes no more because it is stopping."""
+        """Handle a worker that has ended, or that is stopping."""
         asyncio.get_running_loop().remove_reader(link.channel)
         link.channel.close()
         self._links.discard(link)
@@ -114,7 +114,7 @@ class Dispatcher:
         link.untaken.clear()
 
     def _flow(self) -> None:
-        """Hand out the connections that wait, and accept more for as long as a worker takes them."""
+        """Distribute waiting connections, and accept more as long as a worker takes them."""
         if not self._accepting:
             while self._waiting:
                 self._waiting.pop().close()
@@ -133,7 +133,7 @@ class Dispatcher:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                log.error("No connection can be accepted at the moment: %s", error)
+                log.error("Can't accept connections right now: %s", error)
                 asyncio.get_running_loop().remove_reader(self._bound)
                 asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._flow)
                 return
@@ -143,14 +143,14 @@ class Dispatcher:
                 return
 
     def _takers(self) -> list[WorkerLink]:
-        """The workers that take connections, the next one first."""
+        """The workers that take connections, best one first."""
         now = time.monotonic()
         takers = [link for link in self._links if link.ready and not link.is_stuck(now)]
         return sorted(takers, key=lambda link: (link.held, link.last))
 
     def _give(self, connection: socket.socket) -> bool:
         for link in self._takers():
-            # A full channel or a closed one: the next. Its end is heard of by itself.
+            # If the channel is full or closed, try the next one. The end of a worker is noticed elsewhere.
             with suppress(OSError):
                 socket.send_fds(link.channel, [CONNECTION], [connection.fileno()])
                 self._given += 1

@@ -1,4 +1,4 @@
-"""The socket that the service listens on, whether a worker answers there, and the answer until one does."""
+"""The listening socket: binds it, checks whether a worker answers, and answers 503 until one does."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from typing import Final
 from app.errors import ConfigurationError, Unavailable
 
 BACKLOG = 2048
-MOST_WAITING: Final = 256  # connections at once; more are closed without a word
+MOST_WAITING: Final = 256  # concurrent connections; others are closed without an answer
 HEAD_BYTES: Final = 16 * 1024
-REQUEST_SECONDS: Final = 5.0  # for a request to come
-LINGER_SECONDS: Final = 1.0  # what a client still sends is taken for so long: a reset could swallow the answer
+REQUEST_SECONDS: Final = 5.0  # for a request to arrive
+LINGER_SECONDS: Final = 1.0  # how long to read what a client still sends: a reset could destroy the answer
 
 WAITING: Final = "The service is waiting for its database. Try again."
-# Each dialect's form of an error, as app.errors.Unavailable has it. The framework that renders them is the workers'.
+# app.errors.Unavailable in each dialect's format. Written by hand, because only the workers load the web framework.
 _DOCS: Final = Unavailable(WAITING).docs
 _V0_BODY: Final = {"error": {"code": "not_ready", "message": WAITING, "docs": _DOCS}}
 _MESSAGES_BODY: Final = {"error": WAITING, "code": "not_ready", "docs": _DOCS}
 
 
 class AddressTaken(Exception):
-    """Another process listens there."""
+    """Another process listens on this address."""
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """The listening socket. Raises AddressTaken; ConfigurationError for an address that this machine doesn't have."""
+    """Open the listening socket. Raises AddressTaken, and ConfigurationError for an address of another machine."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, proto, _, address = found[0]
         listener = socket.socket(family, kind, proto)
     except OSError as error:
-        raise ConfigurationError(f"HOLDFAST_HOST={host} is not an address to listen on: {error.strerror}") from None
+        raise ConfigurationError(f"Can't listen on HOLDFAST_HOST={host}: {error.strerror}") from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
@@ -45,28 +45,28 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         if error.errno == errno.EADDRINUSE:
-            text = f"Port {port} on {host} is taken: set HOLDFAST_PORT, or stop what listens there."
+            text = f"Port {port} on {host} is already in use. Set HOLDFAST_PORT, or stop the process that uses it."
             raise AddressTaken(text) from None
         raise ConfigurationError(f"Can't listen on {host} port {port}: {error.strerror}") from None
     return listener
 
 
 def allow_files(count: int) -> int:
-    """Let this process, and those it starts, open so many files if the system permits it. Returns how many they may.
+    """Raise the limit of open files to `count`, for this process and its children. Returns the resulting limit.
 
-    Systems permit 1,024 at first, and more to a process that asks. What connects beyond that is cut off without a word.
+    The default is 1,024 on most systems. Connections beyond the limit are closed without an answer.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(OSError, ValueError):  # macOS names no limit, and has one
+        with suppress(OSError, ValueError):  # macOS reports no limit but has one
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return count if soft == resource.RLIM_INFINITY else soft
 
 
 def nearest(bound: socket.socket) -> tuple[str, int]:
-    """Address and port under which this machine reaches the socket."""
+    """Address and port at which this machine reaches the socket."""
     host, port = bound.getsockname()[:2]
     if ipaddress.ip_address(host).is_unspecified:
         host = "::1" if ":" in host else "127.0.0.1"
@@ -74,7 +74,7 @@ def nearest(bound: socket.socket) -> tuple[str, int]:
 
 
 async def status(host: str, port: int, target: str) -> int | None:
-    """The status of one GET; None for no answer. While no server process runs it waits in the socket's backlog."""
+    """The status of a GET; None without an answer. While no worker runs, it waits in the socket's backlog."""
     try:
         reader, writer = await asyncio.open_connection(host, port)
         try:
@@ -88,8 +88,8 @@ async def status(host: str, port: int, target: str) -> int | None:
 
 
 class WaitingRoom:
-    """Answers 503 on a listening socket, which the caller closes, from `open` to `close`: while the service waits for
-    its database the workers can't answer yet."""
+    """Answers 503 on a listening socket, which the caller closes, from `open` to `close`. Used while the service waits
+    for its database and the workers can't answer yet."""
 
     def __init__(self, bound: socket.socket) -> None:
         self._bound = bound
@@ -97,12 +97,12 @@ class WaitingRoom:
         self._guests = 0
 
     async def open(self) -> None:
-        # A copy, as the server closes what it was given.
+        # A copy, because the server closes its socket.
         own = self._bound.dup()
         self._server = await asyncio.start_server(self._answer, sock=own, limit=HEAD_BYTES, backlog=BACKLOG)
 
     def close(self) -> None:
-        """Take no more. Who is here is answered all the same."""
+        """Accept no more connections. Existing ones are still answered."""
         if self._server is not None:
             self._server.close()
 
@@ -124,7 +124,7 @@ class WaitingRoom:
 
 
 def answer_to(head: bytes) -> bytes:
-    """The answer to a request with this first line."""
+    """The 503 for a request with this header."""
     method, _, rest = head.partition(b" ")
     body = json.dumps(_MESSAGES_BODY if rest.startswith(b"/api/") else _V0_BODY).encode()
     fields = (

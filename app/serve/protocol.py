@@ -1,9 +1,8 @@
-"""A connection, with bounds on what its client can send, and on how long it can take. docs/semantics.md, section 22.
+"""A connection with limits on sizes and times. docs/semantics.md, section 22.
 
-uvicorn's parser takes headers of any size, and waits for ever. What is bounded by size is looked at as it comes in, for
-some dozens of nanoseconds a request. What is bounded by time costs a request nothing: a watch looks at all connections
-once in a while, and remembers what it saw of each.
-"""
+uvicorn accepts headers of any size and waits for ever. Sizes are checked as data arrives, for some dozens of
+nanoseconds per request. Times cost a request nothing: a loop checks all connections periodically and remembers their
+state."""
 
 from __future__ import annotations
 
@@ -24,28 +23,28 @@ from app.settings import Settings
 
 MAX_HEADERS: Final = 100
 MAX_TARGET_BYTES: Final = 8 * 1024  # path and query
-MAX_PIPELINED: Final = 16  # requests that wait on a connection while another is being answered
-LEAST_RATE: Final = 64 * 1024  # bytes a second that extend the time for a body or an answer by a second
-LINGER_SECONDS: Final = 2.0  # what a refused client still sends is taken for so long: a reset could swallow the answer
-REFUSED_AT_ONCE: Final = 256  # connections beyond the bound that are told so; more are closed without a word
-LOOKS: Final = 4  # of the watch, at least, in the shortest time that is allowed for anything
+MAX_PIPELINED: Final = 16  # waiting requests on a connection
+LEAST_RATE: Final = 64 * 1024  # bytes that extend the time limit of a body or an answer by a second
+LINGER_SECONDS: Final = 2.0  # how long to read what a refused client still sends: a reset could destroy the answer
+REFUSED_AT_ONCE: Final = 256  # connections beyond the limit that get an answer; others are closed without one
+LOOKS: Final = 4  # least checks of a connection within the shortest time limit
 LONGEST_TICK: Final = 1.0
-FIRST_SECONDS: Final = 0.5  # in which a request that is on its way comes in
-IN_A_ROW: Final = 500  # connections looked at before others have a turn: half a millisecond
+FIRST_SECONDS: Final = 0.5  # for a request that is on its way at a stop
+IN_A_ROW: Final = 500  # connections checked before the event loop continues: half a millisecond
 
 
 class Phase(Enum):
-    """What a connection is seen to wait for."""
+    """What a connection is waiting for."""
 
-    NOTHING = auto()  # of its client: it is idle between requests, or we are at work
+    NOTHING = auto()  # nothing from its client: it is idle between requests, or the service is working
     HEADER = auto()
     BODY = auto()
     READER = auto()
     END = auto()  # it was refused
 
 
-_SOCKET: Final = re.compile(rb"/v0/users/[^/?]+/events(\?|\Z)")  # targets that have a WebSocket
-NOTHING: Final = Phase.NOTHING  # looked at for every connection, and an enum's member is slow to find
+_SOCKET: Final = re.compile(rb"/v0/users/[^/?]+/events(\?|\Z)")  # targets with a WebSocket
+NOTHING: Final = Phase.NOTHING  # used for every connection, and enum members are slow to look up
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -53,30 +52,30 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, limits: Settings, **protocol: Any) -> None:
         super().__init__(**protocol)
-        self.url = b""  # of the request that is coming in, as far as it has
+        self.url = b""  # the incoming request's target, as far as received
         self._limits = limits
         self._header_bytes = limits.max_header_bytes
         self._loose_bytes = limits.max_header_bytes + MAX_TARGET_BYTES + 1024
-        self._loose = 0  # bytes since a header was complete or a body had more: of a header or a trailer, then
+        self._loose = 0  # bytes since the last complete header or part of a body: they belong to a header or trailer
         self._body = 0  # bytes of bodies, of all requests
         self._refusal: HoldfastError | None = None
         self._refused = False
-        # What the watch saw: in which phase it is, since when, in which message; how far it was, and how far it came.
+        # State for `look`: the phase, when it began, its message, and its progress.
         self._phase = NOTHING
         self._since = 0.0
         self._message: object = None
         self._mark = self._done = 0
 
     def shutdown(self) -> None:
-        """The server stops: finish what was asked, and close. Who has connected and asked nothing yet is heard for a
-        moment: a proxy may repeat a request elsewhere where it could not connect, and not once it has sent it."""
+        """Finish the current request and close. A new connection without a request gets a moment more: a proxy can't
+        repeat a request that it has already sent."""
         asked: object = self.cycle
         if asked is None:
             self.loop.call_later(FIRST_SECONDS, super().shutdown)
         else:
             super().shutdown()
 
-    # What comes in.
+    # Input.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -85,10 +84,10 @@ class BoundedProtocol(HttpToolsProtocol):
             transport.abort()
         elif now > most:
             detail = {"limit": "connections", "max": most}
-            self.refuse(Unavailable(f"Too many connections are open; {most} are the most.", detail))
+            self.refuse(Unavailable(f"Too many connections are open. The limit is {most}.", detail))
 
     def data_received(self, data: bytes) -> None:
-        # As uvicorn does it, in one call less, and without a line in the log for whatever is not HTTP.
+        # Like uvicorn's, with one call less, and without logging malformed requests.
         if self.timeout_keep_alive_task is not None:
             self._unset_keepalive_if_required()
         self._loose += len(data)
@@ -97,7 +96,7 @@ class BoundedProtocol(HttpToolsProtocol):
         except httptools.HttpParserError:
             self.refuse(self._refusal or InvalidRequest("This is not HTTP/1.1."))
         except httptools.HttpParserUpgrade:
-            # To a protocol that is not spoken here: the request is answered as it is.
+            # Upgrades to other protocols are ignored, and the request is answered.
             if self._should_upgrade():
                 self.handle_websocket_upgrade()
                 return
@@ -105,7 +104,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.refuse(self._headers_too_large())
 
     def on_headers_complete(self) -> None:
-        # A header that came with less than this can't be too large: the sum is left to those that might be.
+        # Compute the exact size only if the header may be too large.
         if self._loose > self._header_bytes or len(self.headers) > MAX_HEADERS:
             self._check_headers()
         self._loose = 0
@@ -137,7 +136,7 @@ class BoundedProtocol(HttpToolsProtocol):
         cycle.message_event.set()
 
     def _should_upgrade(self) -> bool:
-        # After an answered request, and on the paths that have a WebSocket: all others answer as without an upgrade.
+        # Only after an answered request, and on paths with a WebSocket. Other requests are answered without an upgrade.
         answered = self.cycle is None or self.cycle.response_complete
         return answered and _SOCKET.match(self.url) is not None and super()._should_upgrade()
 
@@ -158,14 +157,14 @@ class BoundedProtocol(HttpToolsProtocol):
         )
 
     def _refusing(self, error: HoldfastError) -> HoldfastError:
-        """To be raised within the parser, which stops then."""
+        """Remember an error that is raised within the parser to stop it. Returns it."""
         self._refusal = error
         return error
 
-    # What goes out.
+    # Output.
 
     def refuse(self, error: HoldfastError) -> None:
-        """Say this, if nothing else is being said, and close the connection."""
+        """Send an error, unless an answer has begun, and close the connection."""
         transport = self.transport
         if self._refused or transport.is_closing():
             return
@@ -176,7 +175,7 @@ class BoundedProtocol(HttpToolsProtocol):
             transport.close()
             return
         if answering:
-            # The application learns that nobody waits for its answer any more.
+            # Tell the application that its answer is no longer needed.
             cycle.disconnected = True
             cycle.message_event.set()
         transport.write(_render(error, self.url, request_id(self.headers or ())))
@@ -185,15 +184,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         transport.set_protocol(_Lingering(self))
 
-    # What takes time.
+    # Time limits.
 
     def look(self, now: float) -> None:
-        """Close the connection if its client has been too slow. `now`: of the event loop's clock."""
+        """Close the connection if its client is too slow. `now`: of the event loop's clock."""
         phase = self._phase_now()
         if phase is NOTHING:
             self._phase = phase
             return
-        # A slow reader is one whatever it sends meanwhile.
+        # A slow reader stays one, even if it sends data meanwhile.
         if phase is not self._phase or (phase is not Phase.READER and self.scope is not self._message):
             self._phase, self._since, self._message, self._done = phase, now, self.scope, 0
             self._mark = self.transport.get_write_buffer_size() if phase is Phase.READER else self._body
@@ -218,7 +217,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._phase = NOTHING  # it has read most of what lay here
+        self._phase = NOTHING  # the client has read most of the buffer
 
     def _phase_now(self) -> Phase:
         if self._refused:
@@ -228,19 +227,19 @@ class BoundedProtocol(HttpToolsProtocol):
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
             return Phase.HEADER if self.timeout_keep_alive_task is None else NOTHING
-        # Where reading is paused, or somebody else's turn is first, it is we who keep the client waiting.
+        # If reading is paused, or another request comes first, the service keeps the client waiting.
         ours = self.flow.read_paused or self.pipeline or cycle.response_started
         return Phase.BODY if cycle.more_body and not ours else NOTHING
 
     def _no_header(self) -> None:
         if self.scope is None or (self.cycle is not None and self.cycle.scope is self.scope):
-            self.transport.close()  # nothing of a request has come
+            self.transport.close()  # no part of a request has arrived
         else:
             self.refuse(RequestTimeout("The request's header took too long.", {"limit": "header_seconds"}))
 
 
 class _Lingering(asyncio.Protocol):
-    """A refused connection until its client has closed: what still comes is dropped."""
+    """A refused connection until its client closes it. Drops further data."""
 
     def __init__(self, refused: BoundedProtocol) -> None:
         self._refused = refused
@@ -250,7 +249,7 @@ class _Lingering(asyncio.Protocol):
 
 
 def watch(connections: set[BoundedProtocol], limits: Settings) -> Loop:
-    """Looks at every connection again and again."""
+    """A loop that checks all connections periodically."""
     tick = min(LONGEST_TICK, min(limits.header_seconds, limits.body_seconds, limits.write_seconds) / LOOKS)
 
     async def once() -> None:
@@ -264,7 +263,7 @@ def watch(connections: set[BoundedProtocol], limits: Settings) -> Loop:
 
 
 def _render(error: HoldfastError, target: bytes, named: bytes) -> bytes:
-    """The whole answer, in the envelope of the dialect that was asked, as far as the request's target has come."""
+    """The whole answer, in the dialect of the request's target, as far as that has arrived."""
     path = target.partition(b"?")[0].decode("latin-1")
     body = ERRORS.dialect(path).write_error(error)
     again = b"" if error.retry_after is None else b"retry-after: %d\r\n" % error.retry_after

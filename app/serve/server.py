@@ -1,4 +1,4 @@
-"""The server process: uvicorn on the supervisor's socket, for as long as the supervisor lives."""
+"""The server process: uvicorn on the supervisor's socket, while the supervisor lives."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from app.serve.worker import NUMBERS, SLOT
 from app.settings import Settings
 
 BACKLOG = 2048
-KEEP_ALIVE_SECONDS = 75  # longer than the idle time of usual proxies, so that they close first
+KEEP_ALIVE_SECONDS = 75  # longer than common proxies' idle timeout, so that they close first
 
-PING_SECONDS = 20.0  # between two pings of a WebSocket, and so long one waits for its answer
+PING_SECONDS = 20.0  # interval and timeout of a WebSocket's pings
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -36,7 +36,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class App(Protocol):
-    """An ASGI application as the framework makes them; `state.stopping`, if it is there, is called before the stop."""
+    """An ASGI application. `state.stopping`, if present, is called before the stop."""
 
     state: Any
 
@@ -44,20 +44,20 @@ class App(Protocol):
 
 
 def slot() -> int:
-    """Which of the workers this process is: 0 … HOLDFAST_WORKERS - 1."""
+    """The number of this worker, 0 … HOLDFAST_WORKERS - 1."""
     return int(os.environ.get(SLOT, "0"))
 
 
 def numbers() -> Path | None:
-    """The folder where the workers share their metrics; None for a single one."""
+    """The folder in which workers share their metrics; None for a single worker."""
     return Path(os.environ[NUMBERS]) if NUMBERS in os.environ else None
 
 
 def run(settings: Settings, door: socket.socket, lifeline: int, build: Callable[[Settings], App] | None = None) -> int:
-    """Serve until a signal, or until the other end of the pipe `lifeline` closes. The exit code.
+    """Serve until a signal, or until the other end of the pipe `lifeline` closes. Returns the exit code.
 
-    `door` is a listening socket, or a dispatcher's channel. `build` makes the application: create_app, if it is None.
-    Raises ConfigurationError when the application's start refused the configuration.
+    `door` is a listening socket or a dispatcher's channel. `build` makes the application; default: create_app. Raises
+    ConfigurationError if the application refuses the configuration.
     """
     logging.getLogger("uvicorn.error").setLevel(logging.DEBUG if settings.log_level == "debug" else logging.WARNING)
     app = create_app(settings, slot=slot(), folder=numbers()) if build is None else build(settings)
@@ -97,14 +97,14 @@ def run(settings: Settings, door: socket.socket, lifeline: int, build: Callable[
 
 
 def make_socket(settings: Settings, **protocol: Any) -> asyncio.Protocol:
-    """The protocol of a connection that goes on as a WebSocket."""
-    from app.serve.sockets import BoundedSocket  # noqa: PLC0415  (start time: a service without any loads none of it)
+    """The protocol of a connection after an upgrade to a WebSocket."""
+    from app.serve.sockets import BoundedSocket  # noqa: PLC0415  (start time: loaded with the first WebSocket)
 
     return BoundedSocket(settings, **protocol)
 
 
 class ServedApp:
-    """The application. It tells a start that ended with a ConfigurationError apart from one that ended with a fault."""
+    """Wraps the application to remember a ConfigurationError of its start."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -114,7 +114,7 @@ class ServedApp:
         return (self._lifespan if scope["type"] == "lifespan" else self._app)(scope, receive, send)
 
     async def _lifespan(self, scope: Message, receive: Receive, send: Send) -> None:
-        held: list[Message] = []  # Starlette reports a traceback before it raises
+        held: list[Message] = []  # Starlette sends a traceback before it raises
 
         async def hold_failure(message: Message) -> None:
             if message["type"] == "lifespan.startup.failed":
@@ -136,7 +136,7 @@ class ServedApp:
 
 
 class Server(uvicorn.Server):
-    """Ends when the supervisor is gone, and lets long answers go before it waits for connections to close."""
+    """Stops when the supervisor is gone. At a stop it ends long answers before it waits for connections to close."""
 
     def __init__(
         self,
@@ -155,10 +155,10 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        # Nobody writes to the pipe: it becomes readable when the kernel closes the supervisor's end.
+        # The pipe has no data. It becomes readable when the supervisor's end is closed.
         asyncio.get_running_loop().add_reader(self._lifeline, self._stop_orphan)
-        # What is alive now stays. Collections that walk it, every 700 objects, took a third of an enqueue's time;
-        # a request leaves no cycles behind.
+        # Objects that are alive now stay alive, and requests leave no cycles. Collections after every 700 objects would
+        # take a third of an enqueue's time.
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
@@ -184,10 +184,10 @@ class Server(uvicorn.Server):
             await self._watching.stop()
 
     async def _take_the_last(self, doors: Sequence[socket.socket]) -> None:
-        """Stop listening, and serve the connections made by then: closed with the socket, they would be reset."""
+        """Stop listening, and serve the connections in the backlog, which would otherwise be reset."""
         connected = []
         for door in doors:
-            with suppress(OSError):  # there is no more
+            with suppress(OSError):  # no more connections
                 for connection, _ in iter(door.accept, None):
                     connected.append(connection)
         for server in self.servers:
@@ -211,7 +211,7 @@ class Server(uvicorn.Server):
 
 
 class Intake:
-    """A worker's end of the dispatcher's channel: takes connections from start() to stop(), and reports their ends."""
+    """A worker's end of the dispatcher's channel. Takes connections from start() to stop(), and reports their ends."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -219,14 +219,14 @@ class Intake:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, **protocol: Any) -> None:
-        """Say that this worker is ready, and serve what comes with a protocol of these arguments."""
+        """Report that this worker is ready, and serve connections. `protocol`: arguments of DispatchedProtocol."""
         self._protocol = protocol
         self._channel.setblocking(False)
         asyncio.get_running_loop().add_reader(self._channel, self._take)
         self._say(READY)
 
     async def stop(self) -> None:
-        """Take the connections that are here, and no more. Later ones go to another worker."""
+        """Take the connections in the channel, then stop. Later ones go to another worker."""
         while self._take():
             pass
         asyncio.get_running_loop().remove_reader(self._channel)
@@ -242,11 +242,11 @@ class Intake:
         except OSError:
             word, descriptors = b"", []
         if not word:
-            # The supervisor is gone. The lifeline says so as well, and that ends the process.
+            # The supervisor is gone. The lifeline ends this process.
             asyncio.get_running_loop().remove_reader(self._channel)
             return False
         self._say(TAKEN)
-        if not descriptors:  # this process has as many open as it may: the kernel dropped it
+        if not descriptors:  # the kernel dropped it, because this process has reached its limit of open files
             self._say(CLOSED)
             return True
         task = asyncio.create_task(self._serve(socket.socket(fileno=descriptors[0])))
@@ -266,17 +266,17 @@ class Intake:
         return DispatchedProtocol(self, **self._protocol)
 
     def report_end(self) -> None:
-        """A connection has ended."""
+        """Report that a connection has ended."""
         self._say(CLOSED)
 
     def _say(self, word: bytes) -> None:
         self._owed += word
-        with suppress(OSError):  # full, and said with the next word; or closed, and nobody asks
+        with suppress(OSError):  # full: sent with the next byte; closed: no longer needed
             self._owed = self._owed[self._channel.send(self._owed) :]
 
 
 class DispatchedProtocol(BoundedProtocol):
-    """Tells the intake when its connection has ended."""
+    """Reports the connection's end to the intake."""
 
     def __init__(self, intake: Intake, **protocol: Any) -> None:
         super().__init__(**protocol)

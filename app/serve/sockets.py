@@ -1,7 +1,4 @@
-"""A WebSocket, with bounds on what its client can send and on how long it can leave what was sent unread.
-
-Loaded with the first one: a service without any pays nothing.
-"""
+"""A WebSocket with limits on its client's messages and on the time to read. Imported with the first WebSocket."""
 
 from __future__ import annotations
 
@@ -14,11 +11,11 @@ from websockets.server import ServerProtocol
 from app.base.signals import Signal
 from app.settings import Settings
 
-MAX_MESSAGE_BYTES: Final = 4 * 1024  # of a client's: it has nothing to say
-MAX_UNREAD_BYTES: Final = 1024 * 1024  # answers to pings that a client does not read
-LAST_WORD_SECONDS: Final = 0.5  # for what the application says at a stop
+MAX_MESSAGE_BYTES: Final = 4 * 1024  # clients need not send anything
+MAX_UNREAD_BYTES: Final = 1024 * 1024  # unread answers to pings
+LAST_WORD_SECONDS: Final = 0.5  # for the application's last message at a stop
 
-# uvicorn and the library log targets, which have tokens in them.
+# uvicorn and the library would log targets, which contain tokens.
 log = logging.getLogger(__name__)
 log.setLevel(logging.WARNING)
 
@@ -32,15 +29,15 @@ class BoundedSocket(WebSocketsSansIOProtocol):
         self.logger = log
         self.conn = ServerProtocol(max_size=MAX_MESSAGE_BYTES, logger=log)
         self._limits = limits
-        self._unread = 0  # bytes that lay here at the last look
-        self._since = 0.0  # when a look last saw that its reader takes something
+        self._unread = 0  # bytes in the buffer at the last check
+        self._since = 0.0  # the last check at which the client had read something
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self.ended.emit()
 
     def shutdown(self) -> None:
-        # Its application has been told, says why, and closes it.
+        # The application has been notified. It sends the reason and closes the connection.
         self.loop.call_later(LAST_WORD_SECONDS, self._shut)
 
     def _shut(self) -> None:
@@ -54,7 +51,7 @@ class BoundedSocket(WebSocketsSansIOProtocol):
             super().data_received(data)
 
     def look(self, now: float) -> None:
-        """Close the connection if its reader has taken nothing for too long. `now`: of the event loop's clock."""
+        """Close the connection if its client reads nothing for too long. `now`: of the event loop's clock."""
         before, self._unread = self._unread, self.transport.get_write_buffer_size()
         if not before or self._unread < before:
             self._since = now

@@ -1,4 +1,4 @@
-"""One server process: started, kept running, and ended in order."""
+"""Starts a server process, keeps it running, and stops it in order."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 
 log = logging.getLogger(__name__)
 
-SLOT = "_HOLDFAST_SLOT"  # environment variable of a server process: which of the workers it is, from 0
-NUMBERS = "_HOLDFAST_NUMBERS"  # the folder where the workers of one service share what they count
-QUICK_DEATH = 2.0  # seconds; a process that lived longer is started again without a delay
+SLOT = "_HOLDFAST_SLOT"  # environment variable of a server process: its number, from 0
+NUMBERS = "_HOLDFAST_NUMBERS"  # environment variable: the folder in which workers share their metrics
+QUICK_DEATH = 2.0  # seconds; a process that lived longer is restarted without a delay
 LONGEST_DELAY = 5.0
-STILLBORN = 5  # quick deaths without an answer ever, after which it is given up
-REFUSED = 3  # exit code of a server process that can't start like this; it has said why
+STILLBORN = 5  # consecutive quick deaths of a worker that never answered, before giving up
+REFUSED = 3  # exit code of a server process that refuses its configuration and has logged why
 
 
 class GaveUp(Exception):
-    """A server process does not come up. The reason is in the log above. `code`: what the command ends with."""
+    """A server process does not start. The log has the reason. `code`: the command's exit code."""
 
     def __init__(self, text: str, code: int = 1) -> None:
         super().__init__(text)
@@ -31,11 +31,11 @@ class GaveUp(Exception):
 
 
 class Worker:
-    """The process in one slot, started again whenever it ends.
+    """The process in one slot. It is restarted whenever it ends.
 
-    `door` gives the socket that a process inherits: the listening one, or an end of the dispatcher's channel.
-    A process loads its code while PostgreSQL starts: it is told the database's URL when it is known, by the pipe that
-    tells it later that the supervisor is gone.
+    `door` provides the socket that a process inherits: the listening one, or an end of the dispatcher's channel. A
+    process loads its code while PostgreSQL starts. It gets the database's URL through a pipe, whose end also tells it
+    that the supervisor is gone.
     """
 
     def __init__(
@@ -57,32 +57,32 @@ class Worker:
         self.answered = False
 
     def use(self, url: str) -> None:
-        """The database is there. A process that uses it elsewhere is ended; the next one is told this URL."""
+        """Set the database's URL. If it changes, the running process is restarted with the new one."""
         before, self._url = self._url, url
         if before is None:
-            self._tell()
+            self._send_url()
         elif before != url and self._process is not None:
             with suppress(ProcessLookupError):
                 self._process.terminate()
 
     async def keep(self) -> None:
-        """Run until cancelled, which ends the process in order. Raises GaveUp when it never comes up."""
+        """Run until cancelled, then stop the process in order. Raises GaveUp if it never starts."""
         delay, quick = 0.0, 0
         for start in range(sys.maxsize):
             began = time.monotonic()
             code = await self._run()
             lived = time.monotonic() - began
             if start == 0 and code == REFUSED:
-                raise GaveUp(f"{self._name} did not start; the reason stands above.", code=2)
+                raise GaveUp(f"{self._name} did not start. See the log above for the reason.", code=2)
             quick = quick + 1 if lived < QUICK_DEATH else 0
             delay = 0.0 if quick <= 1 else min(LONGEST_DELAY, max(0.1, delay * 2))
             if quick >= STILLBORN and not self.answered:
-                raise GaveUp(f"{self._name} ended {quick} times at its start; the reason stands above.")
-            log.error("%s %s; starting it again%s", self._name, _end(code), f" in {delay:.1f} s" if delay else "")
+                raise GaveUp(f"{self._name} ended {quick} times at its start. See the log above for the reason.")
+            log.error("%s %s. Restarting it%s", self._name, _end(code), f" in {delay:.1f} s" if delay else "")
             await asyncio.sleep(delay)
 
     async def _run(self) -> int:
-        """Start a process and wait for its end: its exit code, negative for a signal."""
+        """Start a process and wait for its end. Returns its exit code, negative for a signal."""
         lifeline, held = os.pipe()
         try:
             with ExitStack() as inherited:
@@ -93,7 +93,7 @@ class Worker:
                     pass_fds=fds, env=self._environ, stdin=asyncio.subprocess.DEVNULL, start_new_session=True,
                 )  # fmt: skip
             self._pipe = held
-            self._tell()
+            self._send_url()
             try:
                 return await process.wait()
             finally:
@@ -103,7 +103,7 @@ class Worker:
             self._pipe = None
             os.close(held)
 
-    def _tell(self) -> None:
+    def _send_url(self) -> None:
         if self._pipe is not None and self._url is not None:
             with suppress(BrokenPipeError):
                 os.write(self._pipe, f"{self._url}\n".encode())
@@ -121,7 +121,7 @@ class Worker:
 
 
 def url_from(lifeline: int) -> str | None:
-    """Wait for the database's URL from the supervisor, through the pipe. None when the supervisor has gone."""
+    """Wait for the database's URL from the supervisor's pipe. None if the supervisor is gone."""
     words = b""
     while not words.endswith(b"\n"):
         if not (more := os.read(lifeline, 4096)):
