@@ -188,7 +188,7 @@ class Access:
             end(_end_of(key))
         return call_off
 
-    async def knows_by_now(self, request: Request) -> bool:
+    async def reauthenticate(self, request: Request) -> bool:
         """Ask the database for an unknown key, token or password. Returns whether it is valid.
 
         Asks about keys and tokens at most once a second. Raises TooManyTries, Unavailable for a password.
@@ -200,7 +200,7 @@ class Access:
         await self.directory.look_again()
         if any(self.directory.find(digest_of(one)) or self.sessions.by_token(one) for one in given):
             return True
-        return login is not None and await self.sessions.knows_by_now(*login, self.peer(request))
+        return login is not None and await self.sessions.reauthenticate(*login, self.peer(request))
 
     def user(self, request: Request) -> User:
         """The user who made a request. Raises Unauthorized; Forbidden for a key."""

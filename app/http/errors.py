@@ -43,7 +43,7 @@ class Errors:
         Loads recent keys and users from the database and checks the password. If one is valid, the route runs again;
         it has not read the body yet."""
         try:
-            if not await context_of(request).access.knows_by_now(request):
+            if not await context_of(request).access.reauthenticate(request):
                 return await self.show(request, error)
             answer: Response = await request.scope["endpoint"](request)
         except ClientDisconnect as left:

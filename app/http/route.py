@@ -151,7 +151,7 @@ class Route(_What, frozen=True, kw_only=True):
         # The path may continue after the topic's name, which ends at the first slash.
         topic_of = (lambda request: str(request.path_params["topic"])) if ":path}" in self.path else topic_in
 
-        def let_in(request: Request, began: float) -> Call:
+        def admit(request: Request, began: float) -> Call:
             """Raises Unauthorized, Forbidden, Throttled."""
             context = context_of(request)
             topic = topic_of(request) if named else ""
@@ -165,13 +165,13 @@ class Route(_What, frozen=True, kw_only=True):
                 )
             return Call(request, context, key, topic, began)
 
-        return let_in
+        return admit
 
     def _endpoint(self, feature: str, usual: int) -> Callable[..., Any]:
-        do, let_in = self.do, self._gate()
+        do, admit = self.do, self._gate()
 
         def hot(request: Request) -> Awaitable[Given]:
-            return do(let_in(request, time.perf_counter()))
+            return do(admit(request, time.perf_counter()))
 
         if self.hot:  # a coroutine around `do` would be one more for each call
             return self._with_count(hot, feature)
@@ -182,7 +182,7 @@ class Route(_What, frozen=True, kw_only=True):
             began = time.perf_counter()
             if self.reloads:
                 await _reload_open(request)
-            call = let_in(request, began)
+            call = admit(request, began)
             if names is not None:
                 known_parameters(request, names)
             if decoder is None:

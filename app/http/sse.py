@@ -48,7 +48,7 @@ class EventStream(Response, ABC):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events. `_serve` must return soon after the reader has disconnected."""
-        leaving = asyncio.ensure_future(gone(receive))
+        leaving = asyncio.ensure_future(wait_for_disconnect(receive))
         self._flow = _flow(receive)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -149,7 +149,7 @@ async def close(send: Send, frame: bytes) -> None:
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def gone(receive: Receive) -> None:
+async def wait_for_disconnect(receive: Receive) -> None:
     """Wait until the reader has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass

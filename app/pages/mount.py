@@ -29,7 +29,7 @@ async def start(_request: Request) -> Response:
 async def look_again(request: Request, error: Exception) -> Response:
     """Handle an unknown key, token or password: look it up in the database, then run the handler again."""
     try:
-        if not await context_of(request).access.knows_by_now(request):
+        if not await context_of(request).access.reauthenticate(request):
             return await render.show_error(request, error)
         request.scope[permissions.VISITOR] = permissions.visitor(request)
         answer: Response = await request.scope["endpoint"](request)

@@ -85,10 +85,10 @@ class Dispatcher:
             ours.setblocking(False)
             link = WorkerLink(ours)
             self._links.add(link)
-            asyncio.get_running_loop().add_reader(ours, self._heard, link)
+            asyncio.get_running_loop().add_reader(ours, self._on_message, link)
             yield theirs
 
-    def _heard(self, link: WorkerLink) -> None:
+    def _on_message(self, link: WorkerLink) -> None:
         try:
             words = link.channel.recv(4096)
         except (BlockingIOError, InterruptedError):

@@ -80,14 +80,14 @@ def run(settings: Settings, door: socket.socket, lifeline: int, build: Callable[
         timeout_graceful_shutdown=math.ceil(settings.stop_seconds),
     )
 
-    def let_go() -> None:
+    def on_stop() -> None:
         stopping: Callable[[], None] | None = getattr(app.state, "stopping", None)
         if stopping is not None:
             stopping()
 
     handed_out = door.family == socket.AF_UNIX
     try:
-        server = Server(config, settings, let_go, lifeline, Intake(door) if handed_out else None)
+        server = Server(config, settings, on_stop, lifeline, Intake(door) if handed_out else None)
         server.run(sockets=[] if handed_out else [door])
     except SystemExit as end:
         if entry.refused is not None:

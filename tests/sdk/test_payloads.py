@@ -222,6 +222,6 @@ def test_handlers_in_other_processes_and_transactions_have_it_too() -> None:
     account = Account("http://127.0.0.1:9", None, "tests")
     order = Order(takes, "t", pack(PICTURE), body, None, account, None, None)
     judged = copy_context().run(perform, order)  # which the job at hand is, is not the next test's business
-    assert (judged.verdict.verb, judged.said) == ("ack", True)
+    assert (judged.verdict.verb, judged.detail) == ("ack", True)
     _, *values = sql.enqueue("t", PICTURE, content_type=KIND).asyncpg
     assert values[:3] == ["t", pack(PICTURE), KIND]

@@ -133,9 +133,11 @@ def _content(job: JobView, *, base64: bool) -> bytes:
     return b'%b,"metadata":%b' % (_payload(job.payload, job.content_type, base64=base64), _metadata(job.metadata))
 
 
-def progress_of(said: Progress) -> MessageProgress:
-    """The progress as the dialect has it."""
-    return MessageProgress(said.percent, time_of(said.at_ms).decode(), UNSET if said.note is None else said.note)
+def progress_of(progress: Progress) -> MessageProgress:
+    """Converts progress to the format of the messages API."""
+    return MessageProgress(
+        progress.percent, time_of(progress.at_ms).decode(), UNSET if progress.note is None else progress.note
+    )
 
 
 def time_of(ms: int) -> bytes:

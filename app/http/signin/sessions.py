@@ -198,7 +198,7 @@ class Sessions:
         user = self._directory.user(verified.user_id)
         return user if user is not None and (user.epoch, user.name) == (verified.epoch, name) else None
 
-    async def knows_by_now(self, name: str, password: str, address: str) -> bool:
+    async def reauthenticate(self, name: str, password: str, address: str) -> bool:
         """Check a password and remember it if it is correct. Only wrong ones count as attempts.
 
         Raises TooManyTries, Unavailable.

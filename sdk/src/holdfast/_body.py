@@ -10,13 +10,13 @@ from typing import Any
 
 from holdfast._decode import payload
 from holdfast._msgpack import is_msgpack, pack
-from holdfast._wire import encode, said
+from holdfast._wire import encode, without_none
 from holdfast.models.records import Record
 
 
 def fields_of(value: Any) -> dict[str, Any]:
     """A dataclass as a dict, without fields that are None."""
-    return said(
+    return without_none(
         {
             field.name: fields_of(one) if dataclasses.is_dataclass(one := getattr(value, field.name)) else one
             for field in dataclasses.fields(value)
@@ -70,9 +70,9 @@ def record_of(record: Any, trace: Mapping[str, str]) -> dict[str, Any]:
     if not isinstance(record, Record):
         record = Record(data=record)
     meta = {**trace, **(record.meta or {})} if trace else record.meta
-    said_of_it = fields_of(dataclasses.replace(record, data=None, meta=None, run_at=None))
+    fields = fields_of(dataclasses.replace(record, data=None, meta=None, run_at=None))
     data = data_of(record.data, record.content_type)
-    return {"data": data} | said_of_it | said({"meta": meta, "run_at": moment_of(record.run_at)})
+    return {"data": data} | fields | without_none({"meta": meta, "run_at": moment_of(record.run_at)})
 
 
 def records_of(records: Iterable[Any], trace: Mapping[str, str]) -> list[dict[str, Any]]:

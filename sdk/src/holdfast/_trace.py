@@ -66,11 +66,11 @@ def begin_process(tracer: Any, topic: str, body: Mapping[str, Any]) -> Span:
     return tracer.start_span(f"process {topic}", contexts.Context(), trace.SpanKind.CONSUMER, about, links)
 
 
-def end_process(span: Span, verb: str, said: Any, error: BaseException | None) -> None:
+def end_process(span: Span, verb: str, detail: Any, error: BaseException | None) -> None:
     """End a span. Has no effect on a span that has ended.
 
     - verb: how the job is settled.
-    - said: the reason, if the job did not succeed.
+    - detail: the reason, if the job did not succeed.
     - error: the handler's exception, unless it was a verdict.
     """
     if not span.is_recording():
@@ -80,7 +80,7 @@ def end_process(span: Span, verb: str, said: Any, error: BaseException | None) -
         span.record_exception(error)
     if verb in {"nack", "fail", "lost"}:
         span.set_attribute("error.type", verb if error is None else type(error).__qualname__)
-        span.set_status(trace.StatusCode.ERROR, said if isinstance(said, str) else None)
+        span.set_status(trace.StatusCode.ERROR, detail if isinstance(detail, str) else None)
     span.end()
 
 

@@ -95,8 +95,8 @@ def path(*parts: str | int) -> str:
     return "/v0/" + "/".join(quote(str(part), safe="") for part in parts)
 
 
-def said(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields without those that are None, which means absent."""
+def without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Copy the fields, leaving out None, which means absent."""
     return {name: value for name, value in fields.items() if value is not None}
 
 

@@ -80,8 +80,8 @@ class Call:
         return tuple(value for _, value in self._arguments.values())
 
     def _raised(self, error: BaseException) -> bool:
-        said = getattr(error, "diag", error)
-        return f"{_SCHEMA}.{self._function}(" in (getattr(said, "context", None) or "")
+        diagnostics = getattr(error, "diag", error)
+        return f"{_SCHEMA}.{self._function}(" in (getattr(diagnostics, "context", None) or "")
 
     def _named(self, state: str, message: str) -> errors.HoldfastError | None:
         if state == "55000":

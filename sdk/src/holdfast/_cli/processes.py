@@ -41,7 +41,7 @@ class Processes:
         self._grace = grace
         self._reload = reload
         self._running: dict[int, Process] = {}
-        self._told: set[Process] = set()  # terminated once. A second signal makes them return their running jobs
+        self._terminated: set[Process] = set()  # terminated once. A second signal makes them return their running jobs
         self._deaths = [0] * count  # consecutive deaths of each worker
         self._worked = False  # whether any worker has started successfully
         self._stopping = asyncio.Event()
@@ -53,7 +53,7 @@ class Processes:
         repeatedly. Returns the exit code, 0 if the workers ended well."""
         loop = asyncio.get_running_loop()
         for kind in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(kind, self._tell_to_stop)
+            loop.add_signal_handler(kind, self._stop)
         keepers = [asyncio.create_task(self._keep(number)) for number in range(self._count)]
         watcher = asyncio.create_task(self._watch()) if self._reload else None
         try:
@@ -63,19 +63,19 @@ class Processes:
                 watcher.cancel()
         return self._exit
 
-    def _tell_to_stop(self) -> None:
+    def _stop(self) -> None:
         again = self._stopping.is_set()
         if not again:
             asyncio.get_running_loop().call_later(self._grace + KILL_SECONDS, self._kill)
         self._stopping.set()
         self._nudge.set()
         for process in self._running.values():
-            self._tell(process, again)
+            self._terminate(process, again)
 
-    def _tell(self, process: Process, again: bool = False) -> None:
+    def _terminate(self, process: Process, again: bool = False) -> None:
         """Terminate a worker, once unless `again`."""
-        if again or process not in self._told:
-            self._told.add(process)
+        if again or process not in self._terminated:
+            self._terminated.add(process)
             process.terminate()
 
     def _kill(self) -> None:
@@ -93,17 +93,17 @@ class Processes:
                 continue
             self._running[number] = process
             if self._stopping.is_set():  # the signal came while this one started
-                self._tell(process)
-            came_to_work = asyncio.get_running_loop().call_later(WORKED_SECONDS, self._has_worked, number)
+                self._terminate(process)
+            survives = asyncio.get_running_loop().call_later(WORKED_SECONDS, self._has_worked, number)
             code = await process.wait()
-            came_to_work.cancel()
+            survives.cancel()
             del self._running[number]
-            told = process in self._told
-            self._told.discard(process)
+            terminated = process in self._terminated
+            self._terminated.discard(process)
             if self._stopping.is_set():
                 well = code in (0, -signal.SIGTERM)  # SIGTERM before it handled signals: it had no jobs yet
                 self._exit = self._exit or (0 if well else 1)
-            elif not told:
+            elif not terminated:
                 await self._after_death(number, f"Worker process {process.pid} ended with exit code {code}", code)
 
     def _has_worked(self, number: int) -> None:
@@ -123,7 +123,7 @@ class Processes:
         if hopeless and not self._reload:
             log.error("%s. Giving up", what)
             self._exit = code if code > 0 else 1
-            self._tell_to_stop()
+            self._stop()
             return
         pause = min(FIRST_PAUSE_SECONDS * 2 ** (self._deaths[number] - 1), LAST_PAUSE_SECONDS)
         log.warning("%s. Restarting it in %g s", what, pause)
@@ -139,6 +139,6 @@ class Processes:
                 self._nudge.set()
                 self._nudge.clear()
                 for process in self._running.values():
-                    self._tell(process)
+                    self._terminate(process)
         except (OSError, RuntimeError) as error:
             log.error("Can't watch for changes any more: %s", error)

@@ -95,11 +95,11 @@ def _payload(data: str | None, file: BinaryIO | None, text: bool, raw: bool) -> 
             raise typer.BadParameter("--bytes needs --file, and can't be used with --text.")
         return file.read()
     try:
-        said = data if file is None else file.read().decode()
+        content = data if file is None else file.read().decode()
     except UnicodeDecodeError as error:
         raise typer.BadParameter("The file is not UTF-8. Use --bytes.") from error
     try:
-        return said if text else json_value(said or "")
+        return content if text else json_value(content or "")
     except typer.BadParameter as error:
         raise typer.BadParameter(f"{error} For text, use --text.") from error
 

@@ -69,12 +69,12 @@ def ending(out: Output) -> Iterator[None]:
         yield
         sys.stdout.flush()
     except errors.HoldfastError as error:
-        code, said = described(error)
-        hint = f" Hint: {said['hint']}" if said["hint"] else ""
-        if said.get("status", 0) >= FAULTS and said["request_id"] and said["request_id"] not in said["message"]:
-            hint = f" Request {said['request_id']}.{hint}"  # to find it in the service's log
-        message = said["message"] if said["message"].endswith((".", "?", "!")) else f"{said['message']}."
-        out.warn({"error": said}, f"error: {said['code']}: {message}{hint}")
+        code, fields = described(error)
+        hint = f" Hint: {fields['hint']}" if fields["hint"] else ""
+        if fields.get("status", 0) >= FAULTS and fields["request_id"] and fields["request_id"] not in fields["message"]:
+            hint = f" Request {fields['request_id']}.{hint}"  # to find it in the service's log
+        message = fields["message"] if fields["message"].endswith((".", "?", "!")) else f"{fields['message']}."
+        out.warn({"error": fields}, f"error: {fields['code']}: {message}{hint}")
         raise typer.Exit(code) from None
     except UnicodeEncodeError as error:
         why = f"{error.object[error.start : error.end]!r} is not valid Unicode."
@@ -102,16 +102,16 @@ def _close_stdout() -> None:
 
 def described(error: errors.HoldfastError) -> tuple[Exit, dict[str, Any]]:
     """The exit code of an error, and its code, message, hint and the service's detail."""
-    said: dict[str, Any] = {"code": _CODES.get(type(error), "error"), "message": str(error), "hint": _hint(error)}
+    fields: dict[str, Any] = {"code": _CODES.get(type(error), "error"), "message": str(error), "hint": _hint(error)}
     code = Exit.AWAY if isinstance(error, PASSING) else Exit.REFUSED
     match error:
         case Refused():
-            said["code"], code = error.code, error.exit
+            fields["code"], code = error.code, error.exit
         case errors.APIStatusError():
-            said |= {"code": error.code or f"http_{error.status}", "message": error.message, "status": error.status}
-            said |= {"detail": dict(error.detail), "request_id": error.request_id}
+            fields |= {"code": error.code or f"http_{error.status}", "message": error.message, "status": error.status}
+            fields |= {"detail": dict(error.detail), "request_id": error.request_id}
             code = Exit.NOTHING if isinstance(error, errors.NotFound) else code
-    return code, said
+    return code, fields
 
 
 def _hint(error: errors.HoldfastError) -> str:
@@ -130,8 +130,8 @@ def _hint(error: errors.HoldfastError) -> str:
             hint = f"Try again in {error.retry_after:g} s."
         case errors.APIConnectionError() | errors.InvalidResponse():
             url = account_of(None, None, None).base_url  # without the password
-            said = "is" if os.environ.get("HOLDFAST_URL") else "is not set. The default is"
-            hint = f"HOLDFAST_URL {said} {url}."
+            verb = "is" if os.environ.get("HOLDFAST_URL") else "is not set. The default is"
+            hint = f"HOLDFAST_URL {verb} {url}."
     return hint
 
 

@@ -82,13 +82,13 @@ def put(
 ) -> None:
     """Create a topic. By default it is a durable queue with 20 deliveries, growing pauses and a dead-letter topic. An
     existing topic is only changed with --replace."""
-    said = _said(settings, file)
+    given = _given_settings(settings, file)
     with session(as_json) as (client, out):
         named = client.topic(topic)
         if not replace and _exists(named):
             hint = "`topics configure` changes some settings, --replace all."
             raise Refused("already_exists", f"Topic {topic!r} already exists.", hint)
-        done = named.put(_changed(models.TopicConfig(), said))
+        done = named.put(_changed(models.TopicConfig(), given))
         out.did(done, f"{topic} {'created' if done.created else 'changed'}.")
 
 
@@ -103,10 +103,10 @@ def _exists(topic: SyncTopic) -> bool:
 @app.command(epilog=example("holdfast topics configure mail lease_ms=60000"))
 def configure(topic: TopicName, settings: Settings = None, file: SettingsFile = None, as_json: Json = False) -> None:
     """Change settings of a topic. Others stay unchanged. SETTING=null restores the default."""
-    said = _said(settings, file)
+    given = _given_settings(settings, file)
     with session(as_json) as (client, out):
         named = client.topic(topic)
-        done = named.put(_changed(named.get(touch=False).config, said))
+        done = named.put(_changed(named.get(touch=False).config, given))
         out.did(done, f"{topic} changed.")
 
 
@@ -128,21 +128,21 @@ def delete(
             raise typer.Exit(Exit.NOTHING)
 
 
-def _said(settings: list[str] | None, file: typer.FileText | None) -> dict[str, Any]:
+def _given_settings(settings: list[str] | None, file: typer.FileText | None) -> dict[str, Any]:
     """The settings in the arguments and the file."""
-    said = json_object(file.read()) if file else {}
+    given = json_object(file.read()) if file else {}
     for setting in settings or ():
         name, equals, value = setting.partition("=")
         if not equals:
             raise typer.BadParameter(f"{setting!r} must have the form SETTING=VALUE.")
-        said[name] = json_or_text(value)
-    for name in said.keys() - set(SETTINGS):
+        given[name] = json_or_text(value)
+    for name in given.keys() - set(SETTINGS):
         near = difflib.get_close_matches(name, SETTINGS, 1)
         raise typer.BadParameter(f"There is no setting {name!r}." + (f" Did you mean {near[0]}?" if near else ""))
-    return said
+    return given
 
 
-def _changed(config: models.TopicConfig, said: Mapping[str, Any]) -> models.TopicConfig:
+def _changed(config: models.TopicConfig, given: Mapping[str, Any]) -> models.TopicConfig:
     """Settings with changes. The service validates them."""
-    reopened: dict[str, Any] = {name: None for name, of in FOLLOWS.items() if of in said}
-    return dataclasses.replace(config, **{**reopened, **said})
+    reopened: dict[str, Any] = {name: None for name, of in FOLLOWS.items() if of in given}
+    return dataclasses.replace(config, **{**reopened, **given})

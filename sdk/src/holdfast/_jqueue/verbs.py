@@ -257,9 +257,9 @@ class Verbs:
             self._known.move_to_end(str(job.seq))
         while len(self._known) > MAX_KNOWN:
             self._known.popitem(last=False)
-        return await self._taken(claimed.jobs)
+        return await self._with_payloads(claimed.jobs)
 
-    async def _taken(self, claimed: Sequence[models.ClaimedJob]) -> list[Job]:
+    async def _with_payloads(self, claimed: Sequence[models.ClaimedJob]) -> list[Job]:
         """Claimed jobs with their payloads. Returns jobs with unreadable payloads to the queue; raises the ObjectError
         if there are no others."""
         jobs: list[Job] = []
@@ -269,7 +269,7 @@ class Verbs:
                 log.warning("Job %d of %s is returned: %s", job.seq, self._topic.name, payload)
                 unread.append((job, payload))
             else:
-                jobs.append(self._taken_one(job, payload))
+                jobs.append(self._claimed_job(job, payload))
         if unread:
             why = [str(error)[:MAX_ERROR] for _, error in unread]
             await self._topic.nack(*(job for job, _ in unread), errors=why, counts=False)
@@ -334,7 +334,7 @@ class Verbs:
                 outcomes.append(LeaseLost(job_id) if lease and lease.lease_id else JobNotFoundError(job_id))
         return outcomes
 
-    def _taken_one(self, job: models.ClaimedJob, payload: bytes) -> Job:
+    def _claimed_job(self, job: models.ClaimedJob, payload: bytes) -> Job:
         return Job(
             id=str(job.seq),
             entrypoint=job.tag or job.tenant or "",

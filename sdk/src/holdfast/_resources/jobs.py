@@ -11,7 +11,7 @@ from holdfast import models
 from holdfast._body import data_of, fields_of, moment_of
 from holdfast._resources.settings import NamedTopic
 from holdfast._verbs import S, listing, verb
-from holdfast._wire import Repeat, Request, encode, reads, reads_page, said
+from holdfast._wire import Repeat, Request, encode, reads, reads_page, without_none
 
 
 class Unchanged(Enum):
@@ -143,7 +143,7 @@ class TopicJobs(NamedTopic[S]):
             "POST",
             self._path("operations"),
             reads(models.Matched),
-            body=encode({"kind": "cancel", "filter": fields_of(filter)} | said(more)),
+            body=encode({"kind": "cancel", "filter": fields_of(filter)} | without_none(more)),
             repeat=Repeat.SAFE if dry_run else Repeat.IF_REFUSED,
         )
 
@@ -167,7 +167,7 @@ class TopicJobs(NamedTopic[S]):
         """
         until = None if visible_at is None else [round(at.timestamp() * 1000) for at in visible_at]
         which = {"seqs": _listed(seqs), "group": group, "tenant": tenant, "node": node, "visible_at": until}
-        body = encode(said(which | {"refund": refund or None}))
+        body = encode(without_none(which | {"refund": refund or None}))
         return Request("POST", self._path("release"), reads(models.Released), body=body, repeat=Repeat.IF_REFUSED)
 
     @verb
@@ -191,7 +191,7 @@ class TopicJobs(NamedTopic[S]):
             "POST",
             self._path("requeue"),
             reads(models.Matched),
-            body=encode(_which(seqs, filter) | said(more)),
+            body=encode(_which(seqs, filter) | without_none(more)),
             repeat=Repeat.SAFE if dry_run else Repeat.IF_REFUSED,
         )
 

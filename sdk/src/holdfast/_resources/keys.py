@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast import models
 from holdfast._verbs import Resource, S, listing, verb
-from holdfast._wire import Repeat, Request, encode, path, reads, reads_page, said
+from holdfast._wire import Repeat, Request, encode, path, reads, reads_page, without_none
 from holdfast.models.keys import Scope
 
 
@@ -48,7 +48,7 @@ class Keys(Resource[S]):
             "POST",
             path("keys"),
             reads(models.Secret),
-            body=encode(said(body)),
+            body=encode(without_none(body)),
             repeat=Repeat.IF_REFUSED,
         )
 

@@ -11,7 +11,7 @@ from holdfast._resources.settings import NamedTopic
 from holdfast._sse import Frame
 from holdfast._streams import Stream
 from holdfast._verbs import Resource, S, stream, verb
-from holdfast._wire import Param, Repeat, Reply, Request, T, encode, path, reads, said
+from holdfast._wire import Param, Repeat, Reply, Request, T, encode, path, reads, without_none
 from holdfast.errors import InvalidResponse
 
 _JOB: Final = {"$seq", "lease_id", "deliveries", "data"}
@@ -58,7 +58,7 @@ class LeasesOfTopics(Resource[S]):
             path("claim"),
             claimed,
             params=_counts(counts),
-            body=encode(said(body)),
+            body=encode(without_none(body)),
             repeat=Repeat.IF_REFUSED,
             wait_ms=wait_ms,
         )
@@ -102,7 +102,7 @@ class TopicLeases(NamedTopic[S]):
             self._path("claim"),
             claimed,
             params=_counts(counts),
-            body=encode(said(body)),
+            body=encode(without_none(body)),
             repeat=Repeat.IF_REFUSED,
             wait_ms=wait_ms,
         )
@@ -180,7 +180,7 @@ class TopicLeases(NamedTopic[S]):
             "POST",
             self._path("extend"),
             reads(models.Extended),
-            body=encode(said(body)),
+            body=encode(without_none(body)),
         )
 
     def _settle(
@@ -189,7 +189,7 @@ class TopicLeases(NamedTopic[S]):
         def settled(reply: Reply) -> T:
             return read(kind, reply.body, repeated=reply.repeated)  # type: ignore[arg-type]
 
-        body = encode(said(holders(jobs) | fields))
+        body = encode(without_none(holders(jobs) | fields))
         return Request("POST", self._path(how), settled, params=_counts(counts), body=body)
 
 

@@ -13,7 +13,7 @@ from holdfast._decode import read
 from holdfast._objects import Upload
 from holdfast._resources.settings import NamedTopic, settings_of
 from holdfast._verbs import S, verb
-from holdfast._wire import ALL_MS, Reply, Request, T, encode, reads, said
+from holdfast._wire import ALL_MS, Reply, Request, T, encode, reads, without_none
 
 
 class TopicRecords(NamedTopic[S]):
@@ -119,7 +119,7 @@ class TopicRecords(NamedTopic[S]):
             "idempotency_key": idempotency_key or uuid.uuid4().hex,
             "records": records_of(records, _trace.context(traceparent)),
         }
-        return Request("POST", self._path(), answered, body=encode(said(body)), uploads=uploads)
+        return Request("POST", self._path(), answered, body=encode(without_none(body)), uploads=uploads)
 
     @verb
     def diff(
@@ -153,7 +153,7 @@ class TopicRecords(NamedTopic[S]):
             "POST",
             self._path("diff"),
             reads(models.Diff),
-            body=encode(said(body)),
+            body=encode(without_none(body)),
             wait_ms=wait_ms,
         )
 
@@ -163,7 +163,7 @@ class TopicRecords(NamedTopic[S]):
     ) -> Request[models.RecordsDeleted]:
         """Delete records with a seq below `before_seq` and with this tag. A tag that ends in * is a prefix. In a queue,
         waiting jobs are deleted and leased jobs are cancelled."""
-        body = said({"before_seq": before_seq, "match": tag})
+        body = without_none({"before_seq": before_seq, "match": tag})
         return Request(
             "POST",
             self._path("delete"),

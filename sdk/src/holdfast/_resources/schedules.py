@@ -7,7 +7,7 @@ from typing import Any
 from holdfast import models
 from holdfast._body import record_of
 from holdfast._verbs import Resource, S, listing, verb
-from holdfast._wire import Repeat, Request, encode, path, reads, reads_page, said
+from holdfast._wire import Repeat, Request, encode, path, reads, reads_page, without_none
 from holdfast.models.schedules import Missed
 
 
@@ -49,7 +49,7 @@ class Schedules(Resource[S]):
             **{"topic": topic, "cron": cron, "time_zone": time_zone, "missed": missed, "paused": paused},
             "record": record_of(record, {}),
         }
-        return self._one("PUT", name, body=encode(said(body)))
+        return self._one("PUT", name, body=encode(without_none(body)))
 
     @verb
     def get(self, name: str) -> Request[models.Schedule]:

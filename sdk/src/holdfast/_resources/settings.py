@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 from holdfast import models
 from holdfast._body import fields_of
 from holdfast._verbs import Resource, S, listing, verb
-from holdfast._wire import ALL_MS, Request, encode, path, reads, reads_page, said
+from holdfast._wire import ALL_MS, Request, encode, path, reads, reads_page, without_none
 from holdfast.models.topics import DEAD_LETTERS
 
 _QUEUE: Final = models.TopicConfig()
@@ -86,7 +86,7 @@ class TopicSettings(NamedTopic[S]):
         )
 
     def _control(self, what: str, tenant: str | None) -> Request[models.Control]:
-        body = encode(said({"tenant": tenant}))
+        body = encode(without_none({"tenant": tenant}))
         return Request("POST", self._path(what), reads(models.Control), body=body)
 
 

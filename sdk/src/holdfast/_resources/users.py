@@ -8,7 +8,7 @@ from holdfast import models
 from holdfast._sse import Frame
 from holdfast._streams import Stream
 from holdfast._verbs import Resource, S, stream, verb
-from holdfast._wire import Repeat, Request, encode, path, reads, said
+from holdfast._wire import Repeat, Request, encode, path, reads, without_none
 
 
 class Users(Resource[S]):
@@ -21,7 +21,7 @@ class Users(Resource[S]):
             "POST",
             path("users", id, "token"),
             reads(models.UserToken),
-            body=encode(said({"ttl_ms": ttl_ms})),
+            body=encode(without_none({"ttl_ms": ttl_ms})),
         )
 
     @verb

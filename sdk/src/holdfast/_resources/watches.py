@@ -10,7 +10,7 @@ from holdfast._decode import read
 from holdfast._sse import Frame
 from holdfast._streams import Stream
 from holdfast._verbs import Resource, S, stream, verb
-from holdfast._wire import Repeat, Request, encode, path, reads, said
+from holdfast._wire import Repeat, Request, encode, path, reads, without_none
 
 _NEWS: Final[Mapping[str, type[models.WatchNews]]] = {
     "record": models.Records,
@@ -49,7 +49,7 @@ class Watches(Resource[S]):
             path("watch"),
             reads(models.Watch),
             params={"lenient": lenient or None},
-            body=encode(said(body)),
+            body=encode(without_none(body)),
             repeat=Repeat.IF_REFUSED,
         )
 

@@ -13,7 +13,7 @@ class Ahead:
     """The number of jobs that a lane with `slots` runners should hold. The lane adds to `busy` (seconds that jobs took)
     and `done` (number of jobs); `most` resets them."""
 
-    __slots__ = ("_came", "_least", "_seconds", "_service", "_slots", "_waited", "busy", "done", "every")
+    __slots__ = ("_claimed", "_least", "_seconds", "_service", "_slots", "_waited", "busy", "done", "every")
 
     def __init__(self, slots: int, lease_ms: int) -> None:
         self._slots = slots
@@ -21,7 +21,7 @@ class Ahead:
         self._service: float | None = None  # seconds per job, measured in the handler
         self._least = 0.0  # seconds per job, from how many jobs began in a period
         self._waited = 0  # jobs waiting at the last call of `surplus`
-        self._came = 0  # jobs claimed since then
+        self._claimed = 0  # jobs claimed since then
         self.busy, self.done = 0.0, 0
         self.every: Final = min(LOOK_SECONDS, lease_ms / 4000)  # seconds between calls of `surplus`
 
@@ -36,9 +36,9 @@ class Ahead:
         seconds = max(self._service, self._least, 1e-7)
         return self._slots + min(MAX_AHEAD, int(self._slots * self._seconds / seconds))
 
-    def came(self, count: int) -> None:
+    def add_claimed(self, count: int) -> None:
         """Report claimed jobs."""
-        self._came += count
+        self._claimed += count
 
     def surplus(self, waiting: int) -> int:
         """How many of the last waiting jobs will not begin soon. Call it every `every` seconds.
@@ -46,10 +46,10 @@ class Ahead:
         It is 0 if no job has waited since the last call. Otherwise all slots were busy in that period. As many jobs as
         began in it will begin in the next one; the others are surplus. Jobs then take longer than measured, because
         long ones have not ended yet or they share a processor. The limit of `most` is lowered accordingly."""
-        left = waiting - self._came
+        left = waiting - self._claimed
         began = self._waited - left
         seconds = self._slots * self.every / max(began, 1)
         surplus = max(0, waiting - began) if left > 0 else 0
         self._least = seconds if left > 0 else min(self._least, seconds)
-        self._waited, self._came = waiting - surplus, 0
+        self._waited, self._claimed = waiting - surplus, 0
         return surplus

@@ -172,20 +172,20 @@ class Caller:
 
 async def _alone(order: Order, isolation: Isolation) -> Judged | int | None:
     """Run a job in a separate process. Returns its outcome, or the process's exit code if it died."""
-    answers, said = SPAWN.Pipe(duplex=False)
+    receiver, sender = SPAWN.Pipe(duplex=False)
     process = SPAWN.Process(
         target=perform_alone,
-        args=(order, isolation.memory_mb * 1024 * 1024, isolation.seconds, said),
+        args=(order, isolation.memory_mb * 1024 * 1024, isolation.seconds, sender),
         name=f"holdfast-{order.topic}",
     )
     process.daemon = True
     starting = asyncio.create_task(asyncio.to_thread(process.start))
     try:
         await asyncio.shield(starting)
-        said.close()  # so that the pipe ends when the child does
+        sender.close()  # so that the pipe ends when the child does
         async with asyncio.timeout(isolation.seconds):
-            await _readable(answers.fileno())
-        judged: Judged = await asyncio.to_thread(answers.recv)
+            await _readable(receiver.fileno())
+        judged: Judged = await asyncio.to_thread(receiver.recv)
     except TimeoutError:
         return Judged(FAIL, f"suspected of killing workers: isolated, it took longer than {isolation.seconds:g} s")
     except EOFError:
@@ -195,8 +195,8 @@ async def _alone(order: Order, isolation: Isolation) -> Judged | int | None:
         return judged
     finally:
         await asyncio.shield(asyncio.create_task(_kill(process, starting)))
-        said.close()
-        answers.close()
+        sender.close()
+        receiver.close()
 
 
 async def _kill(process: SpawnProcess, starting: asyncio.Task[None]) -> None:

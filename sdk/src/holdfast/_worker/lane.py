@@ -149,7 +149,7 @@ class Lane:
             self._release(taken)
             return
         self._queued.extend(taken)
-        self._ahead.came(len(taken))
+        self._ahead.add_claimed(len(taken))
         for _ in range(min(len(taken), len(self._idle))):
             self._wake(self._idle.popleft())
 
@@ -179,7 +179,7 @@ class Lane:
             taken = self._queued.popleft()
             if taken.over:
                 continue
-            if taken.signalled is None and taken.kept(now):
+            if taken.signalled is None and taken.is_valid(now):
                 self._running += 1
                 return taken
             if taken.signalled is None:
@@ -223,7 +223,7 @@ class Lane:
             if taken.completes:
                 made = unless_committed(made)
         if taken.span is not None:
-            _trace.end_process(taken.span, made.verdict.verb, made.said, error)
+            _trace.end_process(taken.span, made.verdict.verb, made.detail, error)
         self._settler.add(taken, made)
 
     def _report(self, error: BaseException) -> None:

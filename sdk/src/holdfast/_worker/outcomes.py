@@ -61,10 +61,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A verdict with `said`: a result or an error."""
+    """A verdict with `detail`: a result or an error."""
 
     verdict: Verdict
-    said: Any = None
+    detail: Any = None
 
 
 ACK: Final = Verdict("ack")
@@ -134,7 +134,7 @@ def unless_committed(judged: Judged) -> Judged:
                 Verdict("uncommitted"), "the handler completed the job in a transaction that was not committed"
             )
         case "nack":
-            return Judged(Verdict("uncommitted", verdict.delay_ms), judged.said)
+            return Judged(Verdict("uncommitted", verdict.delay_ms), judged.detail)
         case _:
             return judged
 

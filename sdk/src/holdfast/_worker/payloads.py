@@ -51,35 +51,35 @@ def _top(hint: Any, value: Any, content_type: str | None) -> Any:
             value = unpack(value)
         except Exception as error:  # msgspec's
             raise PayloadError(f"payload is not valid {content_type}: {error}") from error
-    return value if hint in _ANYTHING else made(hint, value, "payload")
+    return value if hint in _ANYTHING else convert(hint, value, "payload")
 
 
-def made(hint: Any, value: Any, where: str) -> Any:
+def convert(hint: Any, value: Any, where: str) -> Any:
     """Convert a JSON value to this type. Raises PayloadError; its message begins with `where`."""
     try:
-        return _made(hint, value, where)
+        return _convert(hint, value, where)
     except PayloadError:
         raise
     except Exception as error:  # pydantic's and msgspec's
         raise PayloadError(f"{where} is not a valid {_name(hint)}: {error}") from error
 
 
-def _made(hint: Any, value: Any, where: str) -> Any:  # noqa: PLR0911 - one branch for each kind of hint
+def _convert(hint: Any, value: Any, where: str) -> Any:  # noqa: PLR0911 - one branch for each kind of hint
     if hint in _ANYTHING:
         return value
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
-        return _made(args[0], value, where)
+        return _convert(args[0], value, where)
     if origin in (typing.Union, types.UnionType):
         return _one_of(args, value, where)
     if origin is Literal:
         return _checked(value in args, value, hint, where)
     if isinstance(origin, type) and origin is not tuple and issubclass(origin, Mapping):
         _checked(isinstance(value, dict), value, hint, where)
-        return {made(args[0], key, where): made(args[1], one, f"{where}.{key}") for key, one in value.items()}
+        return {convert(args[0], key, where): convert(args[1], one, f"{where}.{key}") for key, one in value.items()}
     if origin in (list, set, frozenset) or (origin is tuple and args[1:] == (...,)):
         _checked(isinstance(value, list), value, hint, where)
-        return origin(made(args[0], one, f"{where}[{i}]") for i, one in enumerate(value))
+        return origin(convert(args[0], one, f"{where}[{i}]") for i, one in enumerate(value))
     if isinstance(hint, type):
         return _of_class(hint, value, where)
     raise TypeError(f"payloads can't be decoded into {_name(hint)}")
@@ -108,7 +108,7 @@ def _of_dataclass(hint: type, value: Any, where: str) -> Any:
     _checked(isinstance(value, dict), value, hint, where)
     hints = _hints(hint)
     given = {
-        field.name: made(hints[field.name], value[field.name], f"{where}.{field.name}")
+        field.name: convert(hints[field.name], value[field.name], f"{where}.{field.name}")
         for field in dataclasses.fields(hint)
         if field.init and field.name in value
     }
@@ -126,7 +126,7 @@ def _one_of(hints: tuple[Any, ...], value: Any, where: str) -> Any:
     errors = []
     for hint in hints:
         try:
-            return made(hint, value, where)
+            return convert(hint, value, where)
         except PayloadError as error:
             errors.append(str(error))
     raise PayloadError("; ".join(errors))

@@ -38,7 +38,7 @@ class Settler:
 
     def add(self, taken: Taken, judged: Judged) -> None:
         """Settle a job with the next request. Its lease is extended until the answer."""
-        taken.said = judged.said
+        taken.detail = judged.detail
         if taken.holding is not None:
             taken.holding.settling = True
         batch = self._waiting.get(judged.verdict)
@@ -92,9 +92,9 @@ class Settler:
             if half:
                 await self._send(verdict, batch[:half])
                 await self._send(verdict, batch[half:])
-            elif batch[0].said is not None:
+            elif batch[0].detail is not None:
                 # Retry without the refused text. An ack must not lose its result, so it becomes a nack.
-                batch[0].said = why(f"the result was refused: {error}") if verdict.verb == "ack" else None
+                batch[0].detail = why(f"the result was refused: {error}") if verdict.verb == "ack" else None
                 await self._send(Verdict("nack") if verdict.verb == "ack" else verdict, batch)
             else:
                 log.error("%d jobs of %s could not be settled: %s", len(batch), self._topic.name, error)
@@ -112,8 +112,8 @@ class Settler:
                 log.warning("%d jobs of %s had lost their leases", len(settled.skipped), self._topic.name)
 
     async def _request(self, verdict: Verdict, batch: Sequence[Taken]) -> Settled:
-        said = [taken.said for taken in batch]
-        beside = said if any(one is not None for one in said) else None
+        details = [taken.detail for taken in batch]
+        beside = details if any(one is not None for one in details) else None
         match verdict.verb:
             case "ack":
                 return await self._topic.ack(*batch, results=beside, counts=False)

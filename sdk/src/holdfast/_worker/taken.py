@@ -25,7 +25,7 @@ class Taken:
     """
 
     __slots__ = (
-        *("body", "completes", "context", "holding", "key", "lease_id", "node", "over", "said", "seq", "signalled"),
+        *("body", "completes", "context", "holding", "key", "lease_id", "node", "over", "detail", "seq", "signalled"),
         *("span", "task", "until"),
     )
 
@@ -42,10 +42,10 @@ class Taken:
         self.over = False
         self.completes = False
         self.key: str | None = None
-        self.said: Any = None
+        self.detail: Any = None
         self.span: _trace.Span | None = None
 
-    def kept(self, now: float) -> bool:
+    def is_valid(self, now: float) -> bool:
         """Whether the lease is valid, as far as this process knows. The process may have been suspended."""
         return now < self.until or (self.holding is not None and now < self.holding.deadline)
 

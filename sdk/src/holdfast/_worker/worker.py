@@ -75,7 +75,7 @@ class Worker:
     async def _run(self, signals: bool) -> None:
         self._loop = asyncio.get_running_loop()
         heartbeats = Heartbeats(self._queue.account)
-        heard = self._hear() if signals else []
+        handled = self._handle_signals() if signals else []
         tasks: list[asyncio.Task[None]] = []
         try:
             client = self._queue.client.with_options(timeout=max(self._lease, LEASE_SECONDS), retries=ALWAYS)
@@ -92,7 +92,7 @@ class Worker:
             await self._until(self._draining, tasks)
             await self._drain()
         finally:
-            for kind in heard:
+            for kind in handled:
                 self._loop.remove_signal_handler(kind)
             for lane in self._lanes:
                 lane.ending = True
@@ -120,7 +120,7 @@ class Worker:
             log.info("The worker stops and returns its running jobs")
             self._releasing.set()
 
-    def _hear(self) -> list[signal.Signals]:
+    def _handle_signals(self) -> list[signal.Signals]:
         """Handle signals, if this is the main thread."""
         if threading.current_thread() is not threading.main_thread():
             return []
