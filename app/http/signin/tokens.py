@@ -135,10 +135,10 @@ class Tokens:
         return hmac.digest(self.secret, b"form\0" + token, hashlib.sha256).hex()
 
     def _read(
-        self, token: bytes, say: Callable[[dict[str, Any], float], Said], over: str, audience: str | None = None
+        self, token: bytes, convert: Callable[[dict[str, Any], float], Said], over: str, audience: str | None = None
     ) -> Said | None:
-        """The claims and end of a valid token, converted by `say`. None for a token with another audience, or with any
-        audience if none is expected."""
+        """The claims and end of a valid token, converted by `convert`. None for a token with another audience, or with
+        any audience if none is expected."""
         required = ["exp", "iat", "iss", "sub", *(["aud"] if audience else [])]
         try:
             claims = self._jwt.decode(
@@ -149,7 +149,7 @@ class Tokens:
                 audience=audience,
                 options={"require": required},
             )
-            return say(claims, time.monotonic() + claims["exp"] - time.time())
+            return convert(claims, time.monotonic() + claims["exp"] - time.time())
         except self._jwt.ExpiredSignatureError:
             raise Unauthorized(over) from None
         except (self._jwt.InvalidTokenError, KeyError, TypeError, ValueError):

@@ -180,7 +180,7 @@ class DirectQueue(_Queue):
     """A queue that makes one request for each call. `url` is the service's address or an AsyncClient. Use it in
     `async with`, or close it with `aclose()`."""
 
-    async def requeue_stale(self, timeout: timedelta) -> int:  # noqa: ASYNC109 - as jqueue has it
+    async def requeue_stale(self, timeout: timedelta) -> int:  # noqa: ASYNC109 - jqueue's signature
         """Return jobs in progress without a heartbeat for `timeout` to the queue. Returns how many.
 
         This ends leases early. Jobs whose lease has already ended are ready anyway and don't count. Assumes that leases
