@@ -218,8 +218,8 @@ def _parser() -> argparse.ArgumentParser:
     migrate.add_argument("--down", metavar="REV", help="downgrade to this revision ('base': drop all); deletes data")
     reap = add("reap", REAP)
     reap.add_argument("--only", metavar="NAME", nargs="+", help="run only these sweeps, in this order")
-    add("keys", "Make, list, rotate and revoke API keys. See `keys --help`.", own_help=False)
-    add("users", "Make, list, change and delete users and their grants. See `users --help`.", own_help=False)
+    add("keys", "Create, list, rotate and revoke API keys. See `keys --help`.", own_help=False)
+    add("users", "Create, list, change and delete users and their grants. See `users --help`.", own_help=False)
     add("openapi", "Print the OpenAPI document of the HTTP API. Needs no database.")
     add("demo", "Run a demo of the queue on a running service. Needs the Python client.", own_help=False)
     return parser

@@ -148,7 +148,7 @@ class Settings(BaseModel):
         description="Topics' default for dlq_threshold: deliveries after which a job becomes a dead letter. 0: never.",
     )
     message_ttl_seconds: int = Field(
-        86_400, ge=0, le=315_360_000, description="Topics' default for how long a job lives. 0: for ever."
+        86_400, ge=0, le=315_360_000, description="Topics' default for how long a job lives. 0: forever."
     )
     visibility_timeout_seconds: int = Field(
         30, ge=1, le=86_400, description="Topics' default for how long a lease lasts."

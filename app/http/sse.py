@@ -56,7 +56,7 @@ class EventStream(Response, ABC):
             await self._serve(send, leaving)
         except SlowReader as error:
             if self._flow is not None:
-                self._flow.resume_writing()  # or uvicorn would wait for ever until the unread frames are read
+                self._flow.resume_writing()  # or uvicorn would wait forever until the unread frames are read
             await close(send, error_frame(error))
         except (OSError, TimeoutError):
             pass  # the reader is gone, or reads nothing

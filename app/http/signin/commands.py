@@ -63,7 +63,7 @@ async def run(name: str, url: str, redis_url: str | None, bcrypt_cost: int, args
 def _keys_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m app keys",
-        description="Make, list, rotate and revoke API keys. The database stores only the SHA-256 of a secret. Once"
+        description="Create, list, rotate and revoke API keys. The database stores only the SHA-256 of a secret. Once"
         " there is a key, every route needs one.",
         epilog=_DATABASE,
     )
@@ -72,7 +72,7 @@ def _keys_parser() -> argparse.ArgumentParser:
     def add(name: str, text: str) -> argparse.ArgumentParser:
         return commands.add_parser(name, help=text, description=text)
 
-    made = add("add", "Make a key and print its secret, which is not shown again.")
+    made = add("add", "Create a key and print its secret, which is not shown again.")
     made.add_argument("name", help="a name that says what the key is for, up to 128 bytes")
     made.add_argument("--scopes", required=True, type=_scopes, help="read, write, delete, admin or rw, joined by '+'")
     made.add_argument(
@@ -100,8 +100,8 @@ def _keys_parser() -> argparse.ArgumentParser:
 def _users_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m app users",
-        description="Make, list, change and delete users and their grants. The database stores only the bcrypt hash of"
-        " a password. Once there is a user, every route needs sign-in. The command prompts for a password twice;"
+        description="Create, list, change and delete users and their grants. The database stores only the bcrypt hash"
+        " of a password. Once there is a user, every route needs sign-in. The command prompts for a password twice;"
         " without a terminal it reads the first line of stdin. A password is never an argument, since everyone on the"
         f" machine can see arguments. It must have at least {LEAST_CHARACTERS} characters and at"
         f" most {MOST_PASSWORD_BYTES} bytes.",
@@ -115,7 +115,7 @@ def _users_parser() -> argparse.ArgumentParser:
             command.add_argument(word, metavar="NAME", help="the user's name")
         return command
 
-    made = add("add", "Make a user, with a password from a prompt or stdin.", "name")
+    made = add("add", "Create a user, with a password from a prompt or stdin.", "name")
     made.add_argument("--admin", action="store_true", help="the user may do everything; the first user should be one")
     add("list", "List all users by name, with their grants.")
     add("passwd", "Give a user a new password. This ends all their tokens.", "name")

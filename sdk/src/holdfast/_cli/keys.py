@@ -54,7 +54,7 @@ def make(
         list[str] | None, typer.Option(help="Only topics with this prefix. Repeatable.", show_default=False)
     ] = None,
     tenant: Annotated[str | None, typer.Option(help="Only this tenant's jobs.", show_default=False)] = None,
-    expires_in: Annotated[int | None, time_option("How long the key is valid. Default: for ever.")] = None,
+    expires_in: Annotated[int | None, time_option("How long the key is valid. Default: forever.")] = None,
     hide_payloads: Annotated[
         bool, typer.Option("--hide-payloads", help="The key sees jobs without their payloads and can't claim jobs.")
     ] = False,

@@ -92,7 +92,7 @@ def _queue(target: str) -> Queue:
 
 async def _run(worker: Worker) -> int:
     """Run the worker. Returns the exit code. The process then exits within STUCK_SECONDS, even if a handler's thread
-    does not end: asyncio.run and the interpreter would wait for it for ever."""
+    does not end: asyncio.run and the interpreter would wait for it forever."""
     code = 1
     try:
         await worker.run()
