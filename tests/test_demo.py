@@ -307,7 +307,7 @@ def as_somebody_else() -> Iterator[None]:
         (
             [DemoResult("w", 1, "0" * 64, None)],
             False,
-            "w reported 000000000000…, and it is 2d711642b726… now: the file has not changed since the start",
+            "w reported 000000000000…, but it is 2d711642b726… now: the file has not changed since the start",
         ),
         ([DemoResult("w", 1, "0" * 64, None)], True, "the file changed while the demo ran"),
         ([DemoResult("w", 1, None, "Permission denied")], False, "w could not read it: Permission denied"),

@@ -74,7 +74,7 @@ class EventStream(Response, ABC):
             return True
         except OSError:
             return False  # the reader is gone: the next `push` raises
-        raise AssertionError("a connection that was not paused was waited for")
+        raise AssertionError("waited for a connection that was not paused")
 
     @abstractmethod
     async def _serve(self, send: Send, leaving: asyncio.Future[None]) -> None:
