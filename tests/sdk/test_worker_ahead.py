@@ -31,16 +31,16 @@ def test_what_waited_at_the_last_look_goes_back_but_for_what_is_begun_in_that_ti
     ahead = Ahead(10, LEASE_MS)
     ended(ahead, 1_000, 0.001)
     for waiting in (3_000, 500, 20, 0, 3_000):
-        ahead.came(3_000)
+        ahead.add_claimed(3_000)
         assert ahead.surplus(waiting) == 0, "it is always others"
     assert ahead.surplus(2_000) == 1_000, "1,000 have begun, and 1,000 will"
     assert ahead.most() == 10 + 125, "1,000 a look are 125 in a quarter of a second"
-    ahead.came(100)
+    ahead.add_claimed(100)
     assert ahead.surplus(900) == 700, "200 have begun"
     assert ahead.surplus(200) == 200, "it is stuck"
     assert ended(ahead, 1_000, 0.000_01) == 10, "what else there is may be quick"
     for came in (6_000, 60_000):
-        ahead.came(came)
+        ahead.add_claimed(came)
         assert ahead.surplus(0) == 0
         assert ahead.most() == 10 + min(came // 8, MAX_AHEAD), "it goes on"
 
