@@ -38,6 +38,7 @@ from app.features import (
     saved_views,
     schedules,
     schemas,
+    sqs,
     stats,
     topics,
     upkeep,
@@ -80,6 +81,7 @@ log = logging.getLogger(__name__)
 # Routes are matched in this order: hot ones first.
 _FEATURES: Final = (
     queue.FEATURE,
+    sqs.FEATURE,
     jobs.FEATURE,
     ingest.FEATURE,
     user_events.FEATURE,

@@ -70,6 +70,13 @@ class Settings(BaseModel):
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level to log.")
     log_format: Literal["text", "json"] = Field("text", description="Format of log lines: text for people, or JSON.")
     access_log: bool = Field(False, description="1: log a line at level info for each finished request.")
+    sqs_account: str = Field(
+        "000000000000", pattern=r"^[0-9]{12}$", description="Account in addresses and ARNs of the SQS endpoint."
+    )
+    sqs_beyond: bool = Field(
+        False,
+        description="1 lets SQS clients go beyond AWS: delays over 900 s, batches over 10, retention over 14 days.",
+    )
     workers: int = Field(1, ge=1, le=64, description="Number of server processes.")
     hot_connections: int = Field(
         8, ge=2, le=200, description="Connections for enqueue, claim, ack, nack and extend, per class of durability."

@@ -944,7 +944,8 @@ BEGIN
     END LOOP;
     -- A new row has its record's place as a negative number until its seq is known.
     INSERT INTO holdfast.dedupe AS d (topic_id, tenant, grp, dedupe_id, seq, expires_at)
-    SELECT of_id, coalesce(u.tenant, '') COLLATE "C", coalesce(u.grp, '') COLLATE "C", u.id COLLATE "C",
+    SELECT of_id, coalesce(u.tenant, '') COLLATE "C",
+           CASE WHEN starts_with(u.id, E'\x1f') THEN '' ELSE coalesce(u.grp, '') END COLLATE "C", u.id COLLATE "C",
            -min(u.ord), clock_timestamp() + window_ms * interval '1 ms'
     FROM unnest(dedupe_ids, tenants, grps) WITH ORDINALITY AS u(id, tenant, grp, ord)
     WHERE u.id IS NOT NULL AND NOT dropped[u.ord]
@@ -958,7 +959,8 @@ BEGIN
         FROM unnest(dedupe_ids, tenants, grps) WITH ORDINALITY AS u(id, tenant, grp, ord)
         CROSS JOIN LATERAL (
             SELECT d.ctid AS tid, d.seq FROM holdfast.dedupe d
-            WHERE d.topic_id = of_id AND d.tenant = coalesce(u.tenant, '') AND d.grp = coalesce(u.grp, '')
+            WHERE d.topic_id = of_id AND d.tenant = coalesce(u.tenant, '')
+              AND d.grp = CASE WHEN starts_with(u.id, E'\x1f') THEN '' ELSE coalesce(u.grp, '') END
               AND d.dedupe_id = u.id
             OFFSET 0
         ) x
@@ -3646,6 +3648,19 @@ CREATE TABLE holdfast.sign_in_tries (
 );
 
 --
+-- Name: sqs_queues; Type: TABLE; Schema: holdfast; Owner: -
+--
+
+CREATE TABLE holdfast.sqs_queues (
+    topic_id integer NOT NULL,
+    attributes jsonb DEFAULT '{}'::jsonb NOT NULL,
+    tags jsonb DEFAULT '{}'::jsonb NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    purged_at timestamp with time zone
+);
+
+--
 -- Name: staged; Type: TABLE; Schema: holdfast; Owner: -
 --
 
@@ -4171,6 +4186,13 @@ ALTER TABLE ONLY holdfast.schedules
 
 ALTER TABLE ONLY holdfast.sign_in_tries
     ADD CONSTRAINT sign_in_tries_pkey PRIMARY KEY (who);
+
+--
+-- Name: sqs_queues sqs_queues_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -
+--
+
+ALTER TABLE ONLY holdfast.sqs_queues
+    ADD CONSTRAINT sqs_queues_pkey PRIMARY KEY (topic_id);
 
 --
 -- Name: staged staged_pkey; Type: CONSTRAINT; Schema: holdfast; Owner: -

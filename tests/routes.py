@@ -45,6 +45,7 @@ def scopes() -> dict[tuple[str, str], str]:
         (route.method, route.path.replace(":path}", "}")): route.needs
         for feature in FEATURES
         for route in feature.routes
+        if route.in_openapi
     }
     return declared | {("GET", "/openapi.json"): "none"}
 

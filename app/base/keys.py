@@ -7,7 +7,9 @@ covers every topic.
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import hmac
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Flag, auto
@@ -15,6 +17,7 @@ from typing import Final
 
 END: Final = "$"  # ends a prefix that is a whole topic's name; no name has it
 OWN: Final = "holdfast."  # prefix of the service's own topics
+ACCESS_KEY: Final = "HFKA"  # prefix of access key ids of AWS clients
 HIDDEN: Final = "hidden"  # label of a key or grant that hides payloads
 
 
@@ -101,6 +104,23 @@ def _every(_topic: str) -> bool:
 def digest_of(secret: bytes) -> bytes:
     """The stored digest of a secret. A fast hash is enough: secrets have 256 random bits."""
     return hashlib.sha256(secret).digest()
+
+
+def access_key_id(key_id: str) -> str:
+    """The access key id of a key for AWS clients."""
+    return ACCESS_KEY + key_id.removeprefix("key_").upper()
+
+
+def key_id_of(access_key: str) -> str:
+    """The id of the key with this access key id; "" for the access key id of another service."""
+    return f"key_{access_key[len(ACCESS_KEY) :].lower()}" if access_key.startswith(ACCESS_KEY) else ""
+
+
+def secret_access_key(secret: bytes, key_id: str, digest: bytes) -> str:
+    """The secret access key of a key for AWS clients, 43 characters: an HMAC of the key's id and digest under the
+    service's own secret. It is not stored, and changes when the key is rotated."""
+    made = hmac.digest(secret, b"sqs\0" + key_id.encode() + b"\0" + digest, "sha256")
+    return base64.urlsafe_b64encode(made).decode().rstrip("=")
 
 
 def scopes_of(words: Iterable[str]) -> Scope:

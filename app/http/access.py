@@ -40,7 +40,7 @@ _REVOKED: Final = "This key was revoked or has expired."
 MOST_HOSTS: Final = 100
 # In a request's scope:
 _USER: Final = "holdfast.user"  # the user, once known
-_KEY: Final = "holdfast.key"  # the key that opened the session
+SIGNED: Final = "holdfast.key"  # the key that signed the request, or opened the session
 _UNTIL: Final = "holdfast.until"  # the session's end on the monotonic clock
 
 
@@ -229,11 +229,11 @@ class Access:
         if isinstance(whose, User):
             request.scope[_USER] = whose, until
         else:
-            request.scope[_KEY] = whose
+            request.scope[SIGNED] = whose
         return session
 
     def _key(self, request: HTTPConnection, scopes: Scope, *, consumes: bool, in_query: bool) -> Key:
-        admitted: Key | None = request.scope.get(_KEY)
+        admitted: Key | None = request.scope.get(SIGNED)
         if admitted is not None:
             return admitted
         found: tuple[User, float | None] | None = request.scope.get(_USER)

@@ -68,7 +68,7 @@ class Route(_What, frozen=True, kw_only=True):
       415 if there is a body.
     - parameters: OpenAPI parameters of the query and the path, without {topic}.
     - empty: replaces an empty body; b"": the body is required. decoder: replaces msgspec's decoder.
-    - described: merged into the OpenAPI description.
+    - described: merged into the OpenAPI description. in_openapi: whether there is one.
     - verb: the name in the metrics; by default the feature's and the function's name.
     - scope: the scope that a key needs, for the topic in the path if there is one; None: no key is needed.
     - server: the key must cover every topic.
@@ -96,6 +96,7 @@ class Route(_What, frozen=True, kw_only=True):
     verb: str | None = None
     decoder: Any = None
     described: Mapping[str, Any] = {}
+    in_openapi: bool = True
 
     @property
     def needs(self) -> str:
@@ -128,6 +129,7 @@ class Route(_What, frozen=True, kw_only=True):
             response_class=Response,
             response_model=None,
             openapi_extra=described,
+            include_in_schema=self.in_openapi,
         )
 
     def parameters_of(self, place: str) -> set[str]:

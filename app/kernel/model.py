@@ -120,11 +120,13 @@ class Job(msgspec.Struct, frozen=True, gc=False):
 
 
 class HeldJob(msgspec.Struct, frozen=True):
-    """A job, and its holder's name for the lease: the node, the lease id, or both. None matches any."""
+    """A job, and its holder's name for the lease: the node, the lease id, or both. None matches any. `late`: an ack
+    also counts after the lease has ended, as long as nobody has claimed the job since."""
 
     seq: Seq
     lease: LeaseId | None
     node: str | None
+    late: bool = False
 
 
 class Batch(msgspec.Struct):

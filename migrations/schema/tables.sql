@@ -725,6 +725,16 @@ CREATE TABLE holdfast.sign_in_tries (
     PRIMARY KEY (who)
 );
 
+-- Attributes and tags of SQS queues that topics don't have, as objects of strings, and the time of the last purge.
+CREATE TABLE holdfast.sqs_queues (
+    topic_id integer PRIMARY KEY,
+    attributes jsonb NOT NULL DEFAULT '{}',
+    tags jsonb NOT NULL DEFAULT '{}',
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    purged_at timestamptz
+);
+
 -- Saved views of the admin pages.
 CREATE TABLE holdfast.saved_views (
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),

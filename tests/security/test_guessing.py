@@ -118,6 +118,7 @@ COMPARE = {
     "app/http/signin/directory.py": 1,  # an API key's digest
     "app/http/signin/sessions.py": 1,  # the seal of a key in a session
     "app/pages/session.py": 1,  # a form's proof
+    "app/features/sqs/signature.py": 1,  # a request's signature
 }
 WORDS = {"secret", "digest", "token", "password", "proof", "seal", "signature", "hash", "password_hash"}
 # Nobody guesses what these compare: the mask of a secret, one kept secret with another, what an operator has typed

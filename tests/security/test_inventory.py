@@ -29,8 +29,11 @@ NOWHERE = [
 
 
 async def test_routes_document_and_tables_are_one_set(service: Running) -> None:
-    served = {(m, r.path_format) for r in service.app.routes if isinstance(r, APIRoute) for m in r.methods or ()}
+    of_api = [r for r in service.app.routes if isinstance(r, APIRoute)]
+    served = {(m, r.path_format) for r in of_api if r.include_in_schema for m in r.methods or ()}
     assert served == set(routes()) == set(DECLARED) == set(TABLE) | OPEN | SIGNED_IN | OF_TOKENS
+    # tests/sqs/test_signatures.py asks them for a signature.
+    assert {r.path_format for r in of_api if not r.include_in_schema} == {"/", "/{account}/{queue}"}
     others = {getattr(r, "path", str(r)) for r in service.app.routes if not isinstance(r, APIRoute)}
     # The first says what the routes are; pages are in tests/api/test_scopes.py. The last is a WebSocket, which
     # tests/test_sockets.py asks for a token.

@@ -109,6 +109,7 @@ async def holding(services: Services, text: str) -> list[str]:
 # What is secret and shown all the same: once, to who has just made it; or as a mask.
 SHOWN = {
     ("SecretAnswer", "secret"),  # a new key's, and after a rotation
+    ("SqsCredentials", "secret_access_key"),  # likewise
     ("TokenAnswer", "token"),
     ("UserTokenAnswer", "token"),
     ("Webhook", "secret"),  # a mask

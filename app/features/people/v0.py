@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 from starlette.responses import Response
 
-from app.base.keys import HIDDEN, scopes_of
+from app.base.keys import HIDDEN, access_key_id, digest_of, scopes_of, secret_access_key
 from app.base.times import EPOCH, ms_of, ms_or_none
 from app.features.people import rights
 from app.http.bounds import about, text
@@ -55,12 +55,14 @@ class MakeKeyBody(msgspec.Struct, forbid_unknown_fields=True):
         Literal["shown", "hidden"],
         about("hidden: the key can't see payloads or claim jobs."),
     ] = "shown"
+    sqs: Annotated[bool, about("Whether to answer the key's credentials for SQS clients, too.")] = False
 
 
 class RotateKeyBody(msgspec.Struct, forbid_unknown_fields=True):
     """How long the previous secret keeps working."""
 
     grace_ms: Annotated[int, Meta(ge=0, le=SEVEN_DAYS_MS, description="In ms. 0 ends it at once.")] = 0
+    sqs: Annotated[bool, about("Whether to answer the key's credentials for SQS clients, too.")] = False
 
 
 class KeyShown(msgspec.Struct):
@@ -86,10 +88,19 @@ class KeyAnswer(KeyShown, kw_only=True):
     """The key."""
 
 
+class SqsCredentials(msgspec.Struct):
+    """A key as AWS's SDKs take it. The secret changes when the key is rotated."""
+
+    access_key_id: str
+    secret_access_key: str
+
+
 class SecretAnswer(KeyShown, kw_only=True):
-    """The key and its secret, which is shown only once."""
+    """The key and its secret, which is shown only once. `sqs`: its credentials for SQS clients, if they were asked
+    for."""
 
     secret: str
+    sqs: SqsCredentials | UnsetType = UNSET
 
 
 class KeysAnswer(msgspec.Struct):
@@ -108,7 +119,8 @@ async def make(call: Call, body: MakeKeyBody) -> Response:
     """Create a key, with no more rights than the caller's own key. Its secret is shown only in this answer."""
     limits = body.expires_in_ms, body.tenant, body.payloads == HIDDEN
     asked = NewKey(body.name, scopes_of(body.scopes), tuple(body.prefixes), *limits)
-    return _with_secret(call, *await rights.make_key(call.context, asked, rights.changer_of(call)), 201)
+    key, secret = await rights.make_key(call.context, asked, rights.changer_of(call))
+    return await _with_secret(call, key, secret, 201, sqs=body.sqs)
 
 
 async def page(call: Call) -> KeysAnswer:
@@ -132,9 +144,8 @@ async def get(call: Call) -> KeyAnswer:
 async def rotate(call: Call, body: RotateKeyBody) -> Response:
     """Give a key a new secret, shown only in this answer. The previous secret works for `grace_ms`."""
     key_id: str = call.request.path_params["id"]
-    return _with_secret(
-        call, *await rights.rotate_key(call.context, key_id, body.grace_ms, rights.changer_of(call)), 200
-    )
+    key, secret = await rights.rotate_key(call.context, key_id, body.grace_ms, rights.changer_of(call))
+    return await _with_secret(call, key, secret, 200, sqs=body.sqs)
 
 
 async def revoke(call: Call) -> KeyAnswer:
@@ -143,8 +154,13 @@ async def revoke(call: Call) -> KeyAnswer:
     return KeyAnswer(**_fields(await rights.revoke_key(call.context, key_id, rights.changer_of(call))))
 
 
-def _with_secret(call: Call, key: StoredKey, secret: str, status: int) -> Response:
-    response = V0.write(SecretAnswer(**_fields(key), secret=secret), status, call.began)
+async def _with_secret(call: Call, key: StoredKey, secret: str, status: int, *, sqs: bool) -> Response:
+    answer = SecretAnswer(**_fields(key), secret=secret)
+    if sqs:
+        signer = await call.context.access.directory.signer()
+        made = secret_access_key(signer.secret, key.id, digest_of(secret.encode()))
+        answer.sqs = SqsCredentials(access_key_id(key.id), made)
+    response = V0.write(answer, status, call.began)
     response.headers["cache-control"] = "no-store"
     return response
 

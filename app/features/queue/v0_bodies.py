@@ -113,6 +113,9 @@ class AckBody(msgspec.Struct, forbid_unknown_fields=True):
         Annotated[list[HandedIn], about("One for each seq.", maxItems=MAX_SEQS)] | None,
         about("The result of each job."),
     ] = None
+    late: Annotated[
+        bool, about("Whether jobs whose lease has ended also count, as long as nobody has claimed them since.")
+    ] = False
 
 
 class NackBody(msgspec.Struct, forbid_unknown_fields=True):

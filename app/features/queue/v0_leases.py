@@ -144,6 +144,8 @@ async def ack(call: Call) -> Response:
     counted = wants_counts(request)
     check_name(name)
     held = held_by(body.node, body.seqs, leases_of(body.lease_ids))
+    if body.late:
+        held = [msgspec.structs.replace(one, late=True) for one in held]
     results = [result_of(one) for one in parallel_list(body.results, "results", len(held), "seqs")]
     policy = await context.policies.queue(name)
     spans_of(request).begin_settle(name, "ack", body.seqs)

@@ -55,6 +55,7 @@ class Directory:
         self._pool = pool
         self._fixed = {key.digest: key for key in fixed}
         self._known = dict(self._fixed)
+        self._by_id: tuple[dict[bytes, Key], dict[str, list[bytes]]] = {}, {}  # digests by id, of the known keys
         self._users: dict[str, User] = {}
         self._token_secret = token_secret
         self.tokens: Tokens | None = None  # None until first needed
@@ -89,7 +90,12 @@ class Directory:
 
     def key(self, key_id: str, fits: Callable[[bytes], bool]) -> Key | None:
         """The key with this id whose digest `fits`, if it is valid now. Keys of the environment have the id ""."""
-        found = (one.digest for one in self._known.values() if one.id == key_id and fits(one.digest))
+        if self._by_id[0] is not self._known:
+            by_id: dict[str, list[bytes]] = {}
+            for one in self._known.values():
+                by_id.setdefault(one.id, []).append(one.digest)
+            self._by_id = self._known, by_id
+        found = (digest for digest in self._by_id[1].get(key_id, ()) if fits(digest))
         return next((self.find(digest) for digest in found), None)
 
     async def signer(self) -> Tokens:

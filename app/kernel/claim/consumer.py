@@ -192,11 +192,12 @@ async def ack(
     for _ in range(MAX_RUNS):
         places = _open_places(held, done)
         of = topic.name, *_columns(held, places)
+        late = [held[i].late for i in places]
         if records:
             given = [results[i] for i in places] if results else []
-            row = await _fetch_one(db, _ACK_AND_RECORD, *of, given, keep.ttl_ms, keep.archived, keep.has_webhook)
+            row = await _fetch_one(db, _ACK_AND_RECORD, *of, given, keep.ttl_ms, keep.archived, keep.has_webhook, late)
         else:
-            row = await _fetch_one(db, _ACK, *of)
+            row = await _fetch_one(db, _ACK, *of, late)
         done.update(places[i - 1] for i in row["done"])
         if ended is not None:
             ended.add(row)

@@ -95,6 +95,8 @@ WITH jobs AS (
     DELETE FROM holdfast.topic_schemas s USING holdfast.topics t WHERE t.name = $1 AND s.topic_id = t.id
 ), secrets AS (
     DELETE FROM holdfast.webhook_secrets s USING holdfast.topics t WHERE t.name = $1 AND s.topic_id = t.id
+), sqs AS (
+    DELETE FROM holdfast.sqs_queues s USING holdfast.topics t WHERE t.name = $1 AND s.topic_id = t.id
 ), topic AS (
     DELETE FROM holdfast.topics WHERE name = $1
 )

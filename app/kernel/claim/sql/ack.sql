@@ -3,6 +3,7 @@
 --   $2  seqs, ascending
 --   $3  lease id per seq, or NULL for any
 --   $4  node per seq, or NULL for any
+--   $5  whether the lease may have ended, per seq: the job is completed as long as nobody has claimed it since
 -- Answers one row:
 --   done        places in $2 (from 1) of the jobs that were completed
 --   picked      places of the jobs that were locked
@@ -16,10 +17,10 @@
 -- Index: primary key.
 WITH picked AS MATERIALIZED (
     SELECT r.ord, x.tid
-    FROM unnest($2::bigint[], $3::uuid[], $4::text[]) WITH ORDINALITY AS r(seq, lease, node, ord)
+    FROM unnest($2::bigint[], $3::uuid[], $4::text[], $5::boolean[]) WITH ORDINALITY AS r(seq, lease, node, late, ord)
     CROSS JOIN LATERAL (
         SELECT ctid AS tid FROM holdfast.jobs j
-        WHERE j.topic = $1 AND j.seq = r.seq AND j.state::text = 'leased' AND j.visible_at >= now()
+        WHERE j.topic = $1 AND j.seq = r.seq AND j.state::text = 'leased' AND (j.visible_at >= now() OR r.late)
           AND (r.lease IS NULL OR j.lease_id = r.lease) AND (r.node IS NULL OR j.node = r.node)
         FOR UPDATE
     ) x

@@ -4,15 +4,16 @@
 --   $6  how long results are kept, in ms from now; 0 keeps them for ever
 --   $7  whether the topic is replayable: completed jobs go into the archive
 --   $8  whether the topic has a webhook; a job with its own webhook gets an event in any case (table endings)
+--   $9  whether the lease may have ended, per seq, as in ack
 -- Answers the same row as ack. The lease event of a job with a result records until when the result is kept. Jobs that
 -- are completed together have the same time in the archive and are ordered there by seq.
 -- Index: primary key (see ack).
 WITH picked AS MATERIALIZED (
     SELECT r.ord, x.tid
-    FROM unnest($2::bigint[], $3::uuid[], $4::text[]) WITH ORDINALITY AS r(seq, lease, node, ord)
+    FROM unnest($2::bigint[], $3::uuid[], $4::text[], $9::boolean[]) WITH ORDINALITY AS r(seq, lease, node, late, ord)
     CROSS JOIN LATERAL (
         SELECT ctid AS tid FROM holdfast.jobs j
-        WHERE j.topic = $1 AND j.seq = r.seq AND j.state::text = 'leased' AND j.visible_at >= now()
+        WHERE j.topic = $1 AND j.seq = r.seq AND j.state::text = 'leased' AND (j.visible_at >= now() OR r.late)
           AND (r.lease IS NULL OR j.lease_id = r.lease) AND (r.node IS NULL OR j.node = r.node)
         FOR UPDATE
     ) x

@@ -1,6 +1,7 @@
 -- Enqueues jobs with dedupe ids, and batches with idempotency keys. Locks first the batches' keys, then the ids, each
 -- in the same order for all callers, so a caller that waits holds only rows that come before. `sizes` and `batch_keys`
--- have an entry for each caller, `keys` has one for each payload.
+-- have an entry for each caller, `keys` has one for each payload. A dedupe id that begins with U+001F counts in all
+-- groups of its tenant, any other in the record's group.
 --
 -- ON CONFLICT DO UPDATE waits for a transaction that writes the same row, and then decides by the committed row. If its
 -- WHERE is false, the row stays unchanged but locked, and the next statement's snapshot sees it. DO NOTHING would not
@@ -56,7 +57,8 @@ BEGIN
     END LOOP;
     -- A new row has its record's place as a negative number until its seq is known.
     INSERT INTO holdfast.dedupe AS d (topic_id, tenant, grp, dedupe_id, seq, expires_at)
-    SELECT of_id, coalesce(u.tenant, '') COLLATE "C", coalesce(u.grp, '') COLLATE "C", u.id COLLATE "C",
+    SELECT of_id, coalesce(u.tenant, '') COLLATE "C",
+           CASE WHEN starts_with(u.id, E'\x1f') THEN '' ELSE coalesce(u.grp, '') END COLLATE "C", u.id COLLATE "C",
            -min(u.ord), clock_timestamp() + window_ms * interval '1 ms'
     FROM unnest(dedupe_ids, tenants, grps) WITH ORDINALITY AS u(id, tenant, grp, ord)
     WHERE u.id IS NOT NULL AND NOT dropped[u.ord]
@@ -70,7 +72,8 @@ BEGIN
         FROM unnest(dedupe_ids, tenants, grps) WITH ORDINALITY AS u(id, tenant, grp, ord)
         CROSS JOIN LATERAL (
             SELECT d.ctid AS tid, d.seq FROM holdfast.dedupe d
-            WHERE d.topic_id = of_id AND d.tenant = coalesce(u.tenant, '') AND d.grp = coalesce(u.grp, '')
+            WHERE d.topic_id = of_id AND d.tenant = coalesce(u.tenant, '')
+              AND d.grp = CASE WHEN starts_with(u.id, E'\x1f') THEN '' ELSE coalesce(u.grp, '') END
               AND d.dedupe_id = u.id
             OFFSET 0
         ) x

@@ -15,6 +15,7 @@ from holdfast.models.keys import Scope
 
 app = typer.Typer(no_args_is_help=True, help="API keys. They need the scope admin.")
 
+Sqs = Annotated[bool, typer.Option("--sqs", help="Also print the access key id and secret access key for SQS clients.")]
 Id = Annotated[str, typer.Argument(metavar="ID", show_default=False)]
 
 
@@ -58,6 +59,7 @@ def make(
     hide_payloads: Annotated[
         bool, typer.Option("--hide-payloads", help="The key sees jobs without their payloads and can't claim jobs.")
     ] = False,
+    sqs: Sqs = False,
     as_json: Json = False,
 ) -> None:
     """Make a key. Prints only its secret to stdout, which is not shown again."""
@@ -69,6 +71,7 @@ def make(
             tenant=tenant,
             expires_in_ms=expires_in,
             hide_payloads=hide_payloads,
+            sqs=sqs,
         )
         _print_secret(out, made)
 
@@ -78,13 +81,14 @@ def rotate(
     id: Id,
     grace: Annotated[int | None, time_option("How long the old secret stays valid. Default: not at all.")] = None,
     yes: Yes = False,
+    sqs: Sqs = False,
     as_json: Json = False,
 ) -> None:
     """Give a key a new secret, and print it to stdout."""
     with session(as_json) as (client, out):
         if not (grace or yes):
             confirm(f"Invalidate the old secret of {id} at once?")
-        _print_secret(out, client.keys.rotate(id, grace_ms=grace or 0))
+        _print_secret(out, client.keys.rotate(id, grace_ms=grace or 0, sqs=sqs))
 
 
 @app.command(epilog=example("holdfast keys revoke 01HV --yes"))
@@ -99,5 +103,8 @@ def revoke(id: Id, yes: Yes = False, as_json: Json = False) -> None:
 def _print_secret(out: Output, made: models.Secret) -> None:
     """Print only the secret to stdout, for scripts, and the rest to stderr."""
     out.did(made, made.secret)
+    if made.sqs is not None and not out.as_json:
+        out.note(f"AWS_ACCESS_KEY_ID={made.sqs.access_key_id}")
+        out.note(f"AWS_SECRET_ACCESS_KEY={made.sqs.secret_access_key}")
     if not out.as_json:
         out.note(f"This is the secret of key {made.id} ({made.name}). It is not shown again.")

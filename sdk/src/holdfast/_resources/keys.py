@@ -33,16 +33,19 @@ class Keys(Resource[S]):
         tenant: str | None = None,
         expires_in_ms: int | None = None,
         hide_payloads: bool = False,
+        sqs: bool = False,
     ) -> Request[models.Secret]:
         """Make a key. Its secret is only in this answer.
 
         - prefixes: restrict the key to topics with these prefixes.
         - tenant: restrict it to this tenant's jobs.
         - hide_payloads: it sees jobs without their payloads and can't claim jobs.
+        - sqs: the answer also has its credentials for SQS clients.
         """
         body = {
             **{"name": name, "scopes": tuple(scopes), "prefixes": None if prefixes is None else tuple(prefixes)},
             **{"tenant": tenant, "expires_in_ms": expires_in_ms, "payloads": "hidden" if hide_payloads else None},
+            **{"sqs": sqs or None},
         }
         return Request(
             "POST",
@@ -63,12 +66,12 @@ class Keys(Resource[S]):
         return Request("DELETE", path("keys", id), reads(models.Key))
 
     @verb
-    def rotate(self, id: str, *, grace_ms: int = 0) -> Request[models.Secret]:
-        """Give a key a new secret. The old one stays valid for `grace_ms`."""
+    def rotate(self, id: str, *, grace_ms: int = 0, sqs: bool = False) -> Request[models.Secret]:
+        """Give a key a new secret. The old one stays valid for `grace_ms`. `sqs`: as in make."""
         return Request(
             "POST",
             path("keys", id, "rotate"),
             reads(models.Secret),
-            body=encode({"grace_ms": grace_ms}),
+            body=encode(said({"grace_ms": grace_ms, "sqs": sqs or None})),
             repeat=Repeat.IF_REFUSED,
         )

@@ -26,7 +26,7 @@ from holdfast.models.jobs import (
     Released,
     Reported,
 )
-from holdfast.models.keys import Key, Secret, UserEvent, UserToken
+from holdfast.models.keys import Key, Secret, SqsCredentials, UserEvent, UserToken
 from holdfast.models.leases import (
     Acked,
     Claimed,
@@ -162,6 +162,7 @@ __all__ = [
     "ScheduleSummary",
     "Secret",
     "Settled",
+    "SqsCredentials",
     "StatsHistory",
     "StatsStep",
     "Table",

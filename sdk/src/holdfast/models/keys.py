@@ -29,10 +29,20 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SqsCredentials:
+    """A key as AWS's SDKs take it, for the service's SQS endpoint."""
+
+    access_key_id: str
+    secret_access_key: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Secret(Key):
-    """A new or rotated key with its secret, which is not shown again."""
+    """A new or rotated key with its secret, which is not shown again. `sqs`: its credentials for SQS clients, if they
+    were asked for."""
 
     secret: str = field(repr=False)
+    sqs: SqsCredentials | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
