@@ -72,6 +72,6 @@ class Keys(Resource[S]):
             "POST",
             path("keys", id, "rotate"),
             reads(models.Secret),
-            body=encode(said({"grace_ms": grace_ms, "sqs": sqs or None})),
+            body=encode(without_none({"grace_ms": grace_ms, "sqs": sqs or None})),
             repeat=Repeat.IF_REFUSED,
         )
