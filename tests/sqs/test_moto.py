@@ -27,7 +27,17 @@ async def test_motos_suite(new_database: Callable[[], Awaitable[str]], tmp_path:
     python = tmp_path / "env/bin/python"
     uv("venv", "--quiet", "--seed", "--python", sys.executable, tmp_path / "env")
     uv("pip", "install", "--quiet", "--python", python, f"moto[server]=={VERSION}", "pytest", "freezegun", "setuptools")
-    fetch: list[str | Path] = [python, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:", f"moto=={VERSION}"]
+    fetch: list[str | Path] = [
+        python,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--no-binary",
+        ":all:",
+        f"moto=={VERSION}",
+    ]
     subprocess.run(fetch, cwd=tmp_path, check=True, timeout=200)
     with tarfile.open(tmp_path / f"moto-{VERSION}.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
