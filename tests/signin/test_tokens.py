@@ -70,5 +70,5 @@ def test_a_token_for_a_stream_and_one_of_a_user_are_not_taken_for_each_other() -
     assert said.user_id == "1"
     assert tokens.read_for_events(forged(aud="something else")) is None
     assert tokens.read_for_events(forged()) is None
-    with pytest.raises(Unauthorized, match="ask for another"):
+    with pytest.raises(Unauthorized, match="Request a new one"):
         tokens.read_for_events(forged(aud="user-events", exp=int(time.time()) - 1))

@@ -123,8 +123,8 @@ class _UserPlace(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def login(call: Call, body: LoginBody) -> Response:
-    """Sign in with name and password. Returns a token. The limits per minute are ten tries of a name from one address,
-    and fifty tries from one address."""
+    """Sign in with name and password. Returns a token. A name has ten tries a minute from one address,
+    and an address has fifty."""
     access = call.context.access
     return _token(call, await access.sessions.login(body.username, body.password, access.peer(call.request)))
 
