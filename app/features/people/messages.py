@@ -123,8 +123,9 @@ class _UserPlace(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def login(call: Call, body: LoginBody) -> Response:
-    """Sign in with name and password. Returns a token. A name has ten tries a minute from one address,
-    and an address has fifty."""
+    """Sign in with name and password. Returns a token.
+
+    A name has ten tries a minute from one address, and an address has fifty."""
     access = call.context.access
     return _token(call, await access.sessions.login(body.username, body.password, access.peer(call.request)))
 

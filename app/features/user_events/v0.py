@@ -132,7 +132,7 @@ event: missed
 data: {}
 
 event: error
-data: {"code":401,"error":"unauthorized","message":"This token has expired: ask for another."}
+data: {"code":401,"error":"unauthorized","message":"This token has expired. Request a new one."}
 
 """
 _AFTER = {"type": "string", "pattern": "^[0-9]{1,19}$"}
@@ -178,7 +178,7 @@ async def _open(
     if claims is None:
         left = context.access.watch(None, listener.end)
     else:
-        error = Unauthorized("This token has expired: ask for another.")
+        error = Unauthorized("This token has expired. Request a new one.")
         left = asyncio.get_running_loop().call_later(claims.until - time.monotonic(), listener.end, error).cancel
     return listener, missed, left
 
