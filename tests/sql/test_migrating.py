@@ -141,7 +141,7 @@ async def test_messages_of_queue_ti_are_copied_once(database: tuple[str, Db]) ->
         " ('orders', '3', NULL, NULL, 'expired')"
     )
     path = f"{Path(psql()).parent}:{os.environ['PATH']}"
-    command = ["bash", "-euo", "pipefail", "-c", block("queue-ti.md", "bash")]
+    command = ["bash", "-euo", "pipefail", "-c", block("jqueue-queue-ti-topics.md", "bash")]
     for _ in range(2):
         env = os.environ | {"OLD": url, "NEW": url, "PATH": path}
         ran = await asyncio.to_thread(
