@@ -19,7 +19,7 @@ FILE = Path(__file__).parents[1] / "app/http/examples.json"
 _PAGES = (
     ("/api/topic-configs", "docs/configuration.md"),
     ("/api/topic-schemas", "docs/enqueue.md"),
-    ("/api/admin/", "docs/operations/reapers.md"),
+    ("/api/admin/", "docs/operations/processes.md"),
     ("/api/auth/login", "docs/keys.md"),
     ("/api/auth/refresh", "docs/keys.md"),
     ("/api/users", "docs/keys.md"),

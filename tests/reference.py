@@ -21,6 +21,8 @@ DOCS: Final = Path(__file__).parents[1] / "docs"
 MADE: Final = "<!-- Made by `make reference`, never by hand. -->\n"
 # Errors that only the messages dialect has.
 OF_MESSAGES: Final = {"invalid_time", "not_replayable", "outside_window"}
+# The section of a page that has more subjects than its routes.
+SECTIONS: Final = {"operations/processes.md": "#reapers"}
 # Headings by the routes' tags, in the order of use.
 SUBJECTS: Final = {
     "queue": "Enqueue, claim, settle",
@@ -150,6 +152,7 @@ def http_page() -> str:
 def route_row(method: str, path: str, route: dict[str, Any], scopes: str) -> str:
     what = re.split(r"(?<=[.?])\s", " ".join(route["description"].split()), maxsplit=1)[0]
     page = examples.page_of(f"{method} {path}").removeprefix("docs/")
+    page += SECTIONS.get(page, "")
     answers = ", ".join(sorted(set(route["responses"]) - EVERYWHERE))
     return f"| [`{method} {path}`]({page}) | {what} | {scopes} | {answers} |\n"
 

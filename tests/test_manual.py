@@ -30,7 +30,7 @@ COMMANDS: Final = {
     "docs/retries.md": 7,
     "docs/dead-letters.md": 10,
     "docs/admin.md": 2,
-    "docs/operations/reapers.md": 3,
+    "docs/operations/processes.md": 3,
     "docs/schedules.md": 6,
     "docs/keys.md": 5,
     "docs/explain.md": 8,
