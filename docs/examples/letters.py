@@ -26,7 +26,7 @@ class Receipt:
 
 
 async def order_was_paid(order: int, to: str) -> int:
-    """For whoever hears of it, as often as they hear of it: the number of the one job."""
+    """Enqueue one receipt for an order, however often this is called. Returns the job's number."""
     return int(await queue.get("receipts").dedupe(f"order {order}").push(Receipt(order, to)))
 
 

@@ -25,7 +25,7 @@ from tests.sdk.conftest import Serve
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs/examples"
-README = (EXAMPLES / "README.md").read_text()
+PAGE = (ROOT / "docs/sdk.md").read_text()
 SECONDS = 60
 
 
@@ -63,7 +63,7 @@ async def test_thumbnails(place: tuple[Running, str], tmp_path: Path) -> None:
         Image.new("RGB", size, "teal").save(tmp_path / name)
     (tmp_path / "notes.txt").write_text("no picture")
     said = await output_of("thumbnails.py", place[0].url, tmp_path)
-    assert said in README
+    assert said in PAGE
     made = {path.name: Image.open(path).size for path in (tmp_path / "thumbnails").iterdir()}
     assert made == {"small.gif.jpg": (20, 10), "tall.jpg.jpg": (85, 256), "wide.png.jpg": (256, 128)}
 
@@ -92,7 +92,7 @@ def mailbox() -> Iterator[tuple[Mailbox, str]]:
 async def test_letters(place: tuple[Running, str], mailbox: tuple[Mailbox, str]) -> None:
     box, address = mailbox
     said = await output_of("letters.py", place[0].url, SMTP_HOST=address)
-    assert said in README
+    assert said in PAGE
     [letter] = box.letters
     assert b"To: ada@example.com" in letter
     # The window is a day: the same order is paid once more, and nobody hears of it.
