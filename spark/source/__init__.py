@@ -60,7 +60,7 @@ def frame(
 def enqueue(frame: DataFrame, dsn: str, topic: str | None = None, write_id: str | None = None) -> None:
     """Turn the rows of a frame into jobs, all or none, of `topic` or of the topics in its column `topic`.
 
-    Rows that were written under a `write_id` are not written again. Columns and limits: docs/spark-write.md.
+    Rows that were written under a `write_id` are not written again. Columns and limits: docs/spark.md.
     """
     register(frame.sparkSession)
     options = {"dsn": dsn, "topic": topic, "write_id": write_id}

@@ -21,7 +21,7 @@ LATER = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=2)
 
 
 def jdbc(url: str, **options: str) -> dict[str, str]:
-    """The options of docs/spark-write.md for a database."""
+    """The options of docs/spark.md for a database."""
     parts = urlsplit(url)
     return {
         "url": f"jdbc:postgresql://{parts.hostname}:{parts.port}{parts.path}?reWriteBatchedInserts=true",
@@ -90,7 +90,7 @@ async def test_each_partition_is_a_transaction_of_its_own(
 async def test_a_role_needs_no_more_than_the_inbox_and_tables_and_views_are_read_by_ranges(
     spark: SparkSession, db: Session, queue: Policy, database_url: str
 ) -> None:
-    """The role of docs/spark-write.md."""
+    """The role of docs/spark.md."""
     role, password, parts = f"jdbc_{secrets.token_hex(4)}", secrets.token_hex(8), urlsplit(database_url)
     await db.execute(f"""
         CREATE ROLE {role} LOGIN PASSWORD '{password}';

@@ -88,7 +88,7 @@ def rate(frame: DataFrame, dsn: str, topic: str) -> float:
 
 
 def plain(spark: SparkSession, rows: int, dsn: str) -> None:
-    """The same rows by JDBC, with the options that docs/spark-write.md names; and read again."""
+    """The same rows by JDBC, with the options that docs/spark.md names; and read again."""
     parts = urlsplit(dsn)
     given = {"user": parts.username or "", "password": parts.password or "", "driver": "org.postgresql.Driver"}
     url = f"jdbc:postgresql://{parts.hostname}:{parts.port}{parts.path}"

@@ -264,7 +264,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Staged writes: jobs that several connections stage and one transaction enqueues (docs/spark-write.md). These functions
+-- Staged writes: jobs that several connections stage and one transaction enqueues (docs/spark.md). These functions
 -- can't SET a holdfast parameter in their head: that takes a superuser, and the role that migrates or restores a dump may
 -- not be one.
 
