@@ -63,6 +63,7 @@ UNIQUE_INDEXES = frozenset(
         "saved_views_pkey",
         "schedules_pkey",
         "sign_in_tries_pkey",
+        "sqs_queues_pkey",
         "staged_pkey",
         "stages_pkey",
         "sweep_runs_pkey",
