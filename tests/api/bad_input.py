@@ -205,7 +205,7 @@ ROUTES = [
         ("PATCH", TOPIC, 405, "method_not_allowed"),
         ("POST", "/v0/topics/{topic}/work", 405, "method_not_allowed"),
         ("POST", "/healthz", 405, "method_not_allowed"),
-        ("GET", "/", 404, "not_found"),
+        ("GET", "/", 405, "method_not_allowed"),
         ("POST", "/v0/topics/{topic}/steal", 404, "not_found"),
         ("POST", "/v0/topics/{topic}/claim/twice", 404, "not_found"),
     )

@@ -41,7 +41,7 @@ async def test_a_fifo_topic_asks_for_a_group(http: httpx.AsyncClient, topic: str
     refused(await http.post("/api/messages", json=one), 400, "invalid_request")
     many = {"topic": queue.name, "messages": [{"payload": "1", "group": "a"}, {"payload": "2"}]}
     error = refused(await http.post("/api/messages/batch", json=many), 400, "invalid_request")
-    assert "record 1 has none" in error["message"]
+    assert "Record 1 has none" in error["message"]
     body = {"records": [{"data": 1}], "create": True, "config": {"type": "queue"}}
     refused(await http.post(queue.path, json=body), 400, "invalid_request")
     assert (await http.get(queue.path)).status_code == 404, "nothing was made of a call that is refused"
