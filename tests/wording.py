@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-MOST: Final = 1_725
+MOST: Final = 40
 ROOT: Final = Path(__file__).parents[1]
 LOOKED_AT: Final = (
     "app",

@@ -66,7 +66,7 @@ def every() -> list[Statement]:
 
 def named(name: str, package: str | None = None) -> Statement:
     """A statement by its name: of this package, or the one about jobs where others use that name as well."""
-    others = {"topics", "signin", "audit", "schedules"}
+    others = {"topics", "signin", "audit", "schedules", "sqs"}
     [found] = [s for s in every() if s.name == name and (s.package == package if package else s.package not in others)]
     return found
 

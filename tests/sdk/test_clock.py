@@ -23,7 +23,7 @@ from tests.sdk.conftest import Serve
 LEFT = {
     *("lease_events", "archive", "archived_days", "audit", "topic_stats", "topic_stats_progress", "topic_stats_staged"),
     *("topics", "topic_reads", "topic_schemas", "sweeps", "operations", "replays", "writes", "stages", "token_secret"),
-    *("depths", "depth_looks", "saved_views", "sign_in_tries", "sweep_runs"),
+    *("depths", "depth_looks", "saved_views", "sign_in_tries", "sqs_queues", "sweep_runs"),
     *("api_keys", "grants", "users", "inbox", "inbox_unchecked", "inbox_rejects", "staged", "schedules"),
     "results.completed_at",
 }
