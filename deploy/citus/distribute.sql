@@ -6,6 +6,7 @@ CREATE EXTENSION IF NOT EXISTS citus;
 
 SELECT create_reference_table('holdfast.topics');
 SELECT create_reference_table('holdfast.topic_schemas');
+SELECT create_reference_table('holdfast.sqs_queues');
 SELECT create_reference_table('holdfast.defaults');
 SELECT create_reference_table('holdfast.webhook_secrets');
 SELECT create_reference_table('holdfast.depth_looks');
