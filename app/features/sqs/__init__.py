@@ -15,7 +15,7 @@ from app.errors import HoldfastError
 from app.features.feature import Feature
 from app.features.sqs import labels, moves, protocol, queues, receiving, sending
 from app.features.sqs.calls import Answer, SqsCall, open_call
-from app.features.sqs.faults import Fault, fault_of
+from app.features.sqs.faults import SqsFault, fault_of
 from app.features.sqs.store import Queues
 from app.http.body import read_bytes
 from app.http.calls import count_as, ended_with
@@ -60,7 +60,7 @@ async def act(call: Call) -> Response:
         asked = protocol.read(request, body)
         do = ACTIONS.get(asked.action)
         if do is None:
-            raise Fault(
+            raise SqsFault(
                 "UnknownOperationException" if json else "InvalidAction",
                 f"The action {asked.action[:80]} is not valid for this endpoint.",
             )
@@ -68,7 +68,7 @@ async def act(call: Call) -> Response:
         return protocol.answer(asked, await do(await open_call(request, context, asked, body)), request_id)
     except ClientDisconnect:
         raise
-    except Fault as fault:
+    except SqsFault as fault:
         found = fault
     except HoldfastError as error:
         found = fault_of(error)

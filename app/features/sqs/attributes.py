@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from app.features.sqs.faults import Fault, invalid
+from app.features.sqs.faults import SqsFault, invalid
 from app.http.payloads import has_nul
 
 OWN: Final = "$sqs"
@@ -87,9 +87,9 @@ def _raw(kind: str, value: str) -> bytes:
 
 
 def check_text(text: str) -> None:
-    """Check that a text has only characters that SQS takes. Raises Fault."""
+    """Check that a text has only characters that SQS takes. Raises SqsFault."""
     if (match := _NO_TEXT.search(text)) is not None:
-        raise Fault(
+        raise SqsFault(
             "InvalidMessageContents",
             f"Invalid characters found: U+{ord(match[0]):04X}. Valid are #x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to "
             "#xFFFD | #x10000 to #x10FFFF.",
@@ -97,7 +97,7 @@ def check_text(text: str) -> None:
 
 
 def read(given: Mapping[str, AttributeValue]) -> Attributes:
-    """Check a message's attributes. Raises Fault."""
+    """Check a message's attributes. Raises SqsFault."""
     if len(given) > MOST:
         raise invalid(f"Number of message attributes [{len(given)}] exceeds the allowed maximum [{MOST}].")
     values: dict[str, tuple[str, str]] = {}

@@ -11,7 +11,7 @@ import msgspec
 from app.base.keys import Key, Scope
 from app.base.log import TOPIC
 from app.features.sqs.calls import Answer, SqsCall
-from app.features.sqs.faults import Fault, invalid, missing
+from app.features.sqs.faults import SqsFault, invalid, missing
 from app.kernel.claim.walk import MAX_CLAIM
 from app.kernel.topics.policy import Policy
 
@@ -37,12 +37,12 @@ async def open_queue(
 
 
 def read_entries(call: SqsCall, given: Sequence[dict[str, Any]], what: str) -> list[tuple[str, dict[str, Any]]]:
-    """The entries of a batch by their ids. Raises Fault."""
+    """The entries of a batch by their ids. Raises SqsFault."""
     if not given:
-        raise Fault("EmptyBatchRequest", f"There should be at least one {what} in the request.")
+        raise SqsFault("EmptyBatchRequest", f"There should be at least one {what} in the request.")
     most = MAX_CLAIM if call.context.settings.sqs_beyond else MOST
     if len(given) > most:
-        raise Fault(
+        raise SqsFault(
             "TooManyEntriesInBatchRequest",
             f"Maximum number of entries per request are {most}. You have sent {len(given)}.",
         )
@@ -50,19 +50,19 @@ def read_entries(call: SqsCall, given: Sequence[dict[str, Any]], what: str) -> l
     for entry in given:
         name = str(entry.get("Id", ""))
         if _ID.match(name) is None:
-            raise Fault(
+            raise SqsFault(
                 "InvalidBatchEntryId",
                 "A batch entry id can only contain alphanumeric characters, hyphens and underscores. It can be at most "
                 "80 letters long.",
             )
         if name in names:
-            raise Fault("BatchEntryIdsNotDistinct", f"Id {name} repeated.")
+            raise SqsFault("BatchEntryIdsNotDistinct", f"Id {name} repeated.")
         names[name] = entry
     return list(names.items())
 
 
 def convert(fields: dict[str, Any], kind: type[Any]) -> Any:
-    """Convert an entry to a struct. Raises Fault."""
+    """Convert an entry to a struct. Raises SqsFault."""
     for field in msgspec.structs.fields(kind):
         if field.required and field.encode_name not in fields:
             raise missing(field.encode_name)
@@ -72,7 +72,7 @@ def convert(fields: dict[str, Any], kind: type[Any]) -> Any:
         raise invalid(f"{error}.") from None
 
 
-def failure(name: str, fault: Fault) -> Answer:
+def failure(name: str, fault: SqsFault) -> Answer:
     """A failed entry in an answer."""
     return {"Id": name, "SenderFault": fault.sender, "Code": fault.code, "Message": fault.message}
 

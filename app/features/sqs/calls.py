@@ -11,9 +11,9 @@ from starlette.requests import Request
 from app.base.keys import Key, Scope, key_id_of, secret_access_key
 from app.errors import NotAQueue, TopicNotFound
 from app.features.sqs import signature, store
-from app.features.sqs.faults import Fault, invalid, missing, no_queue
-from app.features.sqs.protocol import Asked
-from app.features.sqs.signature import Signed
+from app.features.sqs.faults import SqsFault, invalid, missing, no_queue
+from app.features.sqs.protocol import SqsRequest
+from app.features.sqs.signature import Signature
 from app.features.sqs.store import Attributes, Extras, Queues, name_of_arn
 from app.http.access import SIGNED
 from app.http.context import Context
@@ -36,11 +36,11 @@ class SqsCall(msgspec.Struct, frozen=True):
 
     request: Request
     context: Context
-    asked: Asked
+    asked: SqsRequest
     region: str
 
     def fields(self, kind: type[T]) -> T:
-        """Convert the fields to a struct. Raises Fault."""
+        """Convert the fields to a struct. Raises SqsFault."""
         given = self.asked.fields
         for field in msgspec.structs.fields(kind):
             if field.required and field.encode_name not in given:
@@ -57,7 +57,7 @@ class SqsCall(msgspec.Struct, frozen=True):
         return self.context.access.check(self.request, scope, name, consumes=consumes, confines=confines)
 
     def name(self, url: str | None) -> str:
-        """The name of the queue in a URL, or in the request's path. Raises Fault."""
+        """The name of the queue in a URL, or in the request's path. Raises SqsFault."""
         name = self.asked.queue if url is None else url.rstrip("/").rpartition("/")[2]
         if not name:
             raise missing("QueueUrl")
@@ -66,7 +66,7 @@ class SqsCall(msgspec.Struct, frozen=True):
         return name
 
     async def queue(self, name: str) -> Policy:
-        """Raises Fault."""
+        """Raises SqsFault."""
         try:
             return await self.context.policies.queue(name)
         except (TopicNotFound, NotAQueue):
@@ -86,27 +86,27 @@ class SqsCall(msgspec.Struct, frozen=True):
         return f"arn:aws:sqs:{self.region}:{self.context.settings.sqs_account}:{name}"
 
     async def queue_of_arn(self, arn: str, parameter: str) -> Policy:
-        """The queue that an ARN names. Raises Fault."""
+        """The queue that an ARN names. Raises SqsFault."""
         try:
             return await self.context.policies.queue(name_of_arn(arn))
         except (TopicNotFound, NotAQueue):
-            raise Fault("ResourceNotFoundException", f"The queue of {parameter} does not exist.", 404) from None
+            raise SqsFault("ResourceNotFoundException", f"The queue of {parameter} does not exist.", 404) from None
 
 
-async def open_call(request: Request, context: Context, asked: Asked, body: bytes) -> SqsCall:
-    """Check the signature of a request if sign-in is on. Raises Fault."""
+async def open_call(request: Request, context: Context, asked: SqsRequest, body: bytes) -> SqsCall:
+    """Check the signature of a request if sign-in is on. Raises SqsFault."""
     signed = signature.read(request)
     directory = context.access.directory
     if directory.guarded:
         if signed is None:
-            raise Fault(
+            raise SqsFault(
                 "MissingAuthenticationToken", "Sign-in is on: sign the request with the access key of an API key.", 403
             )
         request.scope[SIGNED] = await _signer(context, request, signed, body)
     return SqsCall(request, context, asked, REGION if signed is None else signed.region)
 
 
-async def _signer(context: Context, request: Request, signed: Signed, body: bytes) -> Key:
+async def _signer(context: Context, request: Request, signed: Signature, body: bytes) -> Key:
     directory = context.access.directory
     secret, key_id = (await directory.signer()).secret, key_id_of(signed.access_key)
     fits = signature.check(request, signed, body, partial(secret_access_key, secret, key_id))
@@ -117,8 +117,8 @@ async def _signer(context: Context, request: Request, signed: Signed, body: byte
     if key is not None:
         return key
     if not key_id or directory.key(key_id, lambda _digest: True) is None:
-        raise Fault("InvalidClientTokenId", "No live API key has this access key id.", 403)
-    raise Fault(
+        raise SqsFault("InvalidClientTokenId", "No live API key has this access key id.", 403)
+    raise SqsFault(
         "SignatureDoesNotMatch",
         "The signature does not match: check the secret access key, and that nothing changed the request on its way.",
         403,

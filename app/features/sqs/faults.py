@@ -22,7 +22,7 @@ OLD_CODES: Final = {
 }
 
 
-class Fault(Exception):
+class SqsFault(Exception):
     """An error of AWS. `name` is that of the JSON protocol."""
 
     def __init__(self, name: str, message: str, status: int = 400, *, whole: bool = False) -> None:
@@ -44,31 +44,31 @@ class Fault(Exception):
         return self.status < 500
 
 
-def invalid(message: str) -> Fault:
+def invalid(message: str) -> SqsFault:
     """A parameter has a value that it can't have."""
-    return Fault("InvalidParameterValue", message)
+    return SqsFault("InvalidParameterValue", message)
 
 
-def bad_value(value: object, parameter: str, reason: str) -> Fault:
+def bad_value(value: object, parameter: str, reason: str) -> SqsFault:
     """A parameter's value that it can't have, as AWS says it."""
     return invalid(f"Value {str(value)[:200]} for parameter {parameter} is invalid. Reason: {reason}")
 
 
-def invalid_attribute(name: str, value: str | None = None) -> Fault:
+def invalid_attribute(name: str, value: str | None = None) -> SqsFault:
     """An attribute of a queue that can't be, or has a value that it can't have."""
     if value is None:
-        return Fault("InvalidAttributeName", f"Unknown Attribute {name}.")
-    return Fault("InvalidAttributeValue", f"Invalid value for the parameter {name}.")
+        return SqsFault("InvalidAttributeName", f"Unknown Attribute {name}.")
+    return SqsFault("InvalidAttributeValue", f"Invalid value for the parameter {name}.")
 
 
-def missing(parameter: str) -> Fault:
+def missing(parameter: str) -> SqsFault:
     """A parameter that is required."""
-    return Fault("MissingParameter", f"The request must contain the parameter {parameter}.", whole=True)
+    return SqsFault("MissingParameter", f"The request must contain the parameter {parameter}.", whole=True)
 
 
-def no_queue() -> Fault:
+def no_queue() -> SqsFault:
     """There is no such queue, or the key is not for it."""
-    return Fault("QueueDoesNotExist", "The specified queue does not exist.")
+    return SqsFault("QueueDoesNotExist", "The specified queue does not exist.")
 
 
 _NAMES: Final[tuple[tuple[type[HoldfastError], str, int], ...]] = (
@@ -88,11 +88,11 @@ _NAMES: Final[tuple[tuple[type[HoldfastError], str, int], ...]] = (
 )
 
 
-def fault_of(error: HoldfastError) -> Fault:
+def fault_of(error: HoldfastError) -> SqsFault:
     """One of the service's own errors, as AWS would name it."""
     if isinstance(error, errors.TopicNotFound):
         return no_queue()
     for kind, name, status in _NAMES:
         if isinstance(error, kind):
-            return Fault(name, error.message, status)
-    return Fault("InternalFailure" if error.status >= 500 else "InvalidParameterValue", error.message, error.status)
+            return SqsFault(name, error.message, status)
+    return SqsFault("InternalFailure" if error.status >= 500 else "InvalidParameterValue", error.message, error.status)

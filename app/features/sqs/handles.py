@@ -9,7 +9,7 @@ from typing import Final
 
 from asyncpg.pgproto.pgproto import UUID
 
-from app.features.sqs.faults import Fault
+from app.features.sqs.faults import SqsFault
 from app.kernel.model import LeaseId, Seq
 
 _FORM: Final = struct.Struct(">iq16s")
@@ -21,7 +21,7 @@ def write(topic_id: int, seq: int, lease: str) -> str:
 
 
 def read(handle: str) -> tuple[int, Seq, LeaseId]:
-    """Topic id, seq and lease. Raises Fault."""
+    """Topic id, seq and lease. Raises SqsFault."""
     try:
         raw = base64.urlsafe_b64decode(handle.encode() + b"==")
         topic_id, seq, lease = _FORM.unpack(raw)
@@ -30,6 +30,6 @@ def read(handle: str) -> tuple[int, Seq, LeaseId]:
     return topic_id, Seq(seq), UUID(lease)
 
 
-def not_valid() -> Fault:
+def not_valid() -> SqsFault:
     """The refusal of a handle that names no delivery of the queue."""
-    return Fault("ReceiptHandleIsInvalid", "The input receipt handle is invalid.")
+    return SqsFault("ReceiptHandleIsInvalid", "The input receipt handle is invalid.")

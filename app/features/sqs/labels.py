@@ -10,7 +10,7 @@ import msgspec
 from app.base.keys import Scope
 from app.features.sqs import store
 from app.features.sqs.calls import Answer, OfQueue, SqsCall, write_extras
-from app.features.sqs.faults import Fault, bad_value, invalid, missing
+from app.features.sqs.faults import SqsFault, bad_value, invalid, missing
 from app.features.sqs.store import Attributes, Extras
 from app.kernel.topics.policy import Policy
 
@@ -79,7 +79,7 @@ async def _to_change(call: SqsCall, url: str | None) -> tuple[Policy, Extras]:
 
 
 def check_tags(name: str, tags: Attributes) -> Attributes:
-    """Check the tags of a queue. Raises Fault."""
+    """Check the tags of a queue. Raises SqsFault."""
     if len(tags) > MOST_TAGS:
         raise invalid(f"Too many tags added for queue {name}.")
     for key, value in tags.items():
@@ -97,7 +97,7 @@ async def add_permission(call: SqsCall) -> Answer:
     if not asked.a_w_s_account_ids:
         raise invalid("Value [] for parameter PrincipalId is invalid. Reason: Unable to verify.")
     if len(asked.actions) > MOST_ACTIONS:
-        raise Fault("OverLimit", f"{len(asked.actions)} Actions were found, maximum allowed is {MOST_ACTIONS}.", 403)
+        raise SqsFault("OverLimit", f"{len(asked.actions)} Actions were found, maximum allowed is {MOST_ACTIONS}.", 403)
     unknown = [one for one in asked.actions if one not in ACTIONS]
     if unknown:
         reason = "Only the queue owner is allowed to invoke this action."

@@ -14,7 +14,7 @@ from app.features.jobs.operations import Operation, OperationRequest, OperationS
 from app.features.jobs.redrives import Redrives
 from app.features.sqs import store
 from app.features.sqs.calls import Answer, SqsCall
-from app.features.sqs.faults import Fault, bad_value, invalid
+from app.features.sqs.faults import SqsFault, bad_value, invalid
 from app.features.sqs.store import name_of_arn
 
 MOST_RATE: Final = 500  # messages a second, as AWS has it
@@ -59,7 +59,7 @@ async def start(call: SqsCall) -> Answer:
     if asked.destination_arn is not None:
         to = (await call.queue_of_arn(asked.destination_arn, "DestinationArn")).topic.name
         if sources != [to]:
-            raise Fault(
+            raise SqsFault(
                 "UnsupportedOperation",
                 "Messages are moved to the queues that they came from. Leave DestinationArn out, or name the one queue "
                 "whose dead letters are here.",
@@ -86,10 +86,10 @@ async def list_tasks(call: SqsCall) -> Answer:
     name = name_of_arn(asked.source_arn)
     call.let_in(Scope.READ, name)
     await call.queue_of_arn(asked.source_arn, "SourceArn")
-    return {"Results": [_shown(call, name, one) for one in (await _tasks(call, name))[: asked.max_results]]}
+    return {"Results": [_describe_task(call, name, one) for one in (await _tasks(call, name))[: asked.max_results]]}
 
 
-def _shown(call: SqsCall, name: str, one: Operation) -> Answer:
+def _describe_task(call: SqsCall, name: str, one: Operation) -> Answer:
     state = _STATES[one.state]
     shown: Answer = {
         "Status": "CANCELLING" if state == "RUNNING" and one.cancelled else state,
@@ -120,7 +120,7 @@ async def cancel(call: SqsCall) -> Answer:
         or found.wanted.kind != "requeue"
         or (key is not None and not key.covers(found.wanted.topic[0]))
     ):
-        raise Fault("ResourceNotFoundException", "Task does not exist.", 404)
+        raise SqsFault("ResourceNotFoundException", "Task does not exist.", 404)
     if _STATES[found.state] != "RUNNING":
         raise invalid("Only active tasks can be cancelled.")
     ended = await redrives.cancel(which, call.context.access.actor(call.request))

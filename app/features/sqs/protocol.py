@@ -12,7 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.features.sqs.faults import Fault, invalid
+from app.features.sqs.faults import SqsFault, invalid
 from app.http.payloads import MAX_DEPTH
 
 JSON_TYPE: Final = "application/x-amz-json-1.0"
@@ -51,7 +51,7 @@ _ELEMENTS: Final = {
 }
 
 
-class Asked(msgspec.Struct, frozen=True):
+class SqsRequest(msgspec.Struct, frozen=True):
     """What a request asks for. `queue`: the name in its path, if that names a queue."""
 
     action: str
@@ -65,18 +65,18 @@ def is_json(request: Request) -> bool:
     return "x-amz-target" in request.headers or request.headers.get("content-type", "").startswith(JSON_TYPE)
 
 
-def read(request: Request, body: bytes) -> Asked:
-    """Raises Fault."""
+def read(request: Request, body: bytes) -> SqsRequest:
+    """Raises SqsFault."""
     queue: str | None = request.path_params.get("queue")
     if is_json(request):
         target = request.headers.get("x-amz-target", "")
         if not target.startswith(TARGET):
-            raise Fault("UnknownOperationException", f"{target[:80]!r} is no action of AmazonSQS.")
+            raise SqsFault("UnknownOperationException", f"{target[:80]!r} is no action of AmazonSQS.")
         try:
             fields = msgspec.json.decode(body or b"{}", type=dict[str, Any])
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            raise Fault("SerializationException", f"The body is not a JSON object: {error}") from None
-        return Asked(target[len(TARGET) :], fields, json=True, queue=queue)
+            raise SqsFault("SerializationException", f"The body is not a JSON object: {error}") from None
+        return SqsRequest(target[len(TARGET) :], fields, json=True, queue=queue)
     text = request.url.query if request.method == "GET" else body.decode("utf-8", "replace")
     try:
         pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS)
@@ -88,8 +88,8 @@ def read(request: Request, body: bytes) -> Asked:
     tree = _tree(pairs)
     action = tree.pop("Action", None)
     if not isinstance(action, str):
-        raise Fault("MissingAction", "The request must name an Action.")
-    return Asked(action, _fields(tree), json=False, queue=queue)
+        raise SqsFault("MissingAction", "The request must name an Action.")
+    return SqsRequest(action, _fields(tree), json=False, queue=queue)
 
 
 def _tree(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def _fields(tree: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def answer(asked: Asked, given: Mapping[str, Any], request_id: str) -> Response:
+def answer(asked: SqsRequest, given: Mapping[str, Any], request_id: str) -> Response:
     """An action's answer, in the protocol in which it was asked."""
     if asked.json:
         return Response(msgspec.json.encode(given), media_type=JSON_TYPE, headers={"x-amzn-requestid": request_id})
@@ -146,7 +146,7 @@ def answer(asked: Asked, given: Mapping[str, Any], request_id: str) -> Response:
     return Response(text, media_type="text/xml", headers={"x-amzn-requestid": request_id})
 
 
-def refuse(fault: Fault, request_id: str, *, json: bool) -> Response:
+def refuse(fault: SqsFault, request_id: str, *, json: bool) -> Response:
     """An error, in the protocol of the request."""
     who = "Sender" if fault.sender else "Receiver"
     headers = {"x-amzn-requestid": request_id}

@@ -12,7 +12,7 @@ from app.base.keys import Scope
 from app.features.jobs import requests
 from app.features.sqs import labels, store
 from app.features.sqs.calls import Answer, OfQueue, SqsCall, write_extras
-from app.features.sqs.faults import Fault, bad_value, invalid, invalid_attribute, missing, no_queue
+from app.features.sqs.faults import SqsFault, bad_value, invalid, invalid_attribute, missing, no_queue
 from app.features.sqs.store import COUNTED, DEFAULTS, FIFO, KNOWN, OF_TOPIC, Attributes, Extras, Queues, RedrivePolicy
 from app.features.topics.changes import amend, check_dead_letter
 from app.kernel.jobs import Status
@@ -25,11 +25,11 @@ MOST_LISTED: Final = 1_000
 _LIVE: Final = (Status.PENDING, Status.PROCESSING)
 
 
-class _Named(msgspec.Struct, rename="pascal"):
+class QueueByName(msgspec.Struct, rename="pascal"):
     queue_name: str
 
 
-class CreateQueue(_Named):
+class CreateQueue(QueueByName):
     attributes: Attributes = {}
     tags: Attributes = {}
     small_tags: Attributes = msgspec.field(name="tags", default_factory=dict)
@@ -78,7 +78,7 @@ async def create(call: SqsCall) -> Answer:
     there = _settings(call, policy, await store.read(db, policy.topic.id))
     for attribute, value in attributes.items():
         if there.get(attribute, "") != value and not _same(attribute, there.get(attribute, ""), value):
-            raise Fault(
+            raise SqsFault(
                 "QueueNameExists",
                 f"A queue already exists with the same name and a different value for attribute {attribute}",
             )
@@ -95,7 +95,7 @@ def _same(attribute: str, one: str, other: str) -> bool:
             if attribute == "RedrivePolicy"
             else bool(msgspec.json.decode(one) == msgspec.json.decode(other))
         )
-    except (msgspec.DecodeError, Fault):
+    except (msgspec.DecodeError, SqsFault):
         return False
 
 
@@ -110,7 +110,7 @@ def _own(attributes: Attributes) -> Attributes:
 
 
 async def _dead_letter(call: SqsCall, name: str, attributes: Attributes) -> str | None:
-    """The topic that a redrive policy names, which must be there and allow it. Raises Fault."""
+    """The topic that a redrive policy names, which must be there and allow it. Raises SqsFault."""
     text = attributes.get("RedrivePolicy", "")
     policy = store.redrive_of(text)
     if policy is None:
@@ -119,7 +119,7 @@ async def _dead_letter(call: SqsCall, name: str, attributes: Attributes) -> str 
     try:
         dead_letter = store.name_of_arn(policy.dead_letter_target_arn)
         target = await call.queue(dead_letter)
-    except Fault:
+    except SqsFault:
         raise invalid(f"{wrong}Dead letter target does not exist.") from None
     if dead_letter == name or dead_letter.endswith(FIFO) != name.endswith(FIFO):
         raise invalid(f"{wrong}Dead-letter queue must be same type of queue as the source, and another one.")
@@ -226,7 +226,7 @@ async def set_attributes(call: SqsCall) -> Answer:
 
 async def get_url(call: SqsCall) -> Answer:
     """GetQueueUrl."""
-    asked = call.fields(_Named)
+    asked = call.fields(QueueByName)
     store.check_name(asked.queue_name)
     call.let_in(Scope(0), asked.queue_name, confines=True)
     await call.queue(asked.queue_name)
@@ -257,7 +257,7 @@ async def list_queues(call: SqsCall) -> Answer:
 def _is_name(name: str) -> bool:
     try:
         store.check_name(name)
-    except Fault:
+    except SqsFault:
         return False
     return True
 

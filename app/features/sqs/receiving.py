@@ -15,7 +15,7 @@ from app.errors import HoldfastError
 from app.features.sqs import attributes, handles, store
 from app.features.sqs.batches import MOST, BatchCall, batch_answer, convert, failure, open_queue, read_entries
 from app.features.sqs.calls import Answer, SqsCall
-from app.features.sqs.faults import Fault, bad_value, fault_of
+from app.features.sqs.faults import SqsFault, bad_value, fault_of
 from app.features.sqs.sending import md5_of, sequence_number
 from app.features.sqs.store import FIFO, NUMBERS
 from app.http import sight
@@ -104,7 +104,7 @@ async def receive(call: SqsCall) -> Answer:
         again = [job.seq for job in jobs if job.deliveries > 1]
         if again and asked.system_names.intersection({"All", "ApproximateFirstReceiveTimestamp"}):
             first = await store.first_claims(context.pools.rest, policy.topic.id, again)
-        messages = [_received(call, policy, job, asked, first.get(job.seq)) for job in jobs]
+        messages = [_write_message(call, policy, job, asked, first.get(job.seq)) for job in jobs]
     spans_of(request).set_jobs(policy.topic.name, jobs)
     context.names.learn(policy.topic)
     return {"Messages": messages} if messages else {}
@@ -125,7 +125,7 @@ def _check_visibility(seconds: int) -> None:
         raise bad_value(seconds, "VisibilityTimeout", reason)
 
 
-def _received(call: SqsCall, policy: Policy, job: Job, asked: ReceiveMessage, first_ms: int | None) -> Answer:
+def _write_message(call: SqsCall, policy: Policy, job: Job, asked: ReceiveMessage, first_ms: int | None) -> Answer:
     topic, rest = policy.topic, job.rest
     body = _text(job)
     given, own = attributes.of_metadata(job.metadata)
@@ -176,7 +176,7 @@ async def delete(call: SqsCall) -> Answer:
 
 
 async def _delete(call: SqsCall, policy: Policy, key: Key | None, handle: str) -> None:
-    held = await _held(call, policy, key, handle)
+    held = await _delivery(call, policy, key, handle)
     fifo = policy.topic.name.endswith(FIFO)
     held = msgspec.structs.replace(held, late=not fifo)
     spans_of(call.request).begin_settle(policy.topic.name, "ack", [held.seq])
@@ -189,12 +189,12 @@ async def _is_there(call: SqsCall, policy: Policy, seq: Seq) -> bool:
     return bool(await show(call.context.pools.rest, [JobPlace(policy.topic.name, policy.topic.id, seq)]))
 
 
-async def _held(call: SqsCall, policy: Policy, key: Key | None, handle: str) -> HeldJob:
-    """The delivery that a handle names. Raises Fault."""
+async def _delivery(call: SqsCall, policy: Policy, key: Key | None, handle: str) -> HeldJob:
+    """The delivery that a handle names. Raises SqsFault."""
     topic_id, seq, lease = handles.read(handle)
     own = await sight.own_places(call.context, key, policy.topic, [seq])
     if topic_id != policy.topic.id or own == []:
-        raise Fault(
+        raise SqsFault(
             "ReceiptHandleIsInvalid", f'The input receipt handle "{handle[:200]}" is not a valid receipt handle.'
         )
     return HeldJob(seq, lease, None)
@@ -219,7 +219,7 @@ async def change_visibility(call: SqsCall) -> Answer:
 
 async def _change(call: SqsCall, policy: Policy, key: Key | None, handle: str, seconds: int) -> None:
     _check_visibility(seconds)
-    held = await _held(call, policy, key, handle)
+    held = await _delivery(call, policy, key, handle)
     settlements = call.context.engine.settlements
     if seconds:
         done = bool(await settlements.extend(policy, [held], clamp_lease(seconds * 1000)))
@@ -231,7 +231,7 @@ async def _change(call: SqsCall, policy: Policy, key: Key | None, handle: str, s
         raise bad_value(
             handle, "ReceiptHandle", "Message does not exist or is not available for visibility timeout change."
         )
-    raise Fault("MessageNotInflight", f"The message referred to is not in flight: {handle}")
+    raise SqsFault("MessageNotInflight", f"The message referred to is not in flight: {handle}")
 
 
 async def change_visibility_batch(call: SqsCall) -> Answer:
@@ -257,10 +257,10 @@ async def _each(
     async def one(name: str, fields: dict[str, Any]) -> Answer | None:
         try:
             await do(policy, key, convert(fields, kind))
-        except Fault as fault:
+        except SqsFault as fault:
             if fault.name == "ReceiptHandleIsInvalid":
                 handle = str(fields["ReceiptHandle"])[:200]
-                fault = Fault(fault.name, f'The input receipt handle "{handle}" is not a valid receipt handle.')
+                fault = SqsFault(fault.name, f'The input receipt handle "{handle}" is not a valid receipt handle.')
             return failure(name, fault)
         except HoldfastError as error:
             return failure(name, fault_of(error))

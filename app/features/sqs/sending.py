@@ -15,7 +15,7 @@ from app.features.sqs import attributes
 from app.features.sqs.attributes import Attributes, AttributeValue
 from app.features.sqs.batches import BatchCall, batch_answer, convert, failure, open_queue, read_entries
 from app.features.sqs.calls import Answer, SqsCall
-from app.features.sqs.faults import Fault, bad_value, fault_of, invalid, missing
+from app.features.sqs.faults import SqsFault, bad_value, fault_of, invalid, missing
 from app.features.sqs.store import FIFO, NUMBERS, Extras
 from app.http import options
 from app.http.bounds import MAX_RECORD_BYTES
@@ -34,7 +34,7 @@ TRACE: Final = "AWSTraceHeader"
 IN_ALL_GROUPS: Final = "\x1f"  # begins dedupe ids that do not count by group (enqueue_deduped.sql)
 
 
-class Entry(msgspec.Struct, rename="pascal", kw_only=True):
+class SendEntry(msgspec.Struct, rename="pascal", kw_only=True):
     """A message to send."""
 
     message_body: str
@@ -45,16 +45,16 @@ class Entry(msgspec.Struct, rename="pascal", kw_only=True):
     message_group_id: str | None = None
 
 
-class SendMessage(Entry, kw_only=True):
+class SendMessage(SendEntry, kw_only=True):
     queue_url: str | None = None
 
 
-class BatchEntry(Entry, kw_only=True):
+class BatchEntry(SendEntry, kw_only=True):
     id: str
     message_body: str = ""
 
 
-class Message(NamedTuple):
+class CheckedMessage(NamedTuple):
     """A message that was checked, in the columns of a batch."""
 
     body: bytes
@@ -87,16 +87,16 @@ async def send_batch(call: SqsCall) -> Answer:
     entries = read_entries(call, asked.entries, "SendMessageBatchRequestEntry")
     size = sum(len(str(fields.get("MessageBody", "")).encode()) for _, fields in entries)
     if size > MOST_BATCH_BYTES:
-        raise Fault(
+        raise SqsFault(
             "BatchRequestTooLong",
             f"Batch requests cannot be longer than {MOST_BATCH_BYTES} bytes. You have sent {size} bytes.",
         )
     failed: list[Answer] = []
-    good: list[tuple[str, Message]] = []
+    good: list[tuple[str, CheckedMessage]] = []
     for name, fields in entries:
         try:
             good.append((name, _check(call, policy, extras, convert(fields, BatchEntry))))
-        except Fault as fault:
+        except SqsFault as fault:
             if fault.whole:
                 raise
             failed.append(failure(name, fault))
@@ -110,8 +110,8 @@ async def send_batch(call: SqsCall) -> Answer:
     return batch_answer(sent, failed)
 
 
-def _check(call: SqsCall, policy: Policy, extras: Extras, entry: Entry) -> Message:
-    """Raises Fault."""
+def _check(call: SqsCall, policy: Policy, extras: Extras, entry: SendEntry) -> CheckedMessage:
+    """Raises SqsFault."""
     fifo = policy.topic.name.endswith(FIFO)
     if not entry.message_body:
         raise missing("MessageBody")
@@ -137,7 +137,7 @@ def _check(call: SqsCall, policy: Policy, extras: Extras, entry: Entry) -> Messa
         own[TRACE] = system.values[TRACE][1]
     if dedupe_id is not None and extras.attributes.get("DeduplicationScope", "queue") == "queue":
         dedupe_id = f"{IN_ALL_GROUPS}{dedupe_id}"
-    return Message(
+    return CheckedMessage(
         body,
         stored_type(body, type_of(entry.message_body)),
         attributes.to_metadata(given, own),
@@ -152,7 +152,7 @@ def _check(call: SqsCall, policy: Policy, extras: Extras, entry: Entry) -> Messa
 
 
 def _delay(call: SqsCall, extras: Extras, asked: int | None, *, fifo: bool) -> int:
-    """The seconds until a message can be received. Raises Fault."""
+    """The seconds until a message can be received. Raises SqsFault."""
     if asked and fifo:
         raise bad_value(asked, "DelaySeconds", NOT_OF_TYPE)
     delay = extras.seconds("DelaySeconds") if asked is None or fifo else asked
@@ -168,15 +168,15 @@ def _check_token(field: str, token: str | None) -> str | None:
     return token
 
 
-def _dedupe_id(entry: Entry, extras: Extras, body: bytes, *, fifo: bool) -> str | None:
-    """Raises Fault."""
+def _dedupe_id(entry: SendEntry, extras: Extras, body: bytes, *, fifo: bool) -> str | None:
+    """Raises SqsFault."""
     given = _check_token("MessageDeduplicationId", entry.message_deduplication_id)
     if not fifo:
         if given is not None:
             raise bad_value(given, "MessageDeduplicationId", NOT_OF_TYPE)
         return None
     if given is None and not extras.is_set("ContentBasedDeduplication"):
-        raise Fault(
+        raise SqsFault(
             "InvalidParameterValue",
             "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided "
             "explicitly",
@@ -185,7 +185,7 @@ def _dedupe_id(entry: Entry, extras: Extras, body: bytes, *, fifo: bool) -> str 
     return given or hashlib.sha256(body).hexdigest()
 
 
-async def _enqueue(call: SqsCall, policy: Policy, key: Key | None, messages: Sequence[Message]) -> list[Answer]:
+async def _enqueue(call: SqsCall, policy: Policy, key: Key | None, messages: Sequence[CheckedMessage]) -> list[Answer]:
     batch = Batch.of(
         [one.body for one in messages],
         metadata=[one.metadata for one in messages],
@@ -203,10 +203,10 @@ async def _enqueue(call: SqsCall, policy: Policy, key: Key | None, messages: Seq
     seqs = found.seqs if isinstance(found, Placement) else found
     spans_of(call.request).set_seqs(seqs)
     call.context.names.learn(policy.topic)
-    return [_sent(policy, message, seq) for message, seq in zip(messages, seqs, strict=True)]
+    return [_sent_entry(policy, message, seq) for message, seq in zip(messages, seqs, strict=True)]
 
 
-def _sent(policy: Policy, message: Message, seq: Seq) -> Answer:
+def _sent_entry(policy: Policy, message: CheckedMessage, seq: Seq) -> Answer:
     answer: Answer = {"MD5OfMessageBody": md5_of(message.body), "MessageId": id_of(policy.topic.id, seq)}
     for field, given in (
         ("MD5OfMessageAttributes", message.attributes),

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, quote
 import msgspec
 from starlette.requests import Request
 
-from app.features.sqs.faults import Fault
+from app.features.sqs.faults import SqsFault
 
 ALGORITHM: Final = "AWS4-HMAC-SHA256"
 SKEW: Final = timedelta(minutes=5)
@@ -24,7 +24,7 @@ MOST_EXPIRES: Final = 604_800  # seconds that a presigned request is good, as AW
 UNSIGNED: Final = "UNSIGNED-PAYLOAD"
 
 
-class Signed(msgspec.Struct, frozen=True):
+class Signature(msgspec.Struct, frozen=True):
     """What a request says of its signature."""
 
     access_key: str
@@ -37,8 +37,8 @@ class Signed(msgspec.Struct, frozen=True):
     expires: int | None  # seconds after `at`; None: the header's, good for SKEW
 
 
-def read(request: Request) -> Signed | None:
-    """A request's signature; None: it has none. Raises Fault."""
+def read(request: Request) -> Signature | None:
+    """A request's signature; None: it has none. Raises SqsFault."""
     header = request.headers.get("authorization", "")
     query = dict(parse_qsl(request.url.query, keep_blank_values=True))
     try:
@@ -63,20 +63,22 @@ def read(request: Request) -> Signed | None:
         raise _incomplete("Credential should be scoped to its date, a region, sqs and aws4_request.")
     if "host" not in names:
         raise _incomplete("SignedHeaders must have host.")
-    return Signed(access_key, date, region, service, names, signature, at, expires)
+    return Signature(access_key, date, region, service, names, signature, at, expires)
 
 
-def check(request: Request, signed: Signed, body: bytes, secret_of: Callable[[bytes], str]) -> Callable[[bytes], bool]:
-    """Says whether the key with a digest has signed a request. `secret_of`: a key's secret, by its digest. Raises Fault
-    for a signature that is too old, or whose body is another one."""
+def check(
+    request: Request, signed: Signature, body: bytes, secret_of: Callable[[bytes], str]
+) -> Callable[[bytes], bool]:
+    """Return a function that checks whether the key with a digest has signed a request. `secret_of`: a key's secret, by
+    its digest. Raises SqsFault if the signature is too old or the body has changed."""
     now = datetime.now(UTC)
     good_until = signed.at + (SKEW if signed.expires is None else timedelta(seconds=signed.expires))
     if not signed.at - SKEW <= now <= good_until:
-        raise Fault("RequestExpired", f"The signature's time, {signed.at:%Y%m%dT%H%M%SZ}, is too far from now.", 403)
+        raise SqsFault("RequestExpired", f"The signature's time, {signed.at:%Y%m%dT%H%M%SZ}, is too far from now.", 403)
     payload = hashlib.sha256(body).hexdigest()
     declared = request.headers.get("x-amz-content-sha256", payload)
     if declared not in (payload, UNSIGNED):
-        raise Fault("SignatureDoesNotMatch", "The body is not the one that was signed.", 403)
+        raise SqsFault("SignatureDoesNotMatch", "The body is not the one that was signed.", 403)
     scope = "/".join((signed.date, signed.region, signed.service, "aws4_request"))
     canonical = hashlib.sha256(_canonical(request, signed, declared).encode()).hexdigest()
     text = f"{ALGORITHM}\n{signed.at:%Y%m%dT%H%M%SZ}\n{scope}\n{canonical}"
@@ -88,7 +90,7 @@ def check(request: Request, signed: Signed, body: bytes, secret_of: Callable[[by
     return fits
 
 
-def _canonical(request: Request, signed: Signed, payload: str) -> str:
+def _canonical(request: Request, signed: Signature, payload: str) -> str:
     encode: Callable[[str], str] = lambda text: quote(text, safe="-_.~")  # noqa: E731
     pairs = parse_qsl(request.url.query, keep_blank_values=True)
     query = sorted((encode(name), encode(value)) for name, value in pairs if name != "X-Amz-Signature")
@@ -106,12 +108,12 @@ def _canonical(request: Request, signed: Signed, payload: str) -> str:
     )
 
 
-def _sign(secret: str, signed: Signed, text: str) -> str:
+def _sign(secret: str, signed: Signature, text: str) -> str:
     key = f"AWS4{secret}".encode()
     for part in (signed.date, signed.region, signed.service, "aws4_request"):
         key = hmac.digest(key, part.encode(), "sha256")
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
-def _incomplete(message: str) -> Fault:
-    return Fault("IncompleteSignature", message, 403)
+def _incomplete(message: str) -> SqsFault:
+    return SqsFault("IncompleteSignature", message, 403)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from app.base.db import sql
-from app.features.sqs.faults import Fault, bad_value, invalid, invalid_attribute
+from app.features.sqs.faults import SqsFault, bad_value, invalid, invalid_attribute
 from app.kernel.engine import Core
 from app.kernel.topics.settings import Chosen, Durability, Exhaustion, TopicType
 
@@ -88,7 +88,7 @@ class RedrivePolicy(msgspec.Struct, rename="camel", frozen=True):
 
 
 def check_name(name: str) -> str:
-    """A queue's name. Raises Fault."""
+    """A queue's name. Raises SqsFault."""
     plain = name.removesuffix(FIFO) if len(name) <= MOST_OF_NAME else name
     if _NAME.match(plain) is None:
         raise invalid("Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length")
@@ -96,14 +96,14 @@ def check_name(name: str) -> str:
 
 
 def check(name: str, asked: Mapping[str, str], *, beyond: bool) -> Attributes:
-    """Check the attributes for a queue. `beyond` allows values that AWS refuses. Raises Fault."""
+    """Check the attributes for a queue. `beyond` allows values that AWS refuses. Raises SqsFault."""
     fifo = name.endswith(FIFO)
     asked = {attribute.strip(): value for attribute, value in asked.items()}
     for attribute, value in asked.items():
         if attribute not in KNOWN or attribute in READ_ONLY:
             raise invalid_attribute(attribute)
         if attribute in ONLY_FIFO and not fifo:
-            raise Fault("InvalidAttributeName", f"Unknown Attribute {attribute}.")
+            raise SqsFault("InvalidAttributeName", f"Unknown Attribute {attribute}.")
         if attribute in NUMBERS:
             least, most = NUMBERS[attribute]
             if (
@@ -127,7 +127,7 @@ def check(name: str, asked: Mapping[str, str], *, beyond: bool) -> Attributes:
 
 
 def redrive_of(text: str) -> RedrivePolicy | None:
-    """A redrive policy; None for an empty one. Raises Fault."""
+    """A redrive policy; None for an empty one. Raises SqsFault."""
     if not text:
         return None
     try:
@@ -213,9 +213,9 @@ async def write(db: Connection, topic_id: int, attributes: Attributes, tags: Att
 
 
 async def note_purge(db: Connection, name: str, topic_id: int) -> None:
-    """Raises Fault within a minute of the last one."""
+    """Raises SqsFault within a minute of the last one."""
     if not await db.fetchval(_SQL["purge"], topic_id):
-        raise Fault("PurgeQueueInProgress", f"Only one PurgeQueue operation on {name} is allowed every 60 seconds.")
+        raise SqsFault("PurgeQueueInProgress", f"Only one PurgeQueue operation on {name} is allowed every 60 seconds.")
 
 
 async def sources(db: Connection, topic: str, after: str, limit: int, allowed: list[str]) -> list[str]:
@@ -229,7 +229,7 @@ async def first_claims(db: Connection, topic_id: int, seqs: Sequence[int]) -> di
 
 
 def name_of_arn(arn: str) -> str:
-    """The queue that an ARN names. Raises Fault."""
+    """The queue that an ARN names. Raises SqsFault."""
     parts = arn.split(":")
     if len(parts) != 6 or parts[0] != "arn" or parts[2] != "sqs":
         raise invalid(f"{arn[:200]!r} is no ARN of a queue.")

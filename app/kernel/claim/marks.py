@@ -57,7 +57,7 @@ class _Pace(msgspec.Struct, frozen=True):
     took: float = math.inf
 
 
-class _Snapshot(msgspec.Struct):
+class _Tick(msgspec.Struct):
     """The values read at one tick, and the transactions that have to end before they are proven."""
 
     draws: dict[int, Draw]
@@ -74,7 +74,7 @@ class Marks:
         self._fairness = fairness
         self._topics: dict[int, Cursor] = {}
         self.followers: dict[Hashable, Marks] = {}
-        self._pending: deque[_Snapshot] = deque()
+        self._pending: deque[_Tick] = deque()
         self._first_seen: dict[str, float] = {}
         self._ticker = Loop("raise the low marks of claims", self._tick_active, TICK_SECONDS)
         self._next = 0  # the next lane to raise, if lanes take turns
@@ -219,7 +219,7 @@ class Marks:
         if len(self._pending) >= MOST_PENDING:
             del self._pending[1]  # keeps the oldest, which waits for a long transaction
         epochs = {cursor.topic.id: cursor.epoch for cursor in used}
-        self._pending.append(_Snapshot(draws, epochs, set(writers)))
+        self._pending.append(_Tick(draws, epochs, set(writers)))
         proven: dict[int, Draw] = {}
         for snapshot in self._pending:
             snapshot.writers &= writers
