@@ -411,7 +411,7 @@ DECLARE
     parts text[] := regexp_match(token, '^(.+):([0-9]{1,18}):lease_([0-9a-f]{32})$');
 BEGIN
     IF parts IS NULL THEN
-        RAISE EXCEPTION 'this is no token of a claimed job' USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'this is not the token of a claimed job' USING ERRCODE = 'invalid_parameter_value';
     END IF;
     PERFORM 1 FROM holdfast.jobs j
     WHERE j.topic = parts[1] AND j.seq = parts[2]::bigint AND j.state::text = 'leased'
@@ -563,10 +563,10 @@ DECLARE
     expires timestamptz;
 BEGIN
     IF parts IS NULL THEN
-        RAISE EXCEPTION 'this is no token of a claimed job' USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'this is not the token of a claimed job' USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF octet_length(handed_in::text) > 1048576 OR holdfast.json_depth(handed_in::text) > 128 THEN
-        RAISE EXCEPTION 'a result has 1 MiB at most, nested 128 deep at most'
+        RAISE EXCEPTION 'a result can have at most 1 MiB and 128 levels'
             USING ERRCODE = 'program_limit_exceeded';
     END IF;
     PERFORM handed_in::jsonb;  -- raises an error for JSON that can be stored but not shown
@@ -845,7 +845,7 @@ DECLARE
     seq bigint;
 BEGIN
     IF EXISTS (SELECT 1 FROM holdfast.topics o WHERE o.name = enqueue.topic AND o.schema_version IS NOT NULL) THEN
-        RAISE EXCEPTION 'topic "%" has a schema, which this can''t look at', enqueue.topic
+        RAISE EXCEPTION 'topic "%" has a schema, which SQL can''t check', enqueue.topic
             USING ERRCODE = 'feature_not_supported',
             HINT = 'Insert into holdfast.inbox: the service looks at it there.';
     END IF;
@@ -1539,11 +1539,11 @@ DECLARE
 BEGIN
     BEGIN
         IF jsonb_typeof(metadata::jsonb) <> 'object' THEN
-            RETURN 'metadata is no JSON object';
+            RETURN 'metadata is not a JSON object';
         END IF;
     EXCEPTION WHEN data_exception OR statement_too_complex THEN
         GET STACKED DIAGNOSTICS reason = PG_EXCEPTION_DETAIL;
-        RETURN 'metadata is no JSON that can be kept: ' || left(coalesce(nullif(reason, ''), SQLERRM), 300);
+        RETURN 'metadata is not JSON that can be stored: ' || left(coalesce(nullif(reason, ''), SQLERRM), 300);
     END;
     IF holdfast.json_depth(metadata) > 128 THEN
         RETURN 'metadata is nested more than 128 levels deep';
@@ -1553,8 +1553,8 @@ BEGIN
             PERFORM payload::jsonb;
         EXCEPTION WHEN data_exception OR statement_too_complex THEN
             GET STACKED DIAGNOSTICS reason = PG_EXCEPTION_DETAIL;
-            RETURN 'the payload is no JSON that can be kept, which '
-                   || coalesce(find_fault.content_type, 'application/json (no content_type)') || ' says: '
+            RETURN 'the payload is not JSON that can be stored, as '
+                   || coalesce(find_fault.content_type, 'application/json (no content_type)') || ' requires: '
                    || left(coalesce(nullif(reason, ''), SQLERRM), 300);
         END;
         IF holdfast.json_depth(payload) > 128 THEN
@@ -2003,12 +2003,12 @@ DECLARE
 BEGIN
     SELECT p.filled_to INTO told_to FROM holdfast.topic_stats_progress p FOR UPDATE;
     IF before > told_to THEN
-        RAISE EXCEPTION 'minutes from % on are still being told', told_to USING ERRCODE = 'object_in_use';
+        RAISE EXCEPTION 'minutes from % on are not complete yet', told_to USING ERRCODE = 'object_in_use';
     END IF;
     SELECT count(DISTINCT (s.topic_id, s.minute, s.tenant)) INTO staged FROM holdfast.topic_stats_staged s
     WHERE s.run = of_run AND s.minute >= since AND s.minute < before;
     IF staged <> expected THEN
-        RAISE EXCEPTION '% rows are staged, and % were to be', staged, expected USING ERRCODE = 'data_exception';
+        RAISE EXCEPTION '% rows are staged, % were expected', staged, expected USING ERRCODE = 'data_exception';
     END IF;
     INSERT INTO holdfast.topic_stats AS t (
         minute, topic_id, topic, tenant, wait_count, wait_p50_ms, wait_p95_ms, wait_p99_ms, wait_buckets,
@@ -2075,12 +2075,12 @@ DECLARE
 BEGIN
     SELECT p.filled_to INTO told_to FROM holdfast.topic_stats_progress p FOR UPDATE;
     IF before > told_to THEN
-        RAISE EXCEPTION 'minutes from % on are still being told', told_to USING ERRCODE = 'object_in_use';
+        RAISE EXCEPTION 'minutes from % on are not complete yet', told_to USING ERRCODE = 'object_in_use';
     END IF;
     SELECT count(DISTINCT (s.topic_id, s.minute, s.tenant)) INTO staged FROM holdfast.topic_stats_staged s
     WHERE s.run = of_run AND s.minute >= since AND s.minute < before;
     IF staged <> expected THEN
-        RAISE EXCEPTION '% rows are staged, and % were to be', staged, expected USING ERRCODE = 'data_exception';
+        RAISE EXCEPTION '% rows are staged, % were expected', staged, expected USING ERRCODE = 'data_exception';
     END IF;
     INSERT INTO holdfast.topic_stats AS t (
         minute, topic_id, topic, tenant, enqueued, completed, failed, retried, dead_lettered, expired, cancelled)
@@ -2358,7 +2358,7 @@ BEGIN
     FROM (SELECT DISTINCT x.topic FROM added x WHERE x.checked IS NULL) a
     JOIN holdfast.topics t ON t.name = a.topic WHERE t.draining ORDER BY t.name LIMIT 1;
     IF FOUND THEN
-        RAISE EXCEPTION 'topic "%" is drained: it takes no more jobs until it is resumed', drained
+        RAISE EXCEPTION 'topic "%" is draining: it accepts no new jobs until you resume it', drained
             USING ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
     RETURN NULL;

@@ -162,7 +162,7 @@ async def test_a_role_needs_no_more_than_its_page_says(
 @pytest.mark.parametrize(
     ("row", "schema", "said"),
     [
-        (("{",), "payload string", r"row 2 of partition 0: the payload is no JSON that can be kept"),
+        (("{",), "payload string", r"row 2 of partition 0: the payload is not JSON that can be stored"),
         (("1", 10), "payload string, priority int", r"row 2 of partition 0: priority: 0 to 9"),
         (("\x00",), "payload string", "invalid byte sequence"),
     ],

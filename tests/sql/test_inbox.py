@@ -67,17 +67,17 @@ REFUSED: list[tuple[Columns, str]] = [
     ({"payload": b"1" * 1_048_577}, "payload and metadata: 1 MiB"),
     ({"payload_text": "é" * 600_000}, "payload and metadata: 1 MiB"),
     ({"metadata": '{"a":"' + "x" * 16_384 + '"}'}, "metadata: 16 KiB"),
-    ({"payload": b"{"}, "no JSON that can be kept, which application/json"),
-    ({"payload": b""}, "no JSON that can be kept"),
-    ({"payload": b'"\\u0000"'}, "no JSON that can be kept"),
-    ({"payload": b'"\\ud800"'}, "no JSON that can be kept"),
+    ({"payload": b"{"}, "not JSON that can be stored, as application/json"),
+    ({"payload": b""}, "not JSON that can be stored"),
+    ({"payload": b'"\\u0000"'}, "not JSON that can be stored"),
+    ({"payload": b'"\\ud800"'}, "not JSON that can be stored"),
     ({"payload": b'"\xff"'}, "not UTF-8"),
     ({"payload": b"\xff", "content_type": "text/plain"}, "not UTF-8"),
     ({"payload": b"{", "content_type": "application/x+json"}, "which application/x"),
     ({"payload": b"[" * 129 + b"]" * 129}, "nested more than 128"),
     ({"payload": b"[" * 50_000 + b"]" * 50_000}, "no JSON|nested more than"),
-    ({"metadata": "[]"}, "metadata is no JSON object"),
-    ({"metadata": "{"}, "metadata is no JSON"),
+    ({"metadata": "[]"}, "metadata is not a JSON object"),
+    ({"metadata": "{"}, "metadata is not JSON"),
 ]
 
 
@@ -187,7 +187,7 @@ async def test_what_is_refused_and_what_only_nearly(sql: Db, db: Session, queue:
     for columns, said in REFUSED:
         with pytest.raises(asyncpg.PostgresError, match=said):
             await insert(sql, queue.topic.name, **columns)
-    with pytest.raises(asyncpg.PostgresError, match=f'row 3 for topic "{queue.topic.name}": the payload is no JSON'):
+    with pytest.raises(asyncpg.PostgresError, match=f'row 3 for topic "{queue.topic.name}": the payload is not JSON'):
         await sql.execute(
             "INSERT INTO holdfast.inbox (topic, payload_text) VALUES ($1, '1'), ($1, '2'), ($1, '{')", queue.topic.name
         )

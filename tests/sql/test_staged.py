@@ -220,7 +220,7 @@ async def test_others_who_add_to_a_bounded_queue_wait_for_the_end_alone(
 async def test_a_drained_topic_takes_nothing(sql: Db, db: Session, pools: Pools, queue: Policy, run: str) -> None:
     one = await stage(sql, run, queue.topic.name, "1")
     await db.execute("UPDATE holdfast.topics SET draining = true WHERE name = $1", queue.topic.name)
-    with pytest.raises(asyncpg.ObjectNotInPrerequisiteStateError, match="is drained"):
+    with pytest.raises(asyncpg.ObjectNotInPrerequisiteStateError, match="is draining"):
         await commit(sql, run, [one], 1)
     assert await staged(db, run) == [(one, 1)]
 

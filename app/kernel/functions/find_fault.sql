@@ -21,11 +21,11 @@ DECLARE
 BEGIN
     BEGIN
         IF jsonb_typeof(metadata::jsonb) <> 'object' THEN
-            RETURN 'metadata is no JSON object';
+            RETURN 'metadata is not a JSON object';
         END IF;
     EXCEPTION WHEN data_exception OR statement_too_complex THEN
         GET STACKED DIAGNOSTICS reason = PG_EXCEPTION_DETAIL;
-        RETURN 'metadata is no JSON that can be kept: ' || left(coalesce(nullif(reason, ''), SQLERRM), 300);
+        RETURN 'metadata is not JSON that can be stored: ' || left(coalesce(nullif(reason, ''), SQLERRM), 300);
     END;
     IF holdfast.json_depth(metadata) > 128 THEN
         RETURN 'metadata is nested more than 128 levels deep';
@@ -35,8 +35,8 @@ BEGIN
             PERFORM payload::jsonb;
         EXCEPTION WHEN data_exception OR statement_too_complex THEN
             GET STACKED DIAGNOSTICS reason = PG_EXCEPTION_DETAIL;
-            RETURN 'the payload is no JSON that can be kept, which '
-                   || coalesce(find_fault.content_type, 'application/json (no content_type)') || ' says: '
+            RETURN 'the payload is not JSON that can be stored, as '
+                   || coalesce(find_fault.content_type, 'application/json (no content_type)') || ' requires: '
                    || left(coalesce(nullif(reason, ''), SQLERRM), 300);
         END;
         IF holdfast.json_depth(payload) > 128 THEN

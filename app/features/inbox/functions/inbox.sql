@@ -67,7 +67,7 @@ BEGIN
     FROM (SELECT DISTINCT x.topic FROM added x WHERE x.checked IS NULL) a
     JOIN holdfast.topics t ON t.name = a.topic WHERE t.draining ORDER BY t.name LIMIT 1;
     IF FOUND THEN
-        RAISE EXCEPTION 'topic "%" is drained: it takes no more jobs until it is resumed', drained
+        RAISE EXCEPTION 'topic "%" is draining: it accepts no new jobs until you resume it', drained
             USING ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
     RETURN NULL;

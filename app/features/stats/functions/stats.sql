@@ -105,12 +105,12 @@ DECLARE
 BEGIN
     SELECT p.filled_to INTO told_to FROM holdfast.topic_stats_progress p FOR UPDATE;
     IF before > told_to THEN
-        RAISE EXCEPTION 'minutes from % on are still being told', told_to USING ERRCODE = 'object_in_use';
+        RAISE EXCEPTION 'minutes from % on are not complete yet', told_to USING ERRCODE = 'object_in_use';
     END IF;
     SELECT count(DISTINCT (s.topic_id, s.minute, s.tenant)) INTO staged FROM holdfast.topic_stats_staged s
     WHERE s.run = of_run AND s.minute >= since AND s.minute < before;
     IF staged <> expected THEN
-        RAISE EXCEPTION '% rows are staged, and % were to be', staged, expected USING ERRCODE = 'data_exception';
+        RAISE EXCEPTION '% rows are staged, % were expected', staged, expected USING ERRCODE = 'data_exception';
     END IF;
     INSERT INTO holdfast.topic_stats AS t (
         minute, topic_id, topic, tenant, enqueued, completed, failed, retried, dead_lettered, expired, cancelled)
@@ -160,12 +160,12 @@ DECLARE
 BEGIN
     SELECT p.filled_to INTO told_to FROM holdfast.topic_stats_progress p FOR UPDATE;
     IF before > told_to THEN
-        RAISE EXCEPTION 'minutes from % on are still being told', told_to USING ERRCODE = 'object_in_use';
+        RAISE EXCEPTION 'minutes from % on are not complete yet', told_to USING ERRCODE = 'object_in_use';
     END IF;
     SELECT count(DISTINCT (s.topic_id, s.minute, s.tenant)) INTO staged FROM holdfast.topic_stats_staged s
     WHERE s.run = of_run AND s.minute >= since AND s.minute < before;
     IF staged <> expected THEN
-        RAISE EXCEPTION '% rows are staged, and % were to be', staged, expected USING ERRCODE = 'data_exception';
+        RAISE EXCEPTION '% rows are staged, % were expected', staged, expected USING ERRCODE = 'data_exception';
     END IF;
     INSERT INTO holdfast.topic_stats AS t (
         minute, topic_id, topic, tenant, wait_count, wait_p50_ms, wait_p95_ms, wait_p99_ms, wait_buckets,

@@ -16,7 +16,7 @@ DECLARE
     seq bigint;
 BEGIN
     IF EXISTS (SELECT 1 FROM holdfast.topics o WHERE o.name = enqueue.topic AND o.schema_version IS NOT NULL) THEN
-        RAISE EXCEPTION 'topic "%" has a schema, which this can''t look at', enqueue.topic
+        RAISE EXCEPTION 'topic "%" has a schema, which SQL can''t check', enqueue.topic
             USING ERRCODE = 'feature_not_supported',
             HINT = 'Insert into holdfast.inbox: the service looks at it there.';
     END IF;

@@ -8,7 +8,7 @@ DECLARE
     parts text[] := regexp_match(token, '^(.+):([0-9]{1,18}):lease_([0-9a-f]{32})$');
 BEGIN
     IF parts IS NULL THEN
-        RAISE EXCEPTION 'this is no token of a claimed job' USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'this is not the token of a claimed job' USING ERRCODE = 'invalid_parameter_value';
     END IF;
     PERFORM 1 FROM holdfast.jobs j
     WHERE j.topic = parts[1] AND j.seq = parts[2]::bigint AND j.state::text = 'leased'

@@ -13,10 +13,10 @@ DECLARE
     expires timestamptz;
 BEGIN
     IF parts IS NULL THEN
-        RAISE EXCEPTION 'this is no token of a claimed job' USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'this is not the token of a claimed job' USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF octet_length(handed_in::text) > 1048576 OR holdfast.json_depth(handed_in::text) > 128 THEN
-        RAISE EXCEPTION 'a result has 1 MiB at most, nested 128 deep at most'
+        RAISE EXCEPTION 'a result can have at most 1 MiB and 128 levels'
             USING ERRCODE = 'program_limit_exceeded';
     END IF;
     PERFORM handed_in::jsonb;  -- raises an error for JSON that can be stored but not shown
