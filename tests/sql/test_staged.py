@@ -143,7 +143,7 @@ async def test_rows_that_queues_refuse_are_refused_as_they_are_staged(sql: Db, q
     one = await stage(sql, run, queue.topic.name)
     with pytest.raises(asyncpg.CheckViolationError, match="priority: 0 to 9"):
         await stage_more(sql, one, queue.topic.name, "1", priority=10)
-    with pytest.raises(asyncpg.PostgresError, match=r"row 2 for topic .* no JSON"):
+    with pytest.raises(asyncpg.PostgresError, match=r"row 2 for topic .* not JSON"):
         await stage_more(sql, one, queue.topic.name, "1", "{")
     with pytest.raises(asyncpg.CheckViolationError, match="kept for dead letters"):
         await stage_more(sql, one, "a.dlq", "1")
