@@ -18,7 +18,8 @@ from app.kernel.topics.cache import Policies
 from app.kernel.topics.policy import AskedSettings, resolve
 from tests.queue.calls import put, take
 
-PAGE = Path(__file__).parents[2] / "docs/sql.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/sql.md"
 STEP = re.compile(r"^```sql\n(.*?)^```\n```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BETWEEN = "-- next --"
 DETAIL = re.compile(r"^(?:DETAIL|HINT|CONTEXT|LINE).*\n(?:[^\n]*\^\n)?", re.MULTILINE)
@@ -60,3 +61,19 @@ async def test_its_examples_work_as_they_stand(new_database: Callable[[], Awaita
     assert len(answers) == len(steps) + 1
     for (commands, printed), answer in zip(steps, answers, strict=False):
         assert DETAIL.sub("", answer).strip() == printed.strip(), commands
+
+
+@pytest.mark.parametrize(("page", "topic"), [("README.md", "mail"), ("docs/quick-start.md", "hello")])
+async def test_a_job_comes_with_the_transaction_that_a_page_shows(
+    page: str, topic: str, new_database: Callable[[], Awaitable[str]]
+) -> None:
+    [block] = re.findall(r"^```sql\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    db = await asyncpg.connect(url := await new_database())
+    pool = await asyncpg.create_pool(url, min_size=1, max_size=1)
+    try:
+        await store.put(pool, topic, resolve(topic, AskedSettings(type="queue")))
+        await db.execute(f"CREATE TEMP TABLE users (email text); {block}")
+        assert await db.fetchval("SELECT count(*) FROM holdfast.messages WHERE topic = $1", topic) == 1
+    finally:
+        await db.close()
+        await pool.close()
