@@ -271,7 +271,7 @@ def test_the_embedded_postgresql_has_room_for_all_workers(serve: Serve, tmp_path
     second = serve(folder=tmp_path, DATABASE_URL=url, WORKERS="3", HOT_CONNECTIONS="100")
     second.up()
     [line] = [line for line in second.err.read_text().splitlines() if "max_connections" in line]
-    assert "room for 465 connections (max_connections 468 " in line
+    assert "allows 465 connections (max_connections 468 " in line
     assert "HOLDFAST_WORKERS=3 may open 612" in line
     assert "max_connections" not in service.err.read_text()
 
