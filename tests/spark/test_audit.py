@@ -105,7 +105,7 @@ async def test_a_queue_in_motion_has_no_fault(
         second = [audit.checkpoint(read(spark, dsn, table, topic, **given)) for topic in ("m", "z.dead")]
         return reduce(DataFrame.unionByName, first + second)
 
-    monkeypatch.setattr(day_partitions, "settled", awaited)
+    monkeypatch.setattr(day_partitions, "wait_for_writers", awaited)
     monkeypatch.setattr(audit, "frame", in_two_pages)
     report = await aside(audit.run, spark, world.dsn)
     assert report.counts == {}, "\n".join(audit.report_lines(report))

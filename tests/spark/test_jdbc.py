@@ -65,7 +65,10 @@ async def test_every_column_without_stringtype(
 
 async def test_what_is_refused_says_why(spark: SparkSession, db: Session, queue: Policy, database_url: str) -> None:
     """What is refused, and why, tests/sql says; here that it comes through."""
-    for column, said in {"'{' AS payload_text": "the payload is not JSON that can be stored", "1 AS prio": "prio"}.items():
+    for column, said in {
+        "'{' AS payload_text": "the payload is not JSON that can be stored",
+        "1 AS prio": "prio",
+    }.items():
         frame = spark.range(2).selectExpr(f"'{queue.topic.name}' AS topic", column).coalesce(1)
         with pytest.raises((PySparkException, Py4JJavaError), match=said):
             append(frame, database_url)
