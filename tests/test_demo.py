@@ -219,7 +219,9 @@ async def test_it_uses_the_service_that_runs(demo: Start, folder: Path, service:
 async def test_a_service_that_does_not_start_is_one_line(demo: Start, folder: Path) -> None:
     run = await demo(folder, PORT="0", DATA_DIR="/dev/null/data")
     assert await run.end() == 1
-    assert re.search(r"^holdfast: the service did not start: Can't write to the data folder", run.words, re.M), run.words
+    assert re.search(r"^holdfast: the service did not start: Can't write to the data folder", run.words, re.M), (
+        run.words
+    )
 
 
 @pytest.mark.slow
