@@ -151,7 +151,7 @@ async def test_the_inbox_takes_nothing_for_a_drained_topic(
     await one.execute(insert, queue.name)
     told = await control(queue, "drain")
     assert (told["left"], told["closes_in_ms"], told["empty"]) == (0, 0, False)
-    with pytest.raises(asyncpg.ObjectNotInPrerequisiteStateError, match="is drained"):
+    with pytest.raises(asyncpg.ObjectNotInPrerequisiteStateError, match="is draining"):
         await two.execute(insert, queue.name)
     await transaction.rollback()
     assert (await control(queue, "drain", wait_ms=5_000))["empty"] is True

@@ -75,7 +75,7 @@ REFUSED: list[tuple[Columns, str]] = [
     ({"payload": b"\xff", "content_type": "text/plain"}, "not UTF-8"),
     ({"payload": b"{", "content_type": "application/x+json"}, "as application/x"),
     ({"payload": b"[" * 129 + b"]" * 129}, "nested more than 128"),
-    ({"payload": b"[" * 50_000 + b"]" * 50_000}, "no JSON|nested more than"),
+    ({"payload": b"[" * 50_000 + b"]" * 50_000}, "not JSON|nested more than"),
     ({"metadata": "[]"}, "metadata is not a JSON object"),
     ({"metadata": "{"}, "metadata is not JSON"),
 ]
