@@ -184,7 +184,7 @@ async def test_a_topic_that_takes_nothing(
     with pytest.raises(PySparkException, match=r'there is no topic "nowhere"\. Create it first'):
         write(numbers(spark, 1, 1).selectExpr("payload", "'nowhere' AS topic"))
     (await http.post(f"/v0/topics/{queue.topic.name}/drain", json={})).raise_for_status()
-    with pytest.raises(PySparkException, match="is drained"):
+    with pytest.raises(PySparkException, match="is draining"):
         write(numbers(spark, 1, 1))
     assert await left(db) == [0, 0]
 
