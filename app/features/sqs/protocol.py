@@ -4,9 +4,9 @@ with answers in XML. Both are read into the same fields, by the names of JSON, a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from html import escape
 from typing import Any, Final
 from urllib.parse import parse_qsl
-from xml.sax.saxutils import escape
 
 import msgspec
 from starlette.requests import Request
