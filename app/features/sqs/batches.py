@@ -1,4 +1,4 @@
-"""What actions on messages share: the queue of a call, and batches whose entries succeed or fail one by one."""
+"""Helpers of the actions on messages: find the queue of a call, and read batches, whose entries fail one by one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from app.base.keys import Key, Scope
 from app.base.log import TOPIC
 from app.features.sqs.calls import Answer, SqsCall
-from app.features.sqs.faults import SqsFault, invalid, missing
+from app.features.sqs.faults import SqsFault
 from app.kernel.claim.walk import MAX_CLAIM
 from app.kernel.topics.policy import Policy
 
@@ -59,17 +59,6 @@ def read_entries(call: SqsCall, given: Sequence[dict[str, Any]], what: str) -> l
             raise SqsFault("BatchEntryIdsNotDistinct", f"Id {name} repeated.")
         names[name] = entry
     return list(names.items())
-
-
-def convert(fields: dict[str, Any], kind: type[Any]) -> Any:
-    """Convert an entry to a struct. Raises SqsFault."""
-    for field in msgspec.structs.fields(kind):
-        if field.required and field.encode_name not in fields:
-            raise missing(field.encode_name)
-    try:
-        return msgspec.convert(fields, kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise invalid(f"{error}.") from None
 
 
 def failure(name: str, fault: SqsFault) -> Answer:

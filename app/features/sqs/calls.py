@@ -41,14 +41,7 @@ class SqsCall(msgspec.Struct, frozen=True):
 
     def fields(self, kind: type[T]) -> T:
         """Convert the fields to a struct. Raises SqsFault."""
-        given = self.asked.fields
-        for field in msgspec.structs.fields(kind):
-            if field.required and field.encode_name not in given:
-                raise missing(field.encode_name)
-        try:
-            return msgspec.convert(given, kind, strict=False)
-        except msgspec.ValidationError as error:
-            raise invalid(f"{error}.") from None
+        return convert(self.asked.fields, kind)
 
     def let_in(
         self, scope: Scope, name: str | None = None, *, consumes: bool = False, confines: bool = False
@@ -130,3 +123,14 @@ async def write_extras(call: SqsCall, policy: Policy, attributes: Attributes, ta
     await store.write(call.context.pools.rest, policy.topic.id, attributes, tags)
     call.context.core(Queues).forget(policy.topic.id)
     call.context.policies.announce(policy.topic.name)
+
+
+def convert(fields: dict[str, Any], kind: type[T]) -> T:
+    """Convert the fields of a request, or of a batch's entry, to a struct. Raises SqsFault."""
+    for field in msgspec.structs.fields(kind):
+        if field.required and field.encode_name not in fields:
+            raise missing(field.encode_name)
+    try:
+        return msgspec.convert(fields, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise invalid(f"{error}.") from None

@@ -52,7 +52,7 @@ _ELEMENTS: Final = {
 
 
 class SqsRequest(msgspec.Struct, frozen=True):
-    """What a request asks for. `queue`: the name in its path, if that names a queue."""
+    """A request's action and fields. `queue`: the queue in its path, if there is one."""
 
     action: str
     fields: dict[str, Any]

@@ -13,8 +13,8 @@ import msgspec
 from app.base.keys import Key, Scope
 from app.errors import HoldfastError
 from app.features.sqs import attributes, handles, store
-from app.features.sqs.batches import MOST, BatchCall, batch_answer, convert, failure, open_queue, read_entries
-from app.features.sqs.calls import Answer, SqsCall
+from app.features.sqs.batches import MOST, BatchCall, batch_answer, failure, open_queue, read_entries
+from app.features.sqs.calls import Answer, SqsCall, convert
 from app.features.sqs.faults import SqsFault, bad_value, fault_of
 from app.features.sqs.sending import md5_of, sequence_number
 from app.features.sqs.store import FIFO, NUMBERS

@@ -13,8 +13,8 @@ from app.base.keys import Key, Scope
 from app.errors import HoldfastError
 from app.features.sqs import attributes
 from app.features.sqs.attributes import Attributes, AttributeValue
-from app.features.sqs.batches import BatchCall, batch_answer, convert, failure, open_queue, read_entries
-from app.features.sqs.calls import Answer, SqsCall
+from app.features.sqs.batches import BatchCall, batch_answer, failure, open_queue, read_entries
+from app.features.sqs.calls import Answer, SqsCall, convert
 from app.features.sqs.faults import SqsFault, bad_value, fault_of, invalid, missing
 from app.features.sqs.store import FIFO, NUMBERS, Extras
 from app.http import options
