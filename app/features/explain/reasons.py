@@ -117,7 +117,7 @@ class TenantRoom(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct):
-    """What explains a job besides its row. Fields that don't matter in the job's state keep their defaults."""
+    """The facts that explain a job besides its row. Fields that don't matter in the job's state keep their defaults."""
 
     control: Control
     head: GroupHead | None = None  # for a blocked job

@@ -138,7 +138,7 @@ class JobsThenAnswer(msgspec.Struct):
 
 
 class HistoryAnswer(msgspec.Struct):
-    """What happened to a job, oldest first. more: there are later events than `limit`."""
+    """A job's events, oldest first. more: there are later events than `limit`."""
 
     topic: str
     seq: int

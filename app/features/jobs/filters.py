@@ -78,7 +78,7 @@ def match_of(given: Mapping[str, str], data: Sequence[str] = ()) -> JobMatch:
 
 
 def data_of(given: Sequence[str]) -> tuple[Datum, ...]:
-    """What payloads must contain, each `path=value`. Raises InvalidRequest.
+    """The values that payloads must contain, each `path=value`. Raises InvalidRequest.
 
     A path is keys and list indexes, separated by dots. A backslash escapes the next character.
     """

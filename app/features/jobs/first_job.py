@@ -25,7 +25,7 @@ _JOB: Final = '{"data": {"order": 1}}'
 
 
 class FirstSteps(msgspec.Struct, frozen=True):
-    """What an empty page shows.
+    """The content of an empty page.
 
     enqueue, claim, ack: commands for bash. creates: the first one also creates the queue. guarded: they send a key.
     send: where to post to send a test job, "" if the visitor may not.

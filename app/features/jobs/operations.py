@@ -91,7 +91,7 @@ class Canary(msgspec.Struct, frozen=True):
 
 
 class OperationRequest(msgspec.Struct, frozen=True):
-    """What to requeue or cancel.
+    """The jobs to requeue or cancel.
 
     `topic`: its jobs, as (name, id). `dead`: its dead-letter topic, as (name, id).
     `match`: the jobs to requeue. `cancels`: the jobs to cancel, None for a requeue.
@@ -195,7 +195,7 @@ async def hold(db: Connection, which: UUID, owner: UUID) -> Operation | None:
 
 
 class OperationStep(msgspec.Struct, frozen=True):
-    """What a batch did, and the operation's progress after it. `wait_ms`: how long to wait for the first jobs."""
+    """The outcome of a batch, and the operation's progress after it. `wait_ms`: how long to wait for the first jobs."""
 
     state: OperationState
     stage: int
